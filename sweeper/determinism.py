@@ -1,0 +1,219 @@
+"""Seeds that hold: the global generators, and loaders whose batches depend on the seed alone.
+
+Runs in the kernel. Only here is torch imported, and only inside the functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+
+def seed_everything(seed: int) -> None:
+    """Seed `random`, numpy and torch, as far as installed, and ask torch for repeatable kernels.
+
+    Operations that have no deterministic version only warn. Nothing here starts CUDA: call it
+    first. torch takes any 64-bit seed; numpy gets its lowest 32 bits.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first cuBLAS call
+    random.seed(seed)
+    try:
+        import numpy as np
+    except ImportError:
+        pass
+    else:
+        np.random.seed(seed % 2**32)
+    try:
+        import torch
+    except ImportError:
+        return
+    torch.manual_seed(seed)  # CUDA as well: now if it runs, else when it starts
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # A check that costs time; mypy does not see through torch's module property.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.set_num_threads(torch.get_num_threads())  # from now on MKL may not take fewer
+
+
+def seeded_loader(
+    dataset: Any,
+    *,
+    batch_size: int | None = 1,
+    shuffle: bool = False,
+    num_workers: int = 0,
+    seed: int = 0,
+    **loader_options: Any,
+) -> DataLoader[Any]:
+    """Build a torch DataLoader whose batches are the same bits for any `num_workers`.
+
+    The order of an epoch comes from (seed, epoch). Before each sample the global generators of
+    `random`, numpy and torch (CPU) are set from (seed, epoch, index), so that augmentation
+    repeats for a seed and differs between epochs; a generator that the dataset keeps for itself
+    is out of reach. The training's own random stream is not touched. A `sampler` or
+    `batch_sampler` of the caller is followed. An IterableDataset repeats only for the same number
+    of workers.
+
+    Each `for` over the loader is the next epoch, from 0; after a restart, `set_epoch(n)` of
+    `loader.sampler` (or `loader.batch_sampler`, if given) continues at epoch n. `loader.dataset`
+    is a wrapper, through which the attributes of `dataset` can be read.
+
+    Args:
+        dataset: with `__len__` and `__getitem__`, or an IterableDataset.
+        batch_size: samples a batch; None for samples one by one without a batch dimension.
+        shuffle: a new order each epoch.
+        num_workers: worker processes; 0 loads in the kernel itself.
+        seed: any whole number.
+        loader_options: all other arguments of `torch.utils.data.DataLoader`.
+    """
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
+
+    # Without a generator of its own, a loader draws from the training's stream at every epoch.
+    options = {"generator": torch.Generator().manual_seed(seed)} | loader_options
+    options |= {"batch_size": batch_size, "num_workers": num_workers}
+    if isinstance(dataset, IterableDataset):
+        return DataLoader(dataset, shuffle=shuffle or None, **options)
+
+    sampler, batch_sampler = options.get("sampler"), options.get("batch_sampler")
+    if shuffle and not (sampler is None and batch_sampler is None):
+        raise ValueError("shuffle=True and a sampler exclude each other: drop one of them")
+    if batch_sampler is not None:
+        del options["batch_size"]
+        options["batch_sampler"] = _KeySampler(dataset, seed, given=batch_sampler, in_batches=True)
+    else:
+        options["sampler"] = _KeySampler(dataset, seed, given=sampler, shuffle=shuffle)
+    one_by_one = batch_size is None and batch_sampler is None
+    collate = options.get("collate_fn") or (default_convert if one_by_one else default_collate)
+    samples: Any = _SeededDataset(dataset, seed, collate)  # a torch Dataset in all but name
+    return DataLoader(samples, **(options | {"collate_fn": _as_it_is}))
+
+
+class _Key(NamedTuple):
+    """What the sampler hands to the dataset in place of a bare index."""
+
+    epoch: int
+    index: Any
+    turn: int  # tells apart the draws of one sample that a sampler with replacement repeats
+
+
+class _KeySampler:
+    """Yields the keys (or lists of keys) of one epoch after another."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        seed: int,
+        *,
+        given: Any = None,
+        shuffle: bool = False,
+        in_batches: bool = False,
+    ) -> None:
+        self._dataset, self._seed, self._given = dataset, seed, given
+        self._shuffle, self._in_batches = shuffle, in_batches
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch`, counted from 0, the next one."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._dataset if self._given is None else self._given)
+
+    def __iter__(self) -> Iterator[_Key | list[_Key]]:
+        # A generator, because a loader with workers calls iter() twice before its first batch.
+        epoch = self._epoch
+        self._epoch += 1
+        for turn, drawn in enumerate(self._order(epoch)):
+            if self._in_batches:
+                yield [_Key(epoch, index, turn) for index in drawn]
+            else:
+                yield _Key(epoch, drawn, 0 if self._given is None else turn)
+
+    def _order(self, epoch: int) -> Any:
+        import torch
+
+        with _borrowed_streams():
+            _seed_streams(self._seed, epoch)
+            if self._given is not None:  # one without a length may have no end
+                return list(self._given) if hasattr(self._given, "__len__") else self._given
+            length = len(self._dataset)
+            return torch.randperm(length).tolist() if self._shuffle else range(length)
+
+
+class _SeededDataset:
+    """Seeds the global generators before each sample; at module level, to pickle under spawn.
+
+    Batches are collated here, because a collate function may be random too (MixUp).
+    """
+
+    def __init__(self, dataset: Any, seed: int, collate: Any) -> None:
+        self._dataset, self._seed, self._collate = dataset, seed, collate
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, _Key):  # loader.dataset[3], by hand
+            return self._dataset[key]
+        with _borrowed_streams():
+            return self._collate(self._sample(key))
+
+    def __getitems__(self, keys: list[_Key]) -> Any:
+        with _borrowed_streams():
+            return self._collate([self._sample(key) for key in keys])
+
+    def __getattr__(self, name: str) -> Any:  # loader.dataset.classes
+        if name.startswith("_"):  # unpickling asks before there is a dataset
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+    def _sample(self, key: _Key) -> Any:
+        _seed_streams(self._seed, *key)
+        return self._dataset[key.index]
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _seed_streams(*key: object) -> None:
+    import torch
+
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=20).digest()
+    random.seed(digest[:8])
+    # Not torch.manual_seed, which would seed the training's CUDA stream as well.
+    torch.default_generator.manual_seed(int.from_bytes(digest[8:16]))
+    if numpy := sys.modules.get("numpy"):  # torch has imported it if it is installed
+        # torch and numpy run the same Mersenne Twister: one seed for both would be one stream.
+        numpy.random.seed(int.from_bytes(digest[16:]))
+
+
+@contextmanager
+def _borrowed_streams() -> Iterator[None]:
+    """Give the global generators back as they were; a worker process has nobody to give them to."""
+    import torch
+
+    if torch.utils.data.get_worker_info() is not None:
+        yield
+        return
+    numpy = sys.modules.get("numpy")
+    states = random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in workers: the number of threads can change the bits of a sum
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        random.setstate(states[0])
+        torch.set_rng_state(states[1])
+        if numpy:
+            numpy.random.set_state(states[2])

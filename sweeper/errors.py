@@ -1,0 +1,41 @@
+"""Every error that sweeper raises to its user.
+
+SweepError
+├── SettingsError    a parameters file or a command-line value is wrong
+├── NotebookError    the research notebook cannot be used
+├── OutputError      the output template, its folder, or a file in the way
+├── KernelError      the notebook's kernel is not installed
+├── StudyError       the study's storage cannot be used, or belongs to somebody else
+└── TrackingError    the MLflow store or server cannot be used
+
+All of them are said before any kernel starts. A trial that fails is not an error but an outcome
+(`sweeper.trials.TrialOutcome`).
+"""
+
+
+class SweepError(Exception):
+    """Base of all errors; its text is the one message that a user needs to read."""
+
+
+class SettingsError(SweepError):
+    """A parameters file or a command-line value is wrong."""
+
+
+class NotebookError(SweepError):
+    """The research notebook cannot be used: missing, not a notebook, no parameters cell."""
+
+
+class OutputError(SweepError):
+    """The output template is wrong, its folder is not writable, or a file is in the way."""
+
+
+class KernelError(SweepError):
+    """The kernel that the notebook asks for is not installed."""
+
+
+class StudyError(SweepError):
+    """The study's storage cannot be opened, or the study does not fit this call."""
+
+
+class TrackingError(SweepError):
+    """The MLflow store or server cannot be reached or used."""

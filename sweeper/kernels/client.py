@@ -1,0 +1,183 @@
+"""The client of one kernel: sees every message as it arrives, and can stop a running cell."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jupyter_core.utils import ensure_event_loop
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbclient.util import ensure_async, run_sync
+from nbformat import NotebookNode
+from papermill.clientwrap import PapermillNotebookClient
+
+from ..reporting import MIME, Channel, Point
+
+#: After an interrupt, how long a notebook has for its `finally` blocks before the next rung.
+GRACE_S = 5.0
+_INTERRUPTS = 2
+#: When ipykernel ends, one of its threads may flush these streams after the thread that serves
+#: them has stopped, and wait in vain for this long (10 s, of which nbclient allows 2.5).
+_QUICK_EXIT = (
+    "[setattr(s, 'flush_timeout', 0.1) "
+    "for s in (__import__('sys').stdout, __import__('sys').stderr)]"
+)
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class SweepClient(PapermillNotebookClient):
+    """Runs the cells of one trial.
+
+    Attributes:
+        is_ready: whether the kernel has answered.
+        error: the cell that failed and what it said; None when none did.
+        exit_code: of a kernel that ended by itself; negative for a signal.
+        variables: floats of the asked-for top-level variables, once all cells have run.
+    """
+
+    def __init__(
+        self,
+        nb_man: Any,
+        *,
+        channel: Channel,
+        on_point: Callable[[Point], None],
+        cell_output_bytes: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(nb_man, **options)
+        self.channel = channel
+        self.on_point = on_point
+        self.error: str | None = None
+        self.is_ready = False
+        self.died = False
+        self.exit_code: int | None = None
+        self.variables: dict[str, float] = {}
+        self._cell_output_bytes = cell_output_bytes
+        self._output_bytes = 0
+        self._stopper: asyncio.Task[None] | None = None
+
+    def run(self, *, variables: Mapping[str, str], **launch: Any) -> None:
+        """Start the kernel, run all cells, read the variables, shut the kernel down.
+
+        Args:
+            variables: by score, the top-level variable to read after the last cell.
+            **launch: `env`, `cwd` and streams for the kernel's process.
+        """
+        self.reset_execution_trackers()
+        # nbclient would only clean up after a manager that it has made itself.
+        with self.setup_kernel(cleanup_kc=True, **launch):
+            self.is_ready = True
+            self.loop = ensure_event_loop()
+            self.channel.on_stop(lambda: self.loop.call_soon_threadsafe(self._start_stopping))
+            try:
+                self.papermill_execute_cells()
+                if not self.died:
+                    self._say_last_request({} if self.error else variables)
+                    self.set_widgets_metadata()
+            finally:
+                self.channel.on_stop(None)
+                if self._stopper is not None:
+                    self._stopper.cancel()
+
+    def papermill_execute_cells(self) -> None:
+        """Run the cells in order, up to the first that does not complete."""
+        for index, cell in enumerate(self.nb.cells):
+            if self.channel.stop_reason:
+                return
+            self._output_bytes = 0
+            self.nb_man.cell_start(cell, index)
+            status = self._run_cell(cell, index)
+            self.nb_man.cell_end(cell, status)
+            if status != self.nb_man.COMPLETED:
+                return
+
+    def _run_cell(self, cell: NotebookNode, index: int) -> str:
+        try:
+            self.execute_cell(cell, index)
+        except CellExecutionError as error:
+            if self.channel.stop_reason:  # its KeyboardInterrupt was our doing
+                return str(self.nb_man.STOPPED)
+            said = _TERMINAL_CODES.sub("", f"{error.ename}: {error.evalue}").strip()
+            self.error = f"cell {index + 1}: {said}"
+            return str(self.nb_man.FAILED)
+        except DeadKernelError:
+            self.died = True
+            self.exit_code = getattr(self.km.provisioner.process, "returncode", None)
+            return str(self.nb_man.STOPPED if self.channel.stop_reason else self.nb_man.FAILED)
+        except CellTimeoutError as error:  # messages of the kernel were lost; see iopub_timeout
+            self.error = f"cell {index + 1}: {error}"
+            return str(self.nb_man.FAILED)
+        return str(self.nb_man.COMPLETED)
+
+    # --- messages ---------------------------------------------------------------------------
+
+    def process_message(
+        self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
+    ) -> NotebookNode | None:
+        """Every output message of the running cell, as it arrives."""
+        content = msg["content"]
+        data = content.get("data")
+        if isinstance(data, dict) and MIME in data:
+            # What stays in the cell is the display; the point has its place in the metadata.
+            self.on_point(Point.decode(data.pop(MIME)))
+        if self._is_too_much(msg["msg_type"], content, cell):
+            return None
+        output: NotebookNode | None = super().process_message(msg, cell, cell_index)
+        return output
+
+    def _is_too_much(self, kind: str, content: Mapping[str, Any], cell: NotebookNode) -> bool:
+        """Count a cell's output; say once that the rest is dropped."""
+        if kind == "stream":
+            size = len(content["text"])
+        elif kind in ("display_data", "execute_result"):
+            size = sum(
+                len(part) if isinstance(part, str) else 100 for part in content["data"].values()
+            )
+        else:
+            return False
+        before, self._output_bytes = self._output_bytes, self._output_bytes + size
+        if self._output_bytes <= self._cell_output_bytes:
+            return False
+        if before <= self._cell_output_bytes:
+            notice = (
+                f"\n[sweeper: this cell has put out more than {self._cell_output_bytes:,} bytes; "
+                "the rest is not kept (limits.cell_output)]\n"
+            )
+            cell.outputs.append(NotebookNode(output_type="stream", name="stderr", text=notice))
+        return True
+
+    # --- stopping ---------------------------------------------------------------------------
+
+    def _start_stopping(self) -> None:
+        if self._stopper is None:
+            self._stopper = asyncio.ensure_future(self._stop(), loop=self.loop)
+
+    async def _stop(self) -> None:
+        """Interrupt the kernel's whole group, again, then kill it."""
+        for _ in range(_INTERRUPTS):
+            await ensure_async(self.km.interrupt_kernel())
+            await asyncio.sleep(GRACE_S)
+        await ensure_async(self.km.signal_kernel(9))
+
+    # --- the last request ---------------------------------------------------------------------
+
+    async def _async_say_last_request(self, variables: Mapping[str, str]) -> None:
+        """Read floats out of the kernel, and spare it a wait of up to 10 s for its own threads."""
+        # In hexadecimal: no display setting of the notebook can round them.
+        expressions = {score: f"float({name}).hex()" for score, name in variables.items()}
+        request = self.kc.execute(
+            "",
+            silent=True,
+            store_history=False,
+            user_expressions={**expressions, _QUICK_EXIT: _QUICK_EXIT},
+        )
+        reply = await self.async_wait_for_reply(await ensure_async(request))
+        answers = (reply or {}).get("content", {}).get("user_expressions", {})
+        for score in variables:
+            if answers.get(score, {}).get("status") == "ok":
+                text = answers[score]["data"]["text/plain"].strip("'")
+                self.variables[score] = float.fromhex(text)
+
+    _say_last_request = run_sync(_async_say_last_request)

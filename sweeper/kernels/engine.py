@@ -1,0 +1,238 @@
+"""papermill with an engine of our own: injected parameters, honest states, our own writer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nbformat import NotebookNode
+from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
+from papermill.parameterize import parameterize_notebook
+
+from ..reporting import Channel, Point
+from ..trials import Params
+from .client import SweepClient
+from .manager import PrivateKernelManager
+from .specs import is_ipykernel
+
+#: How long a kernel may take to answer for the first time.
+START_TIMEOUT_S = 120
+#: How long after a cell's reply its last outputs may still be on their way.
+_IOPUB_TIMEOUT_S = 60
+_AUTOSAVE_S = 5
+_STDERR_TAIL_BYTES = 2000
+_ENGINE = "sweeper"
+
+_log = logging.getLogger(__name__)
+
+
+class Ending(StrEnum):
+    """How the execution of a notebook ended."""
+
+    FINISHED = "finished"
+    CELL_FAILED = "cell_failed"
+    KERNEL_DIED = "kernel_died"
+    NOT_STARTED = "not_started"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResult:
+    """What came of one execution; the outputs are in the notebook itself."""
+
+    ending: Ending
+    error: str = ""
+    exit_code: int | None = None
+    stderr_tail: str = ""
+    variables: Mapping[str, float] = field(default_factory=dict)
+
+
+class LiveNotebook(NotebookExecutionManager):
+    """papermill's bookkeeping of cells, made honest and written through our own writer.
+
+    papermill marks every cell as completed that did not raise, also those that never ran.
+    """
+
+    STOPPED = "stopped"
+
+    def __init__(self, nb: NotebookNode, *, write: Callable[[], None]) -> None:
+        super().__init__(nb, progress_bar=False, autosave_cell_every=_AUTOSAVE_S)
+        self._write = write
+
+    def save(self, **_: Any) -> None:
+        """Write the notebook as it is now."""
+        self._write()
+        self.last_save_time = self.now()
+
+    def cell_end(self, cell: NotebookNode, status: str) -> None:
+        """State how a cell ended, and save."""
+        if status == self.FAILED:
+            self.cell_exception(cell)
+        ended = self.now()
+        cell.metadata.papermill["end_time"] = ended.isoformat()
+        cell.metadata.papermill["duration"] = (ended - self._started(cell)).total_seconds()
+        cell.metadata.papermill["status"] = status
+        self.save()
+
+    def _started(self, cell: NotebookNode) -> Any:
+        return type(self.start_time).fromisoformat(cell.metadata.papermill["start_time"])
+
+    def notebook_complete(self, **_: Any) -> None:
+        """State how long the notebook took; cells that never ran stay `pending`."""
+        self.end_time = self.now()
+        self.nb.metadata.papermill["end_time"] = self.end_time.isoformat()
+        self.nb.metadata.papermill["duration"] = (self.end_time - self.start_time).total_seconds()
+
+
+class SweepEngine(Engine):
+    """Runs a notebook with `SweepClient`; papermill's own engine has no hook for messages."""
+
+    @classmethod
+    def execute_notebook(
+        cls, nb: NotebookNode, kernel_name: str, *, write: Callable[[], None], **options: Any
+    ) -> KernelResult:
+        """Execute `nb` in place; outputs, states and times end up in it."""
+        live = LiveNotebook(nb, write=write)
+        live.notebook_start()
+        try:
+            return cls.execute_managed_notebook(live, kernel_name, **options)
+        finally:
+            live.notebook_complete()
+
+    @classmethod
+    def execute_managed_notebook(
+        cls,
+        nb_man: LiveNotebook,
+        kernel_name: str,
+        *,
+        channel: Channel,
+        on_point: Callable[[Point], None],
+        variables: Mapping[str, str],
+        env: Mapping[str, str],
+        cwd: Path,
+        runtime_folder: Path,
+        cell_output_bytes: int,
+    ) -> KernelResult:
+        """Start a kernel, run the cells in it, shut it down."""
+        manager = PrivateKernelManager(
+            runtime_folder=runtime_folder, kernel_name=kernel_name, log=_log
+        )
+        client = SweepClient(
+            nb_man,
+            km=manager,
+            channel=channel,
+            on_point=on_point,
+            cell_output_bytes=cell_output_bytes,
+            kernel_name=kernel_name,
+            startup_timeout=START_TIMEOUT_S,
+            iopub_timeout=_IOPUB_TIMEOUT_S,
+            timeout=None,
+            coalesce_streams=True,
+            extra_arguments=(
+                ["--HistoryManager.enabled=False"] if is_ipykernel(kernel_name) else []
+            ),
+            log=_log,
+        )
+        # A private folder for IPython: no start-up files and no history of the user's.
+        environment = {**env, "IPYTHONDIR": str(runtime_folder / "ipython")}
+        stderr_path = Path(manager.connection_file).with_suffix(".stderr")
+        with open(stderr_path, "w+b") as stderr:
+            try:
+                client.run(
+                    variables=variables,
+                    env=environment,
+                    cwd=str(cwd),
+                    stdout=stderr,
+                    stderr=stderr,
+                )
+            except (RuntimeError, OSError) as error:
+                if client.is_ready:
+                    raise
+                client.error = str(error)
+            finally:
+                tail = _tail(stderr)
+                manager.remove_folder()
+        return KernelResult(
+            ending=_ending(client, channel),
+            error=client.error or "",
+            exit_code=client.exit_code,
+            stderr_tail=tail,
+            variables=client.variables,
+        )
+
+
+def _ending(client: SweepClient, channel: Channel) -> Ending:
+    if channel.stop_reason:
+        return Ending.STOPPED
+    if not client.is_ready:
+        return Ending.NOT_STARTED
+    if client.died:
+        return Ending.KERNEL_DIED
+    return Ending.CELL_FAILED if client.error else Ending.FINISHED
+
+
+def _tail(stream: BinaryIO) -> str:
+    """The end of what the kernel's process wrote outside of any cell."""
+    size = stream.seek(0, 2)
+    stream.seek(max(0, size - _STDERR_TAIL_BYTES))
+    return stream.read().decode("utf-8", "replace").strip()
+
+
+def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
+    """The notebook with a cell after its parameters cell that assigns `params`."""
+    node.metadata.setdefault("papermill", NotebookNode())
+    injected: NotebookNode = parameterize_notebook(
+        node, dict(params), kernel_name=kernel_name, language=language, engine_name=_ENGINE
+    )
+    return injected
+
+
+def execute(
+    node: NotebookNode,
+    *,
+    kernel_name: str,
+    write: Callable[[], None],
+    channel: Channel,
+    on_point: Callable[[Point], None],
+    variables: Mapping[str, str],
+    env: Mapping[str, str],
+    cwd: Path,
+    runtime_folder: Path,
+    cell_output_bytes: int,
+) -> KernelResult:
+    """Run all cells of a notebook in a kernel of its own.
+
+    Args:
+        node: executed in place; outputs, states and times end up in it.
+        write: called whenever the file should be brought up to date.
+        channel: on which a stop may arrive.
+        on_point: called with each reported point as it arrives.
+        variables: by score, the top-level variable to read after the last cell.
+        env: the whole environment of the kernel.
+        cwd: its working directory.
+        runtime_folder: a private folder with a short path, for sockets.
+        cell_output_bytes: what one cell may put out before the rest is dropped.
+
+    Raises:
+        OSError: the notebook could not be written.
+    """
+    result: KernelResult = SweepEngine.execute_notebook(
+        node,
+        kernel_name,
+        write=write,
+        channel=channel,
+        on_point=on_point,
+        variables=variables,
+        env=env,
+        cwd=cwd,
+        runtime_folder=runtime_folder,
+        cell_output_bytes=cell_output_bytes,
+    )
+    return result
+
+
+papermill_engines.register(_ENGINE, SweepEngine)

@@ -1,0 +1,96 @@
+"""No process outlives us: a watchdog that ends whatever a dead sweep leaves behind.
+
+Every kernel carries a mark in its environment, which its children inherit. The guard is a small
+process that waits for the end of a pipe from its sweep. That end comes however the sweep dies, by
+SIGKILL too; then the guard kills every process with the mark and removes the sweep's private
+folder. Run as a script it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+#: Marks every process of a sweep; the value begins with the sweep's token.
+MARK_VARIABLE = "SWEEPER_MARK"
+
+
+def marked_processes(mark: str) -> list[int]:
+    """Processes whose environment bears a mark that begins with this one; Linux only."""
+    wanted = f"{MARK_VARIABLE}={mark}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:  # it has ended, or belongs to somebody else
+            continue
+        if any(variable.startswith(wanted) for variable in environment.split(b"\0")):
+            found.append(int(folder.name))
+    return found
+
+
+def kill_marked(mark: str, *, patience_s: float = 3.0) -> int:
+    """Kill all processes that bear a mark, and those that they start meanwhile.
+
+    Returns:
+        how many were killed.
+    """
+    killed: set[int] = set()
+    deadline = time.monotonic() + patience_s
+    while (pids := marked_processes(mark)) and time.monotonic() < deadline:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.01)
+    return len(killed)
+
+
+class Guard:
+    """The watchdog of one sweep.
+
+    Attributes:
+        token: the beginning of the marks of this sweep's processes.
+        folder: a private folder with a short path, for sockets; gone when the sweep is.
+    """
+
+    def __init__(self, *, token: str, folder: Path) -> None:
+        self.token = token
+        self.folder = folder
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__, token, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a Ctrl-C on the terminal is not for it
+        )
+
+    def close(self) -> None:
+        """End the sweep's remaining processes and the guard itself."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _main(token: str, folder: str) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # it ends when its sweep does, not before
+    while sys.stdin.buffer.read(1):
+        pass
+    kill_marked(token)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], sys.argv[2])

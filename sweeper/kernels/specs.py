@@ -1,0 +1,40 @@
+"""Which kernels are installed."""
+
+from __future__ import annotations
+
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
+
+from ..errors import KernelError
+from ..space import nearest
+
+
+def check_kernel(name: str, *, asked_by: str) -> None:
+    """Refuse a kernel that is not installed.
+
+    Raises:
+        KernelError: the text names the installed ones and how to choose.
+    """
+    try:
+        _spec(name)
+    except NoSuchKernel as error:
+        installed = sorted(KernelSpecManager().find_kernel_specs())
+        listed = ", ".join(installed) or "none; pip install ipykernel"
+        raise KernelError(
+            f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}. Choose one "
+            f"with --kernel ({nearest(name, installed)}), or install it under this name with: "
+            f"python -m ipykernel install --sys-prefix --name {name}"
+        ) from error
+
+
+def language_of(name: str) -> str:
+    """The language that a kernel speaks, in lower case."""
+    return str(_spec(name).language or "python").lower()
+
+
+def is_ipykernel(name: str) -> bool:
+    """Whether a kernel understands the arguments of IPython's own."""
+    return any("ipykernel" in argument for argument in _spec(name).argv)
+
+
+def _spec(name: str) -> KernelSpec:
+    return KernelSpecManager().get_kernel_spec(name)

@@ -1,0 +1,201 @@
+"""The loop over a study's trials: what the executor is given, and where its outcomes go."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from .notebook import read_executed
+from .reporting import Channel, Point, StopReason
+from .scraping import scrape
+from .settings import Settings
+from .study import SamplerFactory, Study
+from .tracking import Tracker
+from .trials import (
+    Params,
+    StudyPaths,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    TrialState,
+    run_id_of,
+)
+
+
+class Event(StrEnum):
+    """What an observer is told of."""
+
+    SWEEP_STARTED = "sweep_started"
+    TRIAL_STARTED = "trial_started"
+    TRIAL_ENDED = "trial_ended"
+    STOPPING = "stopping"
+
+
+#: Called with the record for events of a trial; from the slots' threads, one call at a time.
+Observer = Callable[[Event, TrialRecord | None], None]
+
+
+class Admission:
+    """Which trials run now, and whether more may start. Safe to use from a signal handler."""
+
+    def __init__(self) -> None:
+        # Reentrant: a signal may arrive while its own thread holds the lock.
+        self._lock = threading.RLock()
+        self._channels: dict[int, Channel] = {}
+        self._stop_all = False
+        self.closed_by: str | None = None
+
+    @property
+    def is_stopping_all(self) -> bool:
+        """Whether the running trials are being stopped too."""
+        return self._stop_all
+
+    def enter(self, number: int, channel: Channel) -> None:
+        """A trial begins; when all are being stopped, it is stopped before its first cell."""
+        with self._lock:
+            self._channels[number] = channel
+            stopped = self._stop_all
+        if stopped:
+            channel.stop(StopReason.INTERRUPTED)
+
+    def leave(self, number: int) -> None:
+        """A trial has ended."""
+        with self._lock:
+            self._channels.pop(number, None)
+
+    def close(self, by: str) -> None:
+        """Let no more trials start; the first reason is kept."""
+        with self._lock:
+            self.closed_by = self.closed_by or by
+
+    def stop_all(self, by: str) -> None:
+        """Let no more trials start, and stop those that run."""
+        self.close(by)
+        with self._lock:
+            self._stop_all = True
+            running = list(self._channels.values())
+        for channel in running:
+            channel.stop(StopReason.INTERRUPTED)
+
+
+class Loop:
+    """Gives trials to the executor and takes their outcomes; called from the slots' threads."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        samplers: SamplerFactory,
+        paths: StudyPaths,
+        study: Study,
+        tracker: Tracker,
+        tags: Mapping[str, str],
+        admission: Admission,
+        observer: Observer,
+    ) -> None:
+        self._settings = settings
+        self._samplers = samplers
+        self._paths = paths
+        self._study = study
+        self._tracker = tracker
+        self._tags = tags
+        self._admission = admission
+        self._observer = observer
+        self._failures_in_a_row = 0
+        self._lock = threading.Lock()
+        self.broken: Exception | None = None
+        self.stopped_by: str | None = None
+
+    def next(self) -> tuple[TrialSpec, Channel] | None:
+        """A trial to run now; None when the study has enough, or the sweep is being stopped."""
+        # One slot at a time, so that every outcome told so far is known to the next proposal.
+        with self._lock:
+            if self._admission.closed_by is not None:
+                self.stopped_by = self._admission.closed_by
+                return None
+            try:
+                record = self._study.ask(self._settings, self._samplers, self._paths_of)
+            except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
+                self._break(error)
+                return None
+        if record is None:
+            return None
+        spec = self._spec(record)
+        self._tracker.started(record, self._described(record.params))
+        self._observer(Event.TRIAL_STARTED, record)
+
+        def on_point(point: Point) -> None:
+            self._tracker.reported(spec.run_id, point)
+
+        channel = Channel(on_point)
+        self._admission.enter(spec.number, channel)
+        return spec, channel
+
+    def done(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
+        """Record an outcome."""
+        self._admission.leave(spec.number)
+        with self._lock:
+            try:
+                record = self._study.tell(spec.number, outcome)
+            except Exception as error:  # noqa: BLE001  as above
+                self._break(error)
+                return
+            self._count_failures(record)
+        self._tracker.ended(record, outcome.series, self._tags)
+        self._observer(Event.TRIAL_ENDED, record)
+
+    def tell_what_was_missed(self) -> None:
+        """Tell MLflow of trials that ended while it could not be told, from their notebooks."""
+        for record in self._study.records():
+            if record.state.is_final and not self._tracker.is_told(record.run_id):
+                self._tracker.started(record, self._described(record.params))
+                series: Mapping[str, list[tuple[int, float]]] = {}
+                if record.notebook.exists():
+                    node = read_executed(record.notebook)
+                    series = scrape(
+                        node, sources=self._settings.scores, objectives=self._settings.objective
+                    ).series
+                self._tracker.ended(record, series, self._tags)
+
+    def _break(self, error: Exception) -> None:
+        """The study itself cannot go on: its storage is gone, or its sampler failed."""
+        self.broken = self.broken or error
+        self._admission.stop_all("a broken study")
+
+    def _count_failures(self, record: TrialRecord) -> None:
+        failed = record.state is TrialState.FAILED
+        self._failures_in_a_row = self._failures_in_a_row + 1 if failed else 0
+        limit = self._settings.study.stop_after_failures
+        if limit is not None and self._failures_in_a_row >= limit:
+            self._admission.close(f"{limit} failed trials in a row (study.stop_after_failures)")
+            self._observer(Event.STOPPING, None)
+
+    def _spec(self, record: TrialRecord) -> TrialSpec:
+        return TrialSpec(
+            study=self._study.name,
+            study_id=self._study.study_id,
+            number=record.number,
+            params=record.params,
+            fixed=self._settings.fixed,
+            seed=record.seed,
+            attempt=record.attempt,
+            notebook=record.notebook,
+            checkpoint_dir=self._paths.checkpoints(record.run_id),
+        )
+
+    def _paths_of(self, number: int) -> Path:
+        return self._paths.notebook(run_id_of(number))
+
+    def _described(self, params: Params) -> dict[str, str]:
+        """The params of a trial as MLflow shows them."""
+        space = self._settings.search_space
+        described = {name: str(params[name]) if name in params else "n/a" for name in space}
+        for name in space.log_names:
+            value = params.get(name)
+            described[f"log10_{name}"] = (
+                f"{math.log10(value):.6f}" if isinstance(value, int | float) else "n/a"
+            )
+        return described

@@ -1,0 +1,268 @@
+"""A notebook file as data: read, checked, given its trial, written whole, rendered.
+
+The only owner of nbformat and nbconvert.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from .errors import NotebookError
+from .reporting import Point, encode_float
+from .space import nearest
+from .trials import TrialOutcome, TrialSpec, TrialState
+
+#: The key of our own metadata, in executed notebooks.
+METADATA = "sweeper"
+PARAMETERS_TAG = "parameters"
+_TAG_REMEDY = (
+    "tag the cell that assigns the parameters with 'parameters' "
+    "(JupyterLab: property inspector, cell tags)"
+)
+
+
+class ResearchNotebook:
+    """The notebook that is swept; read once, never written.
+
+    Raises:
+        NotebookError: the file is missing or is no notebook, or has no parameters cell.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(os.path.abspath(os.path.expanduser(path)))
+        self.shown = str(path)
+        self.node = _read(self.path, self.shown)
+        tagged = [c for c in _code_cells(self.node) if PARAMETERS_TAG in _tags(c)]
+        if not tagged:
+            raise NotebookError(f"{self.shown}: no parameters cell; {_TAG_REMEDY}")
+        if len(tagged) > 1:
+            raise NotebookError(
+                f"{self.shown}: {len(tagged)} cells are tagged 'parameters'; keep the tag on one"
+            )
+        self._parameters_source = "".join(tagged[0].source)
+
+    @property
+    def kernel_name(self) -> str:
+        """The kernel that the notebook asks for."""
+        return str(self.node.metadata.get("kernelspec", {}).get("name") or "python3")
+
+    @property
+    def language(self) -> str:
+        """The language of its cells."""
+        metadata = self.node.metadata
+        told = metadata.get("kernelspec", {}).get("language") or metadata.get(
+            "language_info", {}
+        ).get("name")
+        return str(told or "python")
+
+    def parameters(self) -> list[str] | None:
+        """Names that the parameters cell assigns; None for a language that we cannot read.
+
+        Raises:
+            NotebookError: the parameters cell is not valid Python.
+        """
+        if self.language != "python":
+            return None
+        try:
+            tree = ast.parse(self._parameters_source)
+        except SyntaxError as error:
+            raise NotebookError(
+                f"{self.shown}: the parameters cell, line {error.lineno}: {error.msg}; "
+                "it should only assign names, as in `lr = 1e-3`"
+            ) from error
+        names: list[str] = []
+        for statement in tree.body:
+            targets: list[ast.expr] = []
+            if isinstance(statement, ast.Assign):
+                targets = statement.targets
+            elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+                targets = [statement.target]
+            for target in targets:
+                names += [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+        return names
+
+    def check_parameters(self, names: Iterable[str], *, told_by: str) -> None:
+        """Refuse names that the parameters cell does not assign: papermill would only warn.
+
+        Raises:
+            NotebookError: a name is not assigned; the text names it, and the nearest right one.
+        """
+        assigned = self.parameters()
+        if assigned is None:
+            return
+        wrong = [
+            f"{told_by}: {name!r} is not assigned in the parameters cell of {self.shown}; "
+            f"{nearest(name, assigned)}"
+            for name in names
+            if name not in assigned
+        ]
+        if wrong:
+            raise NotebookError("\n".join(wrong))
+
+    def assigns(self, name: str) -> bool:
+        """Whether the parameters cell assigns this name."""
+        return name in (self.parameters() or ())
+
+    def fresh_copy(self) -> NotebookNode:
+        """The notebook as a trial starts from it: nothing left of an earlier execution."""
+        node = copy.deepcopy(self.node)
+        for key in (METADATA, "papermill", "widgets"):
+            node.metadata.pop(key, None)
+        for cell in node.cells:
+            cell.metadata.setdefault("tags", [])  # papermill looks for tags on every cell
+            cell.metadata.pop("papermill", None)
+            cell.metadata.pop("execution", None)
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        node.metadata.setdefault("kernelspec", {"name": self.kernel_name})
+        node.metadata["kernelspec"].setdefault("display_name", self.kernel_name)
+        node.metadata["kernelspec"].setdefault("language", self.language)
+        return node
+
+
+class ExecutedNotebook:
+    """The file of one trial, from its first moment on: valid and true whenever one looks.
+
+    `node` is shared with the engine, which fills in the outputs.
+    """
+
+    def __init__(self, node: NotebookNode, spec: TrialSpec, *, started_at: str) -> None:
+        self.node = node
+        self.path = spec.notebook
+        self._lock = threading.Lock()
+        self.metadata: dict[str, Any] = {
+            "study": spec.study,
+            "study_id": spec.study_id,
+            "run_id": spec.run_id,
+            "state": str(TrialState.RUNNING),
+            "params": dict(spec.params),
+            "fixed": dict(spec.fixed),
+            "seed": spec.seed,
+            "attempt": spec.attempt,
+            "scores": {},
+            "started_at": started_at,
+            "series": {},
+            "finals": {},
+            "variables": {},
+        }
+
+    def record(self, point: Point) -> None:
+        """Keep a reported point; a display may be cleared by the notebook, this is not."""
+        for name, value in point.metrics.items():
+            if point.step is None:
+                self.metadata["finals"][name] = encode_float(value)
+                continue
+            series = self.metadata["series"].setdefault(name, {"steps": [], "values": []})
+            series["steps"].append(point.step)
+            series["values"].append(encode_float(value))
+
+    def finish(self, outcome: TrialOutcome) -> None:
+        """State how the trial ended."""
+        self.metadata["state"] = str(outcome.state)
+        self.metadata["scores"] = {k: encode_float(v) for k, v in outcome.scores.items()}
+        self.metadata["duration_s"] = round(outcome.duration_s, 3)
+        if outcome.reason is not None:
+            self.metadata["reason"] = str(outcome.reason)
+            self.metadata["message"] = outcome.message
+
+    def write(self) -> None:
+        """Write the file beside its place and rename it into it."""
+        with self._lock:
+            self.node.metadata[METADATA] = self.metadata
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_beside(self.path, nbformat.writes(self.node, version=4))
+
+
+def write_beside(path: Path, text: str) -> None:
+    """Write a whole file so that no reader and no crash ever meets half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.write("" if text.endswith("\n") else "\n")
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def read_metadata(path: Path) -> Mapping[str, Any] | None:
+    """What an executed notebook says of its trial; None when we did not write the file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        metadata = data["metadata"][METADATA]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return metadata if isinstance(metadata, Mapping) else None
+
+
+def read_executed(path: Path) -> NotebookNode:
+    """Read an executed notebook, to scrape it again.
+
+    Raises:
+        NotebookError: the file is missing or is no notebook.
+    """
+    return _read(path, str(path))
+
+
+def mark_stopped(path: Path, message: str) -> None:
+    """Correct the state in the file of a trial whose sweep was killed under it."""
+    node = _read(path, str(path))
+    node.metadata[METADATA].update(state=str(TrialState.STOPPED), message=message)
+    for cell in node.cells:
+        if cell.metadata.get("papermill", {}).get("status") == "running":
+            cell.metadata["papermill"]["status"] = "stopped"
+    write_beside(path, nbformat.writes(node, version=4))
+
+
+def render_html(path: Path) -> str:
+    """An executed notebook as one HTML page that loads nothing from elsewhere."""
+    from nbconvert import HTMLExporter  # 0.5 s and more: only who renders pays
+
+    exporter = HTMLExporter(
+        mathjax_url="", require_js_url="", jquery_url="", mermaid_js_url="", embed_images=True
+    )
+    body, _ = exporter.from_notebook_node(_read(path, str(path)))
+    return str(body)
+
+
+def _read(path: Path, shown: str) -> NotebookNode:
+    node: NotebookNode
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotebookError(f"{shown}: there is no such notebook") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotebookError(f"{shown}: cannot be read: {error}") from error
+    try:
+        json.loads(text)
+        node = nbformat.reads(text, as_version=4)
+        nbformat.validate(node)
+    except ValueError as error:
+        raise NotebookError(f"{shown}: not a notebook: {error}") from error
+    except Exception as error:  # nbformat raises its own and jsonschema's, which share no base
+        reason = str(error).partition("\n")[0]
+        raise NotebookError(f"{shown}: not a valid notebook: {reason}") from error
+    # Every cell of ours and of papermill's needs these two; formats before 4.5 had no ids.
+    node.nbformat_minor = max(node.nbformat_minor, 5)
+    for cell in node.cells:
+        cell.setdefault("id", nbformat.v4.new_code_cell().id)
+    return node
+
+
+def _code_cells(node: NotebookNode) -> list[Any]:
+    return [cell for cell in node.cells if cell.cell_type == "code"]
+
+
+def _tags(cell: Any) -> list[str]:
+    return list(cell.metadata.get("tags", []))

@@ -1,0 +1,109 @@
+"""A study's folder belongs to one process at a time, and to nobody whose call was refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from .errors import OutputError, StudyError
+from .notebook import write_beside
+from .trials import StudyPaths, shown
+
+
+@contextmanager
+def held_folder(paths: StudyPaths) -> Iterator[Callable[[], None]]:
+    """Hold a study's folder, made when it is not there.
+
+    Yields:
+        a call that says that the folder is in use now; what was made is removed again when the
+        block ends without it.
+
+    Raises:
+        OutputError: the folder cannot be written.
+        StudyError: another process holds it.
+    """
+    made = _make_folders(paths.folder)
+    kept = False
+
+    def keep() -> None:
+        nonlocal kept
+        kept = True
+
+    try:
+        lock = _take_lock(paths)
+        try:
+            yield keep
+        finally:
+            paths.owner.unlink(missing_ok=True)
+            lock.release()
+    finally:
+        if not kept:
+            _unmake_folders(made)
+
+
+def is_held(paths: StudyPaths) -> bool:
+    """Whether a sweep of this study is alive on this machine."""
+    if not paths.lock.exists():
+        return False
+    try:
+        FileLock(paths.lock).acquire(timeout=0).lock.release()
+    except Timeout:
+        return True
+    return False
+
+
+def owner_of(paths: StudyPaths) -> str:
+    """Who holds the folder, in words."""
+    try:
+        told = json.loads(paths.owner.read_text(encoding="utf-8"))
+        return f"process {told['pid']} on {told['host']}"
+    except (OSError, ValueError, KeyError):
+        return "another process"
+
+
+def _take_lock(paths: StudyPaths) -> FileLock:
+    lock = FileLock(paths.lock)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise StudyError(
+            f"the study {paths.study!r} in {shown(paths.folder)} is being swept by "
+            f"{owner_of(paths)}; wait for it or stop it, or choose another name with --study"
+        ) from error
+    told = {"host": socket.gethostname(), "pid": os.getpid(), "started_at_s": time.time()}
+    write_beside(paths.owner, json.dumps(told))
+    return lock
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those above it; return the ones that were not there."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        _unmake_folders(missing)
+        raise OutputError(
+            f"{shown(folder)}: cannot be written: {error.strerror or error}; "
+            "choose another output with -o"
+        ) from error
+    return missing
+
+
+def _unmake_folders(made: list[Path]) -> None:
+    """Remove what this call has made; `made` begins with the study's own folder, if that is new."""
+    for index, path in enumerate(made):
+        if index == 0:
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.is_dir() and not any(path.iterdir()):
+            path.rmdir()

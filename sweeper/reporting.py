@@ -1,0 +1,266 @@
+"""Both ends of the channel between a notebook and the sweep that runs it; stdlib only.
+
+In the kernel: `report`, `score` and `trial`. Each call shows one small display, updated in place,
+whose message also carries the new point under a MIME type of our own; the sweep's client sees the
+message as it arrives, and the executed notebook keeps the whole series. Run by hand, the same
+calls show the same display and talk to nobody.
+
+In the coordinator: `Channel`, on which points come up and one stop goes down.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+#: MIME type of reports, in messages and in executed notebooks.
+MIME = "application/vnd.sweeper.report+json"
+#: The environment variable that tells a kernel which trial it runs.
+TRIAL_VARIABLE = "SWEEPER_TRIAL"
+
+_BARS = "▁▂▃▄▅▆▇█"
+_SPARKLINE_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One call of `report` (with a step) or of `score` (without)."""
+
+    step: int | None
+    metrics: Mapping[str, float]
+
+    def encode(self) -> dict[str, Any]:
+        """As JSON, which has no NaN and no infinity: those travel as strings."""
+        return {"step": self.step, "metrics": {k: encode_float(v) for k, v in self.metrics.items()}}
+
+    @classmethod
+    def decode(cls, data: Mapping[str, Any]) -> Point:
+        """The inverse of `encode`, to the last bit."""
+        return cls(
+            step=data["step"], metrics={k: decode_float(v) for k, v in data["metrics"].items()}
+        )
+
+
+def encode_float(value: float) -> float | str:
+    """A float as JSON can carry it."""
+    return value if math.isfinite(value) else str(value)
+
+
+def decode_float(value: float | str) -> float:
+    """The inverse of `encode_float`."""
+    return float(value)
+
+
+# --- the kernel's end ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialInfo:
+    """The trial that this notebook runs as; a stand-in when it is run by hand.
+
+    Attributes:
+        number: the trial's number in its study, from 0.
+        run_id: the same with four digits; `"by-hand"` outside a sweep.
+        params: the swept parameters of this trial; empty by hand.
+        seed: the trial's own seed, to give to `seed_everything` and `seeded_loader`.
+        attempt: 1, and one more each time that the trial is run again after an interruption.
+    """
+
+    number: int
+    run_id: str
+    params: Mapping[str, Any]
+    seed: int
+    attempt: int
+    folder: str
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """A folder of this trial's own, for all its attempts; made when first asked for."""
+        path = Path(self.folder)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def trial() -> TrialInfo:
+    """Which trial this notebook runs as.
+
+    By hand: number 0, no params, seed 0, attempt 1, checkpoints in `./checkpoints/by-hand`.
+    """
+    told = os.environ.get(TRIAL_VARIABLE)
+    if told is None:
+        return TrialInfo(
+            number=0,
+            run_id="by-hand",
+            params={},
+            seed=0,
+            attempt=1,
+            folder=os.path.join("checkpoints", "by-hand"),
+        )
+    return TrialInfo(**json.loads(told))
+
+
+def report(step: int, /, **metrics: Any) -> None:
+    """Report one point of each series, while the notebook runs.
+
+    Args:
+        step: a whole number, usually the epoch; increasing.
+        **metrics: anything that `float()` takes: numbers, numpy scalars, tensors of one element.
+            NaN and infinities are passed on as they are.
+
+    Raises:
+        TypeError: the step is no whole number, or a metric is no number.
+    """
+    whole = int(_floats("report", {"step": step})["step"])
+    if whole != step:
+        raise TypeError(f"report(step=…): expected a whole number, got {step!r}")
+    _reporter.send(Point(step=whole, metrics=_floats("report", metrics)))
+
+
+def score(**metrics: Any) -> None:
+    """State final values, where they are not simply the last ones reported.
+
+    Raises:
+        TypeError: a value is no number.
+    """
+    _reporter.send(Point(step=None, metrics=_floats("score", metrics)))
+
+
+def _floats(call: str, metrics: Mapping[str, Any]) -> dict[str, float]:
+    floats = {}
+    for name, value in metrics.items():
+        try:
+            floats[name] = float(value)
+        except (TypeError, ValueError):
+            shown = repr(value) if len(repr(value)) <= 60 else f"a {type(value).__name__}"
+            raise TypeError(f"{call}({name}=…): expected one number, got {shown}") from None
+    return floats
+
+
+class _Reporter:
+    """Shows what was reported so far in one display per executed cell."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._series: dict[str, list[float]] = {}
+        self._finals: dict[str, float] = {}
+        self._last_step: int | None = None
+        self._cell: int | None = None
+
+    def send(self, point: Point) -> None:
+        # A session exists only where IPython runs; in a plain script there is nobody to tell.
+        ipython = sys.modules.get("IPython")
+        shell = ipython.get_ipython() if ipython is not None else None
+        if shell is None:
+            return
+        with self._lock:
+            self._remember(point)
+            # A cell that is run again by hand has lost its old display: it gets a new one.
+            update, self._cell = self._cell == shell.execution_count, shell.execution_count
+            shell.display_pub.publish(
+                data={"text/plain": self._text(), "text/html": self._html(), MIME: point.encode()},
+                metadata={},
+                transient={"display_id": f"sweeper-{shell.execution_count}"},
+                update=update,
+            )
+
+    def _remember(self, point: Point) -> None:
+        if point.step is None:
+            self._finals.update(point.metrics)
+            return
+        if self._last_step is not None and point.step < self._last_step:
+            self._series.clear()  # a training loop was started anew
+        self._last_step = point.step
+        for name, value in point.metrics.items():
+            self._series.setdefault(name, []).append(value)
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        rows = [
+            (name, f"{values[-1]:.6g}", _sparkline(values)) for name, values in self._series.items()
+        ]
+        return rows + [(name, f"{value:.6g}", "final") for name, value in self._finals.items()]
+
+    def _text(self) -> str:
+        head = [] if self._last_step is None else [f"step {self._last_step}"]
+        return "\n".join(head + [f"{n:<16} {v:>12}  {line}" for n, v, line in self._rows()])
+
+    def _html(self) -> str:
+        head = "" if self._last_step is None else f"<caption>step {self._last_step}</caption>"
+        rows = "".join(
+            f"<tr><td>{html.escape(n)}</td><td>{v}</td><td>{line}</td></tr>"
+            for n, v, line in self._rows()
+        )
+        return f"<table>{head}{rows}</table>"
+
+
+def _sparkline(values: list[float]) -> str:
+    n = min(len(values), _SPARKLINE_WIDTH)
+    picked = [values[round(i * (len(values) - 1) / max(1, n - 1))] for i in range(n)]
+    finite = [v for v in picked if math.isfinite(v)]
+    if not finite:
+        return ""
+    low, span = min(finite), (max(finite) - min(finite)) or 1.0
+    return "".join(
+        _BARS[int((v - low) / span * (len(_BARS) - 1))] if math.isfinite(v) else "·" for v in picked
+    )
+
+
+_reporter = _Reporter()
+
+
+# --- the coordinator's end -------------------------------------------------------------------
+
+
+class StopReason(StrEnum):
+    """Why a running trial is asked to stop."""
+
+    INTERRUPTED = "interrupted"
+    TIME_LIMIT = "time_limit"
+
+
+class Channel:
+    """What connects a running trial with the sweep: points come up, at most one stop goes down.
+
+    Safe to use from any thread.
+    """
+
+    def __init__(self, on_point: Callable[[Point], None]) -> None:
+        self._on_point = on_point
+        self._lock = threading.Lock()
+        self._stop_reason: StopReason | None = None
+        self._on_stop: Callable[[], object] | None = None
+
+    def publish(self, point: Point) -> None:
+        """Hand a point to the sweep; called where messages are read, so it must be quick."""
+        self._on_point(point)
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the trial was asked to stop; None as long as it was not."""
+        return self._stop_reason
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask the trial to stop; the first reason counts, later calls do nothing."""
+        with self._lock:
+            if self._stop_reason is not None:
+                return
+            self._stop_reason = reason
+            callback = self._on_stop
+        if callback is not None:
+            callback()
+
+    def on_stop(self, callback: Callable[[], object] | None) -> None:
+        """Have `callback` called when a stop arrives, at once if one already has."""
+        with self._lock:
+            self._on_stop = callback
+            stopped = self._stop_reason is not None
+        if stopped and callback is not None:
+            callback()

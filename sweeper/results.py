@@ -1,0 +1,80 @@
+"""What a study has come to, for people and for scripts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .trials import TrialRecord, TrialState, shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """What a sweep leaves behind.
+
+    Attributes:
+        best: the best trial; with several objectives all Pareto-optimal ones; empty when no trial
+            completed.
+        untold: messages that MLflow did not take; the next sweep of the study tells them again.
+    """
+
+    study: str
+    storage: str
+    tracking_uri: str
+    experiment_id: str
+    objectives: Sequence[str]
+    records: Sequence[TrialRecord]
+    best: Sequence[TrialRecord]
+    mlflow_run_ids: Mapping[str, str]
+    compare_url: str | None
+    stopped_by: str | None = None
+    untold: int = 0
+    duration_s: float = 0.0
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many trials of the study are in which state."""
+        counted = Counter(record.state for record in self.records)
+        ended = [s for s in TrialState if s is not TrialState.RUNNING]
+        running = {"running": counted[TrialState.RUNNING]} if counted[TrialState.RUNNING] else {}
+        return {**{str(state): counted[state] for state in ended}, **running}
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        best = [self._trial(record, full=False) for record in self.best]
+        several = len(self.objectives) > 1
+        return {
+            "study": self.study,
+            "storage": self.storage,
+            "tracking_uri": self.tracking_uri,
+            "experiment_id": self.experiment_id,
+            "counts": dict(self.counts),
+            "best": best if several else (best[0] if best else None),
+            "trials": [self._trial(record, full=True) for record in self.records],
+            "page": None,
+            "compare_url": self.compare_url,
+        }
+
+    def _trial(self, record: TrialRecord, *, full: bool) -> dict[str, Any]:
+        scores = {n: v if math.isfinite(v) else str(v) for n, v in record.scores.items()}
+        brief = {
+            "run_id": record.run_id,
+            "params": dict(record.params),
+            "scores": scores,
+            "notebook": shown(record.notebook),
+        }
+        if not full:
+            return brief
+        return {
+            **brief,
+            "state": str(record.state),
+            "reason": None if record.reason is None else str(record.reason),
+            "message": record.message,
+            "seed": record.seed,
+            "attempt": record.attempt,
+            "duration_s": round(record.duration_s, 3),
+            "mlflow_run_id": self.mlflow_run_ids.get(record.run_id),
+        }

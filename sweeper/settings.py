@@ -1,0 +1,431 @@
+"""From a parameters file to frozen `Settings`; every mistake becomes one message.
+
+The file is YAML 1.2 (`1e-3` is a number, `on` is a word). A message names the file, the key, the
+value and what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from .errors import SettingsError
+from .space import (
+    AnyDimension,
+    Record,
+    SearchSpace,
+    check_branches,
+    check_name,
+    nearest,
+    problem,
+    read_dimension,
+)
+from .trials import Params
+
+SAMPLERS = ("auto", "tpe", "gp", "random", "grid", "qmc", "cmaes", "nsga2", "brute_force")
+_STUDY_NAME = re.compile(r"\w[\w .-]{0,99}")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?")
+_POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds from `90s`, `15m`, `8h`, `1d` or a plain number of seconds."""
+    match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+    if match is None or float(match[1]) <= 0:
+        raise problem(f"cannot read {value!r} as a duration; expected something like 90s, 15m, 8h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from `10MB`, `9GB`, `512KiB` or a plain number of bytes."""
+    match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+    if match is None or float(match[1]) <= 0:
+        raise problem(f"cannot read {value!r} as a size; expected something like 10MB or 9GB")
+    base = 1024 if match[3] else 1000
+    unit = match[2] if match[2] != "K" else "k"
+    return int(float(match[1]) * base ** _POWERS[unit])
+
+
+def _read_sampler(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, Mapping) and "name" in value and "options" not in value:
+        options = {key: option for key, option in value.items() if key != "name"}
+        return {"name": value["name"], "options": options}
+    return value
+
+
+class SamplerSettings(Record):
+    """Which of Optuna's samplers proposes, and with which of its options."""
+
+    name: str = "auto"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.name not in SAMPLERS:
+            raise problem(f"sampler {self.name!r} is not known; {nearest(self.name, SAMPLERS)}")
+        return self
+
+
+class StudySettings(Record):
+    """The study: its name, its seed, how many trials, who proposes them."""
+
+    name: str | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    trials: Annotated[int, Field(ge=1)] = 20
+    sampler: Annotated[SamplerSettings, BeforeValidator(_read_sampler)] = SamplerSettings()
+    stop_after_failures: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _name_can_be_a_folder(self) -> Self:
+        if self.name is not None:
+            check_study_name(self.name)
+        return self
+
+
+def check_study_name(name: str) -> None:
+    """Refuse what could not name a folder and an MLflow experiment on every machine."""
+    if not _STUDY_NAME.fullmatch(name):
+        raise problem(
+            f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, "
+            "beginning with a letter or digit"
+        )
+
+
+class Objective(Record):
+    """A score that is optimised. `take` says which value of a series counts."""
+
+    direction: Literal["maximize", "minimize"]
+    take: Literal["last", "best", "mean"] = "last"
+
+
+class ScoreSource(Record):
+    """Where to find a score that the notebook does not report: a variable, or printed lines.
+
+    `pattern` is a regular expression whose first group is the number; each match is one point of
+    the score's series.
+    """
+
+    variable: str | None = None
+    pattern: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.variable is None) == (self.pattern is None):
+            raise problem("expected exactly one of {variable: NAME} and {pattern: 'REGEX'}")
+        if self.variable is not None:
+            check_name(self.variable)
+        if self.pattern is not None:
+            try:
+                groups = re.compile(self.pattern).groups
+            except re.error as error:
+                raise problem(
+                    f"pattern {self.pattern!r} is no regular expression: {error}"
+                ) from error
+            if groups < 1:
+                raise problem(
+                    f"pattern {self.pattern!r} has no group; put the number in parentheses, "
+                    "as in 'val_loss=([0-9.eE+-]+)'"
+                )
+        return self
+
+
+class Limits(Record):
+    """What one trial may take."""
+
+    trial: Annotated[float, BeforeValidator(parse_duration)] | None = None
+    cell_output: Annotated[int, BeforeValidator(parse_size)] = 10_000_000
+
+
+def _read_gpus(value: Any) -> Any:
+    indices = tuple(value) if isinstance(value, list | tuple) else ()
+    if value in ("auto", "none"):
+        return value
+    if indices and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in indices):
+        return indices
+    raise problem(f"expected auto, none or a list of GPU numbers such as [0, 1]; got {value!r}")
+
+
+def _read_cpus(value: Any) -> Any:
+    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise problem(f"expected auto or a whole number of 1 or more; got {value!r}")
+    return value
+
+
+class Resources(Record):
+    """What trials share. `cpus_per_trial: auto` is one thread per kernel.
+
+    The number of threads changes the last bits of a result, so it never depends on how many
+    trials run at once.
+    """
+
+    gpus: Annotated[Literal["auto", "none"] | tuple[int, ...], BeforeValidator(_read_gpus)] = "auto"
+    cpus_per_trial: Annotated[Literal["auto"] | int, BeforeValidator(_read_cpus)] = "auto"
+
+    @property
+    def threads(self) -> int:
+        """Threads that each kernel computes with."""
+        return 1 if self.cpus_per_trial == "auto" else self.cpus_per_trial
+
+
+def _read_objective(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: {"direction": v} if isinstance(v, str) else v for k, v in value.items()}
+    raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {value!r}")
+
+
+def _read_space(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise problem(f"expected a mapping from names to ranges or choices; got {value!r}")
+    return value
+
+
+class Settings(Record):
+    """Everything that a parameters file can say, checked.
+
+    Attributes:
+        file: the file these were read from; None when they were made in code.
+    """
+
+    _data: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+    file: Path | None = None
+    study: StudySettings = StudySettings()
+    objective: Annotated[
+        dict[str, Objective], BeforeValidator(_read_objective), Field(min_length=1)
+    ]
+    scores: dict[str, ScoreSource] = Field(default_factory=dict)
+    space: Annotated[
+        dict[str, Annotated[AnyDimension, BeforeValidator(read_dimension)]],
+        BeforeValidator(_read_space),
+    ]
+    fixed: dict[str, Any] = Field(default_factory=dict)
+    start: tuple[dict[str, Any], ...] = ()
+    limits: Limits = Limits()
+    resources: Resources = Resources()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists_become_tuples(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and isinstance(data.get("start"), list):
+            return {**data, "start": tuple(data["start"])}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for name in (*self.space, *self.fixed):
+            check_name(str(name))
+        check_branches(self.space, self.fixed)
+        twice = [name for name in self.space if name in self.fixed]
+        if twice:
+            raise problem(f"{twice[0]!r} stands in both space and fixed; keep one of them")
+        if not self.space:
+            raise problem("space is empty; give at least one parameter a range or choices")
+        for index, params in enumerate(self.start):
+            try:
+                SearchSpace(self.space).check_params(params)
+            except PydanticCustomError as error:
+                raise problem(f"start[{index}]: {error}") from error
+        return self
+
+    @property
+    def name(self) -> str:
+        """The study's name: `study.name`, else the stem of the parameters file."""
+        if self.study.name is not None:
+            return self.study.name
+        return self.file.stem if self.file is not None else "study"
+
+    @property
+    def search_space(self) -> SearchSpace:
+        """What is swept: the space without the fixed names and the branches they close."""
+        return SearchSpace(self.space).without(self.fixed)
+
+    @property
+    def start_params(self) -> list[dict[str, Any]]:
+        """The params to try first; names of branches that `fixed` has closed are left out."""
+        space = self.search_space
+        kept = ({k: v for k, v in params.items() if k in space} for params in self.start)
+        return [params for params in kept if params]
+
+    @classmethod
+    def load(cls, path: str | Path) -> Settings:
+        """Read a parameters file.
+
+        Raises:
+            SettingsError: the file is missing, is no YAML, or says something wrong.
+        """
+        file = Path(path)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise SettingsError(f"{file}: there is no such parameters file") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{file}: cannot be read: {error}") from error
+        try:
+            data = YAML(typ="safe", pure=True).load(text)
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+            raise SettingsError(f"{file}{where}: not valid YAML: {error.problem}") from error
+        except (YAMLError, ValueError) as error:
+            raise SettingsError(f"{file}: not valid YAML: {error}") from error
+        if not isinstance(data, Mapping):
+            raise SettingsError(
+                f"{file}: expected a mapping with the keys objective and space; got {data!r:.60}"
+            )
+        if "file" in data:
+            raise SettingsError(f"{file}: unknown key 'file'; {nearest('file', _KEYS)}")
+        return cls.from_mapping(data, file=file)
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], *, file: Path | None = None) -> Settings:
+        """The same from plain data, as a parameters file would hold it.
+
+        Raises:
+            SettingsError: something in it is wrong.
+        """
+        try:
+            settings = cls.model_validate({**data, "file": file})
+            settings._data = dict(data)
+            check_study_name(settings.name)
+        except ValidationError as error:
+            raise SettingsError(_message(error, file, data)) from error
+        except PydanticCustomError as error:  # the name came from the file's own name
+            raise SettingsError(f"{file}: study.name: {error}") from error
+        return settings
+
+    def with_overrides(
+        self,
+        *,
+        study: str | None = None,
+        trials: int | None = None,
+        fixed: Params | None = None,
+    ) -> Settings:
+        """These settings with what one call says differently; a fixed name leaves the space.
+
+        Raises:
+            SettingsError: the overrides do not fit.
+        """
+        fixed = dict(fixed or {})
+        for name, value in fixed.items():
+            if not name.isidentifier():
+                known = [*self.space, *self.fixed]
+                raise SettingsError(
+                    f"--set {name}: not a Python identifier; {nearest(name, known)}"
+                )
+            dimension = self.space.get(name)
+            if dimension is None or dimension.type == "choice":
+                continue  # a value that is not among the choices is a legitimate wish
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise SettingsError(
+                    f"--set {name}={value}: not a number; expected {dimension.hint}, or any other"
+                )
+        data = dict(self._data)
+        given = {"name": study, "trials": trials}
+        changed = {key: value for key, value in given.items() if value is not None}
+        data["study"] = {**data.get("study", {}), **changed}
+        data["space"] = {k: v for k, v in data["space"].items() if k not in fixed}
+        data["fixed"] = {**data.get("fixed", {}), **fixed}
+        data["start"] = [
+            {k: v for k, v in params.items() if k not in fixed} for params in data.get("start", [])
+        ]
+        return Settings.from_mapping(data, file=self.file)
+
+
+def read_value(text: str) -> tuple[str, Any]:
+    """Name and value of a `--set NAME=VALUE`; the value is read as in a parameters file.
+
+    Raises:
+        SettingsError: it has no `=`, or the value is not one.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise SettingsError(f"--set {text}: expected NAME=VALUE, as in --set epochs=3")
+    try:
+        return name.strip(), YAML(typ="safe", pure=True).load(value)
+    except YAMLError as error:
+        raise SettingsError(f"--set {text}: cannot read the value {value!r}") from error
+
+
+def read_trials_flag(text: str | None) -> int | None:
+    """The number of `--trials N`.
+
+    Raises:
+        SettingsError: it is no whole number of 1 or more.
+    """
+    if text is not None and not (text.isdigit() and int(text) >= 1):
+        raise SettingsError(f"--trials {text}: expected a whole number of 1 or more")
+    return None if text is None else int(text)
+
+
+def read_duration_flag(flag: str, text: str | None) -> float | None:
+    """Seconds of a duration on the command line.
+
+    Raises:
+        SettingsError: it is no duration.
+    """
+    try:
+        return None if text is None else parse_duration(text)
+    except PydanticCustomError as error:
+        raise SettingsError(f"{flag}: {error}") from error
+
+
+_KEYS = [key for key in Settings.model_fields if key != "file"]
+
+
+def _message(error: ValidationError, file: Path | None, data: Mapping[str, Any]) -> str:
+    """One line per mistake: file, key, value, remedy."""
+    lines = []
+    for detail in error.errors():
+        # Which member of a union was tried says nothing to the reader of a file.
+        key = ".".join(str(part) for part in _path(detail["loc"], data))
+        text = _TEXTS.get(detail["type"], detail["msg"])
+        if detail["type"] == "sweeper":
+            said = detail["msg"]
+        elif detail["type"] == "missing":
+            said = "this key is missing"
+        else:
+            expected = ", ".join(str(v) for v in detail.get("ctx", {}).values())
+            said = f"{text.format(expected=expected)}; got {detail['input']!r:.80}"
+        line = f"{file or 'settings'}: {key + ': ' if key else ''}{said}"
+        if line not in lines:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+_TEXTS = {
+    "literal_error": "expected {expected}",
+    "int_type": "expected a whole number",
+    "float_type": "expected a number",
+    "bool_type": "expected true or false",
+    "string_type": "expected text",
+    "greater_than_equal": "must be {expected} or more",
+    "less_than": "must be less than {expected}",
+    "dict_type": "expected a mapping",
+    "tuple_type": "expected a list",
+    "too_short": "must not be empty",
+    "finite_number": "expected a finite number",
+}
+
+
+def _path(loc: tuple[int | str, ...], data: Any) -> list[int | str]:
+    path: list[int | str] = []
+    for part in loc:
+        inside = isinstance(data, Mapping) and part in data
+        if inside or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
+            data = data[part]
+            path.append(part)
+        elif isinstance(data, Mapping) and isinstance(part, str) and part.isidentifier():
+            if part in ("FloatDimension", "IntDimension", "ChoiceDimension", "int", "float"):
+                continue
+            path.append(part)
+    return path

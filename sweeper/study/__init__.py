@@ -1,0 +1,6 @@
+"""The study and who proposes its trials: the only owner of Optuna."""
+
+from .samplers import SamplerFactory
+from .study import Study
+
+__all__ = ["SamplerFactory", "Study"]

@@ -1,0 +1,132 @@
+"""Which of Optuna's samplers proposes the next trial."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optuna
+from optuna.samplers import BaseSampler
+
+from ..errors import SettingsError
+from ..settings import Settings
+from ..space import ChoiceDimension, FloatDimension, IntDimension, SearchSpace, nearest
+
+#: Up to this many trials the Gaussian process reaches in half of them what TPE needs all for.
+_GP_TRIALS = 250
+#: These keep their place in a sequence, so all their proposals must come from one seed.
+_ONE_SEED = ("qmc", "grid", "brute_force")
+#: These end when every combination has been tried.
+EXHAUSTIBLE = ("grid", "brute_force")
+
+_CLASSES: Mapping[str, type[BaseSampler]] = {
+    "tpe": optuna.samplers.TPESampler,
+    "gp": optuna.samplers.GPSampler,
+    "random": optuna.samplers.RandomSampler,
+    "grid": optuna.samplers.GridSampler,
+    "qmc": optuna.samplers.QMCSampler,
+    "cmaes": optuna.samplers.CmaEsSampler,
+    "nsga2": optuna.samplers.NSGAIISampler,
+    "brute_force": optuna.samplers.BruteForceSampler,
+}
+#: What we decide ourselves, so that a file cannot.
+_OURS = ("self", "seed", "search_space")
+
+
+def derived_seed(*parts: object) -> int:
+    """A seed of 31 bits that depends on nothing but these parts."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 33
+
+
+class SamplerFactory:
+    """Makes the sampler for each proposal anew, from the study's seed and the trial's number.
+
+    So a proposal depends on the history and its number alone, and goes on the same after a
+    restart; one long-lived sampler would repeat its random stream from the start.
+
+    Raises:
+        SettingsError: the sampler does not suit the space, or an option does not exist.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._seed = settings.study.seed
+        self._space = settings.search_space
+        chosen = settings.study.sampler
+        where = f"{settings.file or 'settings'}: study.sampler"
+        self.name = chosen.name if chosen.name != "auto" else _suitable(settings)
+        self._options = dict(chosen.options)
+        known = [p for p in inspect.signature(_CLASSES[self.name]).parameters if p not in _OURS]
+        for option in self._options:
+            if option not in known:
+                raise SettingsError(
+                    f"{where}: {self.name} has no option {option!r}; {nearest(option, known)}"
+                )
+        self._check_space(where)
+        try:
+            self.make(0)
+        except (TypeError, ValueError, ImportError) as error:
+            raise SettingsError(f"{where}: {self.name}: {error}") from error
+
+    def make(self, number: int) -> BaseSampler:
+        """The sampler that proposes the trial with this number."""
+        seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
+        make: Callable[..., BaseSampler] = _CLASSES[self.name]
+        options = dict(self._options)
+        if self.name == "grid":
+            options["search_space"] = {n: list(_grid_values(d)) for n, d in self._space.items()}
+        with warnings.catch_warnings():
+            # Experimental in Optuna, tested here.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return make(seed=seed, **options)
+
+    def _check_space(self, where: str) -> None:
+        if self.name == "grid" and not self._space.is_flat:
+            raise SettingsError(
+                f"{where}: grid cannot follow `when`; use brute_force, which tries every branch"
+            )
+        if self.name in EXHAUSTIBLE and self._space.count() is None:
+            endless = [n for n, d in self._space.items() if d.count() is None]
+            raise SettingsError(
+                f"{where}: {self.name} needs a finite space, and {', '.join(endless)} is "
+                "continuous; give it a step or choices"
+            )
+        if self.name == "cmaes" and importlib.util.find_spec("cmaes") is None:
+            raise SettingsError(f"{where}: cmaes needs a package: pip install cmaes")
+        if self.name == "gp" and importlib.util.find_spec("torch") is None:
+            raise SettingsError(f"{where}: gp needs a package: pip install torch")
+
+
+def _suitable(settings: Settings) -> str:
+    """What `sampler: auto` means for a study."""
+    short = settings.study.trials <= _GP_TRIALS
+    can = importlib.util.find_spec("torch") is not None
+    return "gp" if can and short and settings.search_space.is_flat else "tpe"
+
+
+def _grid_values(dimension: FloatDimension | IntDimension | ChoiceDimension) -> list[Any]:
+    if isinstance(dimension, ChoiceDimension):
+        return list(dimension.choices)
+    step = dimension.step or 1
+    return [dimension.low + i * step for i in range(dimension.count() or 0)]
+
+
+def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
+    """The params of a trial, asked for one after the other, down the branches they open."""
+
+    def pick(name: str, dimension: FloatDimension | IntDimension | ChoiceDimension) -> Any:
+        if isinstance(dimension, ChoiceDimension):
+            return trial.suggest_categorical(name, dimension.choices)
+        if isinstance(dimension, IntDimension):
+            return trial.suggest_int(
+                name, dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1
+            )
+        return trial.suggest_float(
+            name, dimension.low, dimension.high, log=dimension.log, step=dimension.step
+        )
+
+    return space.sample(pick)

@@ -1,0 +1,331 @@
+"""The study: which trial is next, how each one ended.
+
+Trials are asked for and told one at a time, under one lock, by one process. Beside Optuna's own
+state each trial carries a record of ours, written before Optuna is told; a trial whose record
+says that it ended is never run again, and one whose record says `running` or `stopped` is run
+again first, with the same number, params and seed.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..errors import StudyError
+from ..settings import Settings
+from ..trials import Reason, TrialOutcome, TrialRecord, TrialState
+from .samplers import EXHAUSTIBLE, SamplerFactory, derived_seed, suggest
+
+_RECORD = "sweeper"
+_STUDY = "sweeper"
+#: How long to wait for another process's lock on an SQLite file.
+_BUSY_TIMEOUT_S = 30
+
+
+class Study:
+    """A named, resumable study; safe to use from several threads of one process."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self._study = study
+        self._lock = threading.RLock()
+        self._again: list[TrialRecord] = []
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return str(self._study.study_name)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the sweep has written down about the study as a whole."""
+        facts: Mapping[str, Any] = self._study.user_attrs.get(_STUDY, {})
+        return facts
+
+    @property
+    def study_id(self) -> str:
+        """Tells this study from others of the same name elsewhere."""
+        return str(self.facts["id"])
+
+    @classmethod
+    def names(cls, storage_url: str) -> list[str]:
+        """The studies in a storage.
+
+        Raises:
+            StudyError: the storage cannot be opened.
+        """
+        storage = _open_storage(storage_url)
+        return [str(s.study_name) for s in storage.get_all_studies() if _STUDY in s.user_attrs]
+
+    @classmethod
+    def load(cls, storage_url: str, name: str) -> Study:
+        """An existing study.
+
+        Raises:
+            StudyError: the storage cannot be opened, or has no such study.
+        """
+        storage = _open_storage(storage_url)
+        try:
+            return cls(optuna.load_study(study_name=name, storage=storage, sampler=_neutral()))
+        except KeyError as error:
+            raise StudyError(f"{storage_url}: there is no study {name!r}") from error
+
+    @classmethod
+    def open(cls, storage_url: str, settings: Settings) -> Study:
+        """The study of these settings, made when there is none.
+
+        Raises:
+            StudyError: the storage cannot be opened, or holds a study of this name with other
+                objectives or other dimensions of the same name.
+        """
+        storage = _open_storage(storage_url)
+        directions = [objective.direction for objective in settings.objective.values()]
+        names = list(settings.objective)
+        existing = settings.name in [s.study_name for s in storage.get_all_studies()]
+        study = optuna.create_study(
+            study_name=settings.name,
+            storage=storage,
+            directions=directions,
+            sampler=_neutral(),
+            load_if_exists=True,
+        )
+        opened = cls(study)
+        if existing:
+            opened._check_fits(settings, storage_url)
+        else:
+            study.set_metric_names(names)
+            for params in settings.start_params:
+                study.enqueue_trial(params)
+            opened.note_facts(id=uuid.uuid4().hex, objectives=names)
+        opened._requeue()
+        return opened
+
+    def note_facts(self, **facts: Any) -> None:
+        """Write down facts about the study as a whole; later ones replace earlier ones."""
+        self._study.set_user_attr(_STUDY, {**self.facts, **facts})
+
+    def _check_fits(self, settings: Settings, storage_url: str) -> None:
+        remedy = "choose another name with --study, or another folder with -o"
+        stored = [d.name.lower() for d in self._study.directions]
+        names = self.facts.get("objectives", self._study.metric_names or list(settings.objective))
+        wanted = {n: o.direction for n, o in settings.objective.items()}
+        if dict(zip(names, stored, strict=False)) != wanted:
+            had = ", ".join(f"{n}: {d}" for n, d in zip(names, stored, strict=False))
+            raise StudyError(
+                f"{storage_url}: the study {self.name!r} exists with other objectives ({had}); "
+                f"{remedy}"
+            )
+
+    def _requeue(self) -> None:
+        """Tell Optuna of ends that a killed sweep recorded; queue what it left unfinished."""
+        for trial in self._trials(OptunaState.RUNNING):
+            record = _record(trial)
+            if record is None:
+                # Killed between asking and recording: nothing ran, nobody saw the number.
+                record = TrialRecord(
+                    number=trial.number,
+                    state=TrialState.STOPPED,
+                    params={},
+                    seed=0,
+                    attempt=0,
+                    notebook=Path(),
+                )
+            if record.state.is_final:
+                self._tell(record)
+            else:
+                self._again.append(record)
+
+    # --- the loop's side ---------------------------------------------------------------------
+
+    def ask(
+        self, settings: Settings, samplers: SamplerFactory, notebook_of: Callable[[int], Path]
+    ) -> TrialRecord | None:
+        """The next trial to run; None when the study has as many as it should.
+
+        Args:
+            notebook_of: from a trial's number to its executed notebook.
+        """
+        with self._lock:
+            unfinished = self._again.pop(0) if self._again else None
+            if unfinished is None and self._is_complete(settings, samplers):
+                return None
+            if unfinished is not None and unfinished.params:
+                number, params = unfinished.number, dict(unfinished.params)
+            else:
+                number, params = self._propose(settings, samplers, unfinished)
+            record = TrialRecord(
+                number=number,
+                state=TrialState.RUNNING,
+                params=params,
+                seed=derived_seed(settings.study.seed, "trial", number),
+                attempt=1 if unfinished is None else unfinished.attempt + 1,
+                notebook=notebook_of(number),
+                started_at_s=time.time(),
+            )
+            self._write(record)
+            return record
+
+    def _is_complete(self, settings: Settings, samplers: SamplerFactory) -> bool:
+        begun = len(self._trials(*OptunaState)) - len(self._trials(OptunaState.WAITING))
+        different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
+        return begun >= min(settings.study.trials, different or settings.study.trials)
+
+    def _propose(
+        self, settings: Settings, samplers: SamplerFactory, nameless: TrialRecord | None
+    ) -> tuple[int, dict[str, Any]]:
+        """Number and params of a new trial, or params for one that was killed before it had any."""
+        # A waiting trial keeps the number that it was given when it was put in the queue.
+        waiting = self._trials(OptunaState.WAITING)
+        number = waiting[0].number if waiting else len(self._trials(*OptunaState))
+        self._study.sampler = samplers.make(number if nameless is None else nameless.number)
+        if nameless is None:
+            trial = self._study.ask()
+        else:
+            trial = optuna.Trial(self._study, self._trial(nameless.number)._trial_id)
+        return trial.number, suggest(trial, settings.search_space)
+
+    def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
+        """Record how a trial ended; what was stopped stays open, to be run again."""
+        with self._lock:
+            before = _record(self._trial(number))
+            assert before is not None
+            record = replace(
+                before,
+                state=outcome.state,
+                scores=outcome.scores,
+                reason=outcome.reason,
+                message=outcome.message,
+                duration_s=outcome.duration_s,
+            )
+            self._write(record)
+            if record.state.is_final:
+                self._tell(record)
+            return record
+
+    def _tell(self, record: TrialRecord) -> None:
+        # Some samplers try to stop a loop of Optuna's own when they are told of their last trial.
+        self._study.sampler = _neutral()
+        if record.state is TrialState.COMPLETED:
+            names = self.facts["objectives"]
+            self._study.tell(record.number, [record.scores[name] for name in names])
+        else:
+            self._study.tell(record.number, state=OptunaState.FAIL)
+
+    def _write(self, record: TrialRecord) -> None:
+        # Through the storage: an `optuna.Trial` would ask the sampler anew when it is made.
+        trial_id = self._trial(record.number)._trial_id
+        self._study._storage.set_trial_user_attr(trial_id, _RECORD, _encode(record))
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def records(self) -> list[TrialRecord]:
+        """All trials that were ever begun, by number."""
+        return [r for t in self._trials(*OptunaState) if (r := _record(t)) is not None]
+
+    def counts(self) -> Counter[TrialState]:
+        """How many trials are in which state."""
+        return Counter(record.state for record in self.records())
+
+    def best(self) -> list[TrialRecord]:
+        """The best trial, or with several objectives the Pareto-optimal ones; may be empty."""
+        with self._lock:
+            if not any(r.state is TrialState.COMPLETED for r in self.records()):
+                return []
+            numbers = (
+                {trial.number for trial in self._study.best_trials}
+                if len(self._study.directions) > 1
+                else {self._study.best_trial.number}
+            )
+        return [record for record in self.records() if record.number in numbers]
+
+    def mark_interrupted(self) -> list[TrialRecord]:
+        """Correct the trials that a killed sweep left running; only where no sweep is alive."""
+        with self._lock:
+            corrected = []
+            for trial in self._trials(OptunaState.RUNNING):
+                record = _record(trial)
+                if record is not None and record.state is TrialState.RUNNING:
+                    stopped = replace(
+                        record,
+                        state=TrialState.STOPPED,
+                        reason=Reason.INTERRUPTED,
+                        message="the sweep was killed",
+                    )
+                    self._write(stopped)
+                    corrected.append(stopped)
+            return corrected
+
+    def _trials(self, *states: OptunaState) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False, states=states)
+
+    def _trial(self, number: int) -> FrozenTrial:
+        return self._study.get_trials(deepcopy=False)[number]
+
+
+def _neutral() -> optuna.samplers.BaseSampler:
+    return optuna.samplers.RandomSampler(seed=0)
+
+
+def _open_storage(url: str) -> RDBStorage:
+    options: dict[str, Any] = {}
+    if url.startswith("sqlite"):
+        options = {"connect_args": {"timeout": _BUSY_TIMEOUT_S}}
+    try:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return RDBStorage(url, engine_kwargs=options)
+    except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
+        said = str(error).splitlines()[0]
+        raise StudyError(
+            f"--storage {url}: cannot be opened: {said}; expected an SQLAlchemy URL such as "
+            "sqlite:////folder/study.db"
+        ) from error
+
+
+def _encode(record: TrialRecord) -> dict[str, Any]:
+    return {
+        "state": str(record.state),
+        "params": dict(record.params),
+        "seed": record.seed,
+        "attempt": record.attempt,
+        "notebook": str(record.notebook),
+        # JSON has no NaN; a score that is not finite is still told.
+        "scores": {k: v if math.isfinite(v) else str(v) for k, v in record.scores.items()},
+        "reason": None if record.reason is None else str(record.reason),
+        "message": record.message,
+        "started_at_s": record.started_at_s,
+        "duration_s": record.duration_s,
+    }
+
+
+def _record(trial: FrozenTrial) -> TrialRecord | None:
+    told = trial.user_attrs.get(_RECORD)
+    if told is None:
+        return None
+    return TrialRecord(
+        number=trial.number,
+        state=TrialState(told["state"]),
+        params=told["params"],
+        seed=told["seed"],
+        attempt=told["attempt"],
+        notebook=Path(told["notebook"]),
+        scores={name: float(value) for name, value in told["scores"].items()},
+        reason=None if told["reason"] is None else Reason(told["reason"]),
+        message=told["message"],
+        started_at_s=told["started_at_s"],
+        duration_s=told["duration_s"],
+    )

@@ -1,0 +1,263 @@
+"""One sweep over a study: ask, run, tell, until the study has its trials or is stopped."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .devices import Devices, as_many_as_fit
+from .errors import OutputError, SettingsError, StudyError
+from .executor import Executor, LocalExecutor
+from .kernels import Guard, check_kernel
+from .loop import Admission, Event, Loop, Observer
+from .notebook import ResearchNotebook, read_metadata
+from .ownership import held_folder
+from .results import SweepResult
+from .settings import Settings
+from .study import SamplerFactory, Study
+from .tracking import Tracker
+from .trials import StudyPaths, TrialRecord, shown
+from .worker import Worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """One call of the loop over a study. Made by `from_settings`, run once by `run`."""
+
+    settings: Settings
+    notebook: ResearchNotebook
+    paths: StudyPaths
+    jobs: int
+    kernel_name: str
+    devices: Devices
+    samplers: SamplerFactory
+    storage_url: str
+    tracking_uri: str | None
+    timeout_s: float | None
+    observer: Observer
+    admission: Admission = field(default_factory=Admission)
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings,
+        *,
+        notebook: str | Path,
+        output: str,
+        jobs: int | str = 1,
+        storage: str | None = None,
+        tracking_uri: str | None = None,
+        kernel: str | None = None,
+        timeout_s: float | None = None,
+        observer: Observer | None = None,
+    ) -> Sweep:
+        """Check everything that can be known before a kernel starts, and build the parts.
+
+        Args:
+            notebook: the research notebook, with one cell tagged `parameters`.
+            output: where executed notebooks go, such as `out/digits.{run_id}.ipynb`.
+            jobs: trials at once, or `"auto"` for as many as cores and memory carry.
+            storage: Optuna storage; default: a SQLite file beside the outputs.
+            tracking_uri: MLflow; default: `MLFLOW_TRACKING_URI` if set, else a SQLite store
+                beside the outputs.
+            kernel: the kernel's name; default: the one that the notebook names.
+            timeout_s: wall-clock limit of the whole sweep.
+            observer: told of each event, from the slots' threads.
+
+        Raises:
+            SweepError: whatever is wrong; nothing was started, nothing was written.
+        """
+        research = ResearchNotebook(notebook)
+        told_by = str(settings.file or "settings")
+        research.check_parameters(settings.space, told_by=f"{told_by}: space")
+        research.check_parameters(settings.fixed, told_by=f"{told_by}: fixed")
+        kernel_name = kernel or research.kernel_name
+        asked_by = f"--kernel {kernel}" if kernel else research.shown
+        check_kernel(kernel_name, asked_by=asked_by)
+        threads = settings.resources.threads
+        devices = Devices.find(settings.resources.gpus, threads=threads)
+        paths = StudyPaths.parse(output, study=settings.name)
+        return cls(
+            settings=settings,
+            notebook=research,
+            paths=paths,
+            jobs=_read_jobs(jobs, threads),
+            kernel_name=kernel_name,
+            devices=devices,
+            samplers=SamplerFactory(settings),
+            storage_url=storage or f"sqlite:///{paths.storage}",
+            tracking_uri=tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None,
+            timeout_s=timeout_s,
+            observer=observer or _quiet,
+        )
+
+    def stop(self, by: str, *, now: bool = False) -> None:
+        """Start no more trials; with `now` also stop those that run. From any thread.
+
+        Args:
+            by: who stops it and why, for the summary.
+        """
+        if now:
+            self.admission.stop_all(by)
+        else:
+            self.admission.close(by)
+        self.observer(Event.STOPPING, None)
+
+    def run(self) -> SweepResult:
+        """Run trials until the study has as many as it should, or the sweep is stopped.
+
+        Raises:
+            SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
+        """
+        started = time.monotonic()
+        with self._opened() as (study, tracker):
+            loop = Loop(
+                settings=self.settings,
+                samplers=self.samplers,
+                paths=self.paths,
+                study=study,
+                tracker=tracker,
+                tags=self._tags(study),
+                admission=self.admission,
+                observer=self.observer,
+            )
+            loop.tell_what_was_missed()
+            self.observer(Event.SWEEP_STARTED, None)
+            with self._worker(study) as worker, self._deadline():
+                executor: Executor = LocalExecutor(worker.run_trial, jobs=self.jobs)
+                try:
+                    executor.run(loop)
+                finally:
+                    self.admission.stop_all("an interruption")
+            untold = tracker.close()
+            if loop.broken is not None:
+                raise StudyError(f"{self.storage_url}: {loop.broken}") from loop.broken
+            return SweepResult(
+                study=study.name,
+                storage=self.storage_url,
+                tracking_uri=tracker.uri,
+                experiment_id=tracker.experiment_id,
+                objectives=list(self.settings.objective),
+                records=study.records(),
+                best=study.best(),
+                mlflow_run_ids=tracker.mlflow_run_ids,
+                compare_url=tracker.compare_url(),
+                stopped_by=loop.stopped_by,
+                untold=untold,
+                duration_s=time.monotonic() - started,
+            )
+
+    # --- before the first kernel ----------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Study, Tracker]]:
+        """The study and its tracker, held by this process; nothing is left of a refused call."""
+        with held_folder(self.paths) as keep:
+            study = Study.open(self.storage_url, self.settings)
+            self._refuse_files_in_the_way(study)
+            tracker = Tracker.open(
+                self.tracking_uri,
+                study=study.name,
+                embedded=self.paths.tracking,
+                artifacts=self.paths.artifacts,
+                note=self._note(),
+            )
+            study.note_facts(
+                template=self.paths.template,
+                tracking_uri=tracker.uri,
+                experiment_id=tracker.experiment_id,
+            )
+            keep()
+            yield study, tracker
+
+    def _refuse_files_in_the_way(self, study: Study) -> None:
+        """An executed notebook of somebody else is never overwritten."""
+        for run_id, path in self.paths.written_run_ids().items():
+            if int(run_id) >= self.settings.study.trials:
+                continue
+            metadata = read_metadata(path)
+            if metadata is None or metadata.get("study_id") != study.study_id:
+                whose = f"study {metadata['study']!r}" if metadata else "something else"
+                raise OutputError(
+                    f"{shown(path)} is in the way: it was written by {whose}, not by this study; "
+                    "move it away, or choose another output with -o"
+                )
+
+    def _tags(self, study: Study) -> dict[str, str]:
+        """What is the same for all trials, as tags of their MLflow runs."""
+        return {
+            "sweeper.study": study.name,
+            "sweeper.study_id": study.study_id,
+            "sweeper.notebook": str(self.notebook.path),
+            "sweeper.kernel": self.kernel_name,
+            "sweeper.sampler": self.samplers.name,
+            "sweeper.threads": str(self.settings.resources.threads),
+            **{f"sweeper.fixed.{name}": str(v) for name, v in self.settings.fixed.items()},
+        }
+
+    def _note(self) -> str:
+        objectives = ", ".join(f"{o.direction} {n}" for n, o in self.settings.objective.items())
+        return f"Sweep over `{self.notebook.shown}`: {objectives}."
+
+    # --- around the loop ------------------------------------------------------------------------
+
+    @contextmanager
+    def _worker(self, study: Study) -> Iterator[Worker]:
+        """What runs trials, and the guard that sees to it that nothing outlives us."""
+        token = secrets.token_hex(8)
+        folder = Path(tempfile.mkdtemp(prefix="sweep-", dir=_short_folder()))
+        guard = Guard(token=token, folder=folder)
+        try:
+            yield Worker(
+                notebook=self.notebook,
+                kernel_name=self.kernel_name,
+                settings=self.settings,
+                devices=self.devices,
+                mark=token,
+                runtime_folder=folder,
+            )
+        finally:
+            guard.close()
+
+    @contextmanager
+    def _deadline(self) -> Iterator[None]:
+        if self.timeout_s is None:
+            yield
+            return
+        said = f"--timeout ({self.timeout_s:g} s)"
+        timer = threading.Timer(self.timeout_s, self.stop, args=[said], kwargs={"now": True})
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _quiet(event: Event, record: TrialRecord | None) -> None:
+    """The observer of a sweep that nobody watches."""
+
+
+def _read_jobs(jobs: int | str, threads: int) -> int:
+    if jobs == "auto":
+        return as_many_as_fit(threads)
+    try:
+        count = int(jobs)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise SettingsError(f"-j {jobs}: expected a whole number of 1 or more, or auto")
+    return count
+
+
+def _short_folder() -> str | None:
+    """A folder whose path leaves room for sockets, which may have 107 characters."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= 40 else "/tmp"

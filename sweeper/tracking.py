@@ -1,0 +1,349 @@
+"""What MLflow is told: one experiment per study, one flat run per trial. The only owner of MLflow.
+
+All calls to MLflow are made by one thread, fed by a queue: no trial waits for the store, and a
+store that is slow or away for a while delays only the record. Whatever could not be told is told
+by the next sweep of the study, from the executed notebooks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import queue
+import re
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from .errors import TrackingError
+from .notebook import render_html
+from .reporting import Point
+from .trials import TrialRecord, TrialState
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
+
+Series = Mapping[str, Sequence[tuple[int, float]]]
+
+_log = logging.getLogger(__name__)
+
+_STATUS = {
+    TrialState.COMPLETED: "FINISHED",
+    TrialState.PRUNED: "FINISHED",
+    TrialState.FAILED: "FAILED",
+    TrialState.STOPPED: "KILLED",
+}
+_ILLEGAL = re.compile(r"[^\w\-. :/]")
+_PROBE_TIMEOUT_S = 5
+#: How long the end of a sweep waits for a store that does not answer.
+_PATIENCE_S = 60
+_TAG_CHARACTERS = 5000
+#: Where `mlflow ui` serves an embedded store when nothing else is said.
+_LOCAL_UI = "http://127.0.0.1:5000"
+
+
+class Tracker:
+    """Writes the trials of one study to MLflow, on a thread of its own."""
+
+    def __init__(self, client: MlflowClient, *, uri: str, experiment_id: str) -> None:
+        self.uri = uri
+        self.experiment_id = experiment_id
+        self._client = client
+        self._runs: dict[str, str] = {}
+        self._terminated: set[str] = set()
+        self._points: dict[str, Counter[str]] = {}
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._untold = 0
+        self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
+        for run in self._search():
+            self._runs[run.info.run_name] = run.info.run_id
+            if run.info.status != "RUNNING":
+                self._terminated.add(run.info.run_name)
+        self._thread.start()
+
+    @classmethod
+    def open(
+        cls,
+        uri: str | None,
+        *,
+        study: str,
+        embedded: Path,
+        artifacts: Path,
+        note: str | None = None,
+    ) -> Tracker:
+        """The experiment of a study, made when there is none.
+
+        Args:
+            uri: of the MLflow store or server; None for an embedded store.
+            embedded: the SQLite file of the embedded store.
+            artifacts: the folder of the embedded store's artifacts.
+            note: Markdown shown above the runs; None leaves it as it is.
+
+        Raises:
+            TrackingError: the server does not answer, or the store cannot be opened.
+        """
+        if uri is None:
+            uri = f"sqlite:///{embedded}"
+        _probe(uri)
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        location = artifacts.as_uri() + f"/{urllib.parse.quote(study)}"
+        lock = FileLock(f"{embedded}.lock")
+        try:
+            from mlflow import MlflowClient
+            from mlflow.exceptions import MlflowException
+        except ImportError as error:
+            raise TrackingError(f"mlflow cannot be imported: {error}") from error
+        for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # they tell of every table they make
+        try:
+            # Two processes that make a fresh SQLite store at once would leave it broken for good.
+            with lock:
+                client = MlflowClient(uri)
+                experiment = client.get_experiment_by_name(study)
+                if experiment is None:
+                    is_local = uri.startswith("sqlite:")
+                    experiment_id = client.create_experiment(
+                        study, artifact_location=location if is_local else None
+                    )
+                elif experiment.lifecycle_stage != "active":
+                    raise TrackingError(
+                        f"{uri}: the experiment {study!r} was deleted in MLflow; restore it there, "
+                        "or choose another name with --study"
+                    )
+                else:
+                    experiment_id = experiment.experiment_id
+                if note is not None:
+                    client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
+        except MlflowException as error:
+            said = str(error).splitlines()[0]
+            raise TrackingError(f"--tracking-uri {uri}: cannot be used: {said}") from error
+        return cls(client, uri=uri, experiment_id=str(experiment_id))
+
+    # --- what the loop says -------------------------------------------------------------------
+
+    def started(self, record: TrialRecord, described: Mapping[str, str]) -> None:
+        """A trial has begun.
+
+        Args:
+            described: its params, with `n/a` for those outside its branch.
+        """
+        self._put(lambda: self._start(record, described))
+
+    def reported(self, run_id: str, point: Point) -> None:
+        """A point has arrived."""
+        now_ms = _now_ms()
+        self._put(lambda: self._log_point(run_id, point, now_ms))
+
+    def ended(self, record: TrialRecord, series: Series, tags: Mapping[str, str]) -> None:
+        """A trial has ended; its executed notebook is complete.
+
+        Args:
+            series: all points of the trial; those not reported meanwhile are told now.
+        """
+        now_ms = _now_ms()
+        self._put(lambda: self._end(record, series, tags, now_ms))
+
+    def close(self) -> int:
+        """Wait until everything is told, or the store's patience is at its end.
+
+        Returns:
+            how many messages MLflow did not take.
+        """
+        self._queue.put(None)
+        self._thread.join(_PATIENCE_S)
+        return self._untold + self._queue.qsize()
+
+    # --- looking ------------------------------------------------------------------------------
+
+    @property
+    def mlflow_run_ids(self) -> dict[str, str]:
+        """MLflow's own ids of the runs, by the trials' run ids."""
+        return dict(self._runs)
+
+    def is_told(self, run_id: str) -> bool:
+        """Whether the end of a trial stands in MLflow."""
+        return run_id in self._terminated
+
+    def compare_url(self) -> str | None:
+        """The page of MLflow's UI that draws parallel coordinates over all runs."""
+        if not self._runs:
+            return None
+        base = self.uri.rstrip("/") if self.uri.startswith("http") else _LOCAL_UI
+        runs = json.dumps([self._runs[name] for name in sorted(self._runs)], separators=(",", ":"))
+        experiments = json.dumps([self.experiment_id])
+        return (
+            f"{base}/#/compare-runs?runs={urllib.parse.quote(runs)}"
+            f"&experiments={urllib.parse.quote(experiments)}&workflowType=machine_learning"
+        )
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def _put(self, call: Callable[[], None]) -> None:
+        self._queue.put(call)
+
+    def _work(self) -> None:
+        while (call := self._queue.get()) is not None:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001  the store's trouble must not cost a trial
+                self._untold += 1
+                _log.warning("MLflow: %s", str(error).splitlines()[0])
+
+    def _search(self) -> list[Run]:
+        runs: list[Run] = []
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [self.experiment_id], max_results=1000, page_token=token
+            )
+            runs += page
+            token = page.token
+            if not token:
+                return runs
+
+    def _start(self, record: TrialRecord, described: Mapping[str, str]) -> None:
+        started_ms = int(record.started_at_s * 1000)
+        mlflow_id = self._runs.get(record.run_id)
+        if mlflow_id is None:
+            run = self._client.create_run(
+                self.experiment_id,
+                start_time=started_ms,
+                run_name=record.run_id,
+                tags={"sweeper.run_id": record.run_id, "sweeper.state": str(record.state)},
+            )
+            mlflow_id = self._runs[record.run_id] = run.info.run_id
+        else:
+            self._client.update_run(mlflow_id, status="RUNNING")
+            self._client.set_tag(mlflow_id, "sweeper.state", str(record.state))
+            self._terminated.discard(record.run_id)
+        from mlflow.entities import Param
+
+        params = [Param(name, value) for name, value in described.items()]
+        self._client.log_batch(mlflow_id, params=params)
+        if record.state is TrialState.RUNNING:
+            self._points[record.run_id] = Counter()
+
+    def _log_point(self, run_id: str, point: Point, now_ms: int) -> None:
+        if point.step is None:  # a final value: told with the trial's end
+            return
+        metrics = [_metric(n, v, point.step, now_ms) for n, v in point.metrics.items()]
+        self._client.log_batch(self._runs[run_id], metrics=[m for m in metrics if m])
+        self._points[run_id].update(point.metrics.keys())
+
+    def _log_missing(self, mlflow_id: str, run_id: str, series: Series, now_ms: int) -> None:
+        """Tell the points that were not told as they came, but scraped from the notebook."""
+        for name, points in series.items():
+            told = (
+                self._points[run_id][name]
+                if run_id in self._points
+                else len(self._client.get_metric_history(mlflow_id, _legal(name)))
+            )
+            metrics = [_metric(name, value, step, now_ms) for step, value in points[told:]]
+            if metrics:
+                self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
+        self._points.pop(run_id, None)
+
+    def _end(
+        self, record: TrialRecord, series: Series, tags: Mapping[str, str], now_ms: int
+    ) -> None:
+        from mlflow.entities import RunTag
+
+        mlflow_id = self._runs[record.run_id]
+        self._log_missing(mlflow_id, record.run_id, series, now_ms)
+        metrics = self._final_metrics(mlflow_id, record, now_ms)
+        infinite = {
+            f"sweeper.infinite.{_legal(name)}": str(value)
+            for name, value in record.scores.items()
+            if math.isinf(value)
+        }
+        link = self._log_files(mlflow_id, record)
+        told = {
+            **tags,
+            **infinite,
+            "sweeper.state": str(record.state),
+            "sweeper.seed": str(record.seed),
+            "sweeper.attempt": str(record.attempt),
+            "sweeper.duration_s": f"{record.duration_s:.3f}",
+            "mlflow.source.type": "NOTEBOOK",
+            "mlflow.note.content": link,
+        }
+        if record.reason is not None:
+            told["sweeper.reason"] = str(record.reason)
+            told["sweeper.message"] = record.message
+        self._client.log_batch(
+            mlflow_id,
+            metrics=metrics,
+            tags=[RunTag(_legal(k), v[:_TAG_CHARACTERS]) for k, v in told.items()],
+        )
+        self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=now_ms)
+        self._terminated.add(record.run_id)
+
+    def _final_metrics(self, mlflow_id: str, record: TrialRecord, now_ms: int) -> list[Metric]:
+        """Final values that are not simply the last point of their series."""
+        there = self._client.get_run(mlflow_id).data.metrics
+        metrics = []
+        for name, value in record.scores.items():
+            if there.get(_legal(name)) == value:
+                continue
+            history = self._client.get_metric_history(mlflow_id, _legal(name))
+            # On the last step, but later: MLflow's table shows the newest of the highest step.
+            step = max((m.step for m in history), default=0)
+            latest_ms = max((m.timestamp for m in history), default=0)
+            metrics.append(_metric(name, value, step, max(now_ms, latest_ms + 1)))
+        return [metric for metric in metrics if metric is not None]
+
+    def _log_files(self, mlflow_id: str, record: TrialRecord) -> str:
+        """Log the executed notebook and its rendering; return Markdown that links to both."""
+        if not record.notebook.exists():
+            return record.message
+        page = record.notebook.with_suffix(".html").name
+        self._client.log_artifact(mlflow_id, str(record.notebook))
+        self._client.log_text(mlflow_id, render_html(record.notebook), page)
+        at = f"#/experiments/{self.experiment_id}/runs/{mlflow_id}/artifacts"
+        links = f"[executed notebook]({at}/{urllib.parse.quote(page)}) · `{record.notebook}`"
+        return f"{links}\n\n{record.message}".strip()
+
+
+def _metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | None:
+    """A metric; None for an infinity, which MLflow would store as 1.8e308 and draw."""
+    from mlflow.entities import Metric
+
+    if math.isinf(value):
+        return None
+    return Metric(_legal(name), value, timestamp_ms, step)
+
+
+def _legal(name: str) -> str:
+    """A name that MLflow takes: one bad name would cost the whole batch."""
+    return _ILLEGAL.sub("_", name)[:250].strip("/.") or "_"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _probe(uri: str) -> None:
+    """Ask a server for a sign of life; MLflow's own client would try for four minutes."""
+    if not uri.startswith(("http://", "https://")):
+        return
+    try:
+        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_PROBE_TIMEOUT_S).close()
+    except urllib.error.HTTPError:
+        pass  # it answered; what it thinks of us comes with the first real call
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise TrackingError(
+            f"--tracking-uri {uri}: the MLflow server does not answer ({reason}); start it, or "
+            "leave the option out for a store beside the outputs"
+        ) from error

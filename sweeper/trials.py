@@ -1,0 +1,211 @@
+"""The records that travel between the rooms: what to run, where it goes, how it ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from .errors import OutputError
+
+#: A value that a parameter can take; what YAML, JSON and a `parameters` cell have in common.
+Value = bool | int | float | str | None | list[Any] | dict[str, Any]
+Params = Mapping[str, Value]
+
+
+class TrialState(StrEnum):
+    """The state of a trial, as it stands in the notebook, in the study and in MLflow."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    PRUNED = "pruned"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the trial is over for good; a stopped one is run again by the next sweep."""
+        return self in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
+
+
+class Reason(StrEnum):
+    """Why a trial did not complete."""
+
+    CELL_ERROR = "cell_error"
+    KERNEL_START = "kernel_start"
+    KERNEL_DIED = "kernel_died"
+    NO_SCORE = "no_score"
+    NOT_FINITE = "not_finite"
+    TIME_LIMIT = "time_limit"
+    FILE = "file"
+    INTERNAL = "internal"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPaths:
+    """Every path of one study. Nobody else joins these.
+
+    `template` is absolute. `root` is its folder up to the first placeholder: there lies the
+    embedded MLflow store, shared by all studies below it; what belongs to one study lies in
+    `root/<study>`.
+    """
+
+    template: str
+    study: str
+    root: Path
+
+    @classmethod
+    def parse(cls, template: str, *, study: str) -> StudyPaths:
+        """Read an output template such as `./out/digits.{run_id}.ipynb`.
+
+        A relative one is meant from the working folder.
+
+        Raises:
+            OutputError: `{run_id}` is missing, another placeholder is used, or the name does not
+                end in `.ipynb`.
+        """
+        right = "expected something like './out/digits.{run_id}.ipynb'"
+        try:
+            pieces = list(string.Formatter().parse(template))
+        except ValueError as error:
+            raise OutputError(f"output template {template!r}: {error}; {right}") from error
+        names = [name for _, name, _, _ in pieces if name is not None]
+        for _, name, spec, conversion in pieces:
+            if name is not None and (name not in ("run_id", "study") or spec or conversion):
+                wrong = "{" + name + (f":{spec}" if spec else "") + "}"
+                raise OutputError(
+                    f"output template {template!r}: {wrong} is not known; only {{run_id}} and "
+                    f"{{study}} can be used; {right}"
+                )
+        if "run_id" not in names:
+            raise OutputError(
+                f"output template {template!r} has no {{run_id}}, so all trials would write the "
+                f"same file; {right}"
+            )
+        if not template.endswith(".ipynb"):
+            raise OutputError(f"output template {template!r} does not end in .ipynb; {right}")
+        # The folder before the first placeholder; a name such as 'digits.{run_id}' has none.
+        fixed_part = (pieces[0][0] + "x") if pieces[0][0] else "x"
+        root = Path(os.path.abspath(os.path.expanduser(fixed_part))).parent
+        return cls(template=os.path.abspath(os.path.expanduser(template)), study=study, root=root)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of what belongs to this study alone."""
+        return self.root / self.study
+
+    @property
+    def storage(self) -> Path:
+        """The embedded Optuna storage."""
+        return self.folder / "study.db"
+
+    @property
+    def tracking(self) -> Path:
+        """The embedded MLflow store."""
+        return self.root / "mlflow.db"
+
+    @property
+    def artifacts(self) -> Path:
+        """The artifacts of the embedded MLflow store."""
+        return self.root / "mlflow-artifacts"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the sweep that runs this study; released by the system when it dies."""
+        return self.folder / "sweep.lock"
+
+    @property
+    def owner(self) -> Path:
+        """Host and process of the sweep that holds `lock`."""
+        return self.folder / "sweep.json"
+
+    def notebook(self, run_id: str) -> Path:
+        """The executed notebook of one trial."""
+        return Path(self.template.format(run_id=run_id, study=self.study))
+
+    def checkpoints(self, run_id: str) -> Path:
+        """The folder for the checkpoints of one trial, the same for all its attempts."""
+        return self.folder / "checkpoints" / run_id
+
+    def written_run_ids(self) -> dict[str, Path]:
+        """The run ids for which a file lies at the template's path."""
+        head, _, tail = self.template.replace("{study}", self.study).partition("{run_id}")
+        before, after = os.path.basename(head), tail.partition(os.sep)[0]
+        folder = Path(os.path.dirname(head + "x"))
+        pattern = re.compile(re.escape(before) + r"(\d{4,})" + re.escape(after))
+        if not folder.is_dir():
+            return {}
+        matches = (pattern.fullmatch(entry) for entry in os.listdir(folder))
+        found = {match[1]: self.notebook(match[1]) for match in matches if match}
+        return {run_id: path for run_id, path in sorted(found.items()) if path.exists()}
+
+
+def run_id_of(number: int) -> str:
+    """The run id of a trial number: four digits, more only when there are more."""
+    return f"{number:04d}"
+
+
+def shown(path: Path) -> str:
+    """A path as people and scripts like it: relative when it lies below the working folder."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """One try at a trial: everything that decides what will run, and where it is written."""
+
+    study: str
+    study_id: str
+    number: int
+    params: Params
+    fixed: Params
+    seed: int
+    attempt: int
+    notebook: Path
+    checkpoint_dir: Path
+
+    @property
+    def run_id(self) -> str:
+        """The trial's name for people, files and MLflow; stable over attempts."""
+        return run_id_of(self.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOutcome:
+    """How one try at a trial ended. `series` has (step, value) pairs in the order reported."""
+
+    state: TrialState
+    scores: Mapping[str, float] = field(default_factory=dict)
+    series: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
+    reason: Reason | None = None
+    message: str = ""
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """What the study remembers of a trial, from its first second on."""
+
+    number: int
+    state: TrialState
+    params: Params
+    seed: int
+    attempt: int
+    notebook: Path
+    scores: Mapping[str, float] = field(default_factory=dict)
+    reason: Reason | None = None
+    message: str = ""
+    started_at_s: float = 0.0
+    duration_s: float = 0.0
+
+    @property
+    def run_id(self) -> str:
+        """The trial's name for people, files and MLflow."""
+        return run_id_of(self.number)
