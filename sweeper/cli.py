@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -242,16 +243,19 @@ class _Talk:
                 )
 
     def summary(self, result: SweepResult) -> None:
-        if self._quiet:
+        if self._quiet and result.counts[TrialState.COMPLETED]:
             return
         lines = [f"\n{_counted(result)} in {_duration(result.duration_s)}"]
         if result.stopped_by is not None:
             lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
         lines += _best_lines(result)
         lines += _failure_lines(result)
-        lines.append(f"MLflow: mlflow ui --backend-store-uri {result.tracking_uri}")
-        if result.compare_url and len(result.compare_url) < 2000:
-            lines.append(f"  compare all runs: {result.compare_url}")
+        if result.tracking_uri.startswith("http"):
+            lines.append(f"MLflow: {result.tracking_uri}")
+        else:
+            lines.append(f"MLflow: mlflow ui --backend-store-uri {result.tracking_uri}")
+        if result.compare_url:
+            lines.append(f"  parallel coordinates of all runs: {result.compare_url}")
         if result.untold:
             lines.append(
                 f"  {result.untold} messages did not reach MLflow; "
@@ -328,9 +332,11 @@ def _best_lines(result: SweepResult) -> list[str]:
 
 def _failure_lines(result: SweepResult) -> list[str]:
     failed = [r for r in result.records if r.state is TrialState.FAILED]
+    reasons = Counter(str(record.reason) for record in failed).most_common()
+    counted = ", ".join(f"{n} {reason}" for reason, n in reasons)
     lines = [f"  {r.run_id} {_ending(r)}\n    {shown(r.notebook)}" for r in failed[:5]]
     more = [f"  … and {len(failed) - 5} more"] if len(failed) > 5 else []
-    return ["failed:", *lines, *more] if failed else []
+    return [f"failed: {counted}", *lines, *more] if failed else []
 
 
 def _duration(seconds: float) -> str:
@@ -345,6 +351,8 @@ def _quiet_libraries(*, verbose: bool) -> None:
     """The libraries below talk to their own users; ours hear from us."""
     level = logging.INFO if verbose else logging.ERROR
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
-    for name in ("papermill", "traitlets", "asyncio", "optuna", "sweeper.kernels"):
+    for name in ("papermill", "traitlets", "asyncio", "optuna"):
         logging.getLogger(name).setLevel(level)
+    # nbclient logs the deaths and failures that every outcome tells anyway.
+    logging.getLogger("sweeper.kernels").setLevel(level if verbose else logging.CRITICAL)
     warnings.simplefilter("ignore")

@@ -67,7 +67,7 @@ def look(storage_url: str, name: str) -> tuple[SweepResult, str | None]:
         records=study.records(),
         best=study.best(),
         mlflow_run_ids=facts.get("mlflow_run_ids", {}),
-        compare_url=None,
+        compare_url=facts.get("compare_url"),
     )
     return result, owner
 

@@ -137,6 +137,9 @@ class Sweep:
                 finally:
                     self.admission.stop_all("an interruption")
             untold = tracker.close()
+            study.note_facts(
+                mlflow_run_ids=tracker.mlflow_run_ids, compare_url=tracker.compare_url()
+            )
             if loop.broken is not None:
                 raise StudyError(f"{self.storage_url}: {loop.broken}") from loop.broken
             return SweepResult(

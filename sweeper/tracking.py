@@ -20,6 +20,7 @@ import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,12 +94,12 @@ class Tracker:
         Raises:
             TrackingError: the server does not answer, or the store cannot be opened.
         """
-        if uri is None:
-            uri = f"sqlite:///{embedded}"
+        # Two processes that make a fresh SQLite store at once would leave it broken for good.
+        lock = FileLock(f"{embedded}.lock") if uri is None else nullcontext()
+        uri = uri or f"sqlite:///{embedded}"
         _probe(uri)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         location = artifacts.as_uri() + f"/{urllib.parse.quote(study)}"
-        lock = FileLock(f"{embedded}.lock")
         try:
             from mlflow import MlflowClient
             from mlflow.exceptions import MlflowException
@@ -107,7 +108,6 @@ class Tracker:
         for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
             logging.getLogger(name).setLevel(logging.ERROR)  # they tell of every table they make
         try:
-            # Two processes that make a fresh SQLite store at once would leave it broken for good.
             with lock:
                 client = MlflowClient(uri)
                 experiment = client.get_experiment_by_name(study)

@@ -100,14 +100,14 @@ class SweepClient(PapermillNotebookClient):
             if self.channel.stop_reason:  # its KeyboardInterrupt was our doing
                 return str(self.nb_man.STOPPED)
             said = _TERMINAL_CODES.sub("", f"{error.ename}: {error.evalue}").strip()
-            self.error = f"cell {index + 1}: {said}"
+            self.error = f"In [{cell.execution_count}]: {said}"
             return str(self.nb_man.FAILED)
         except DeadKernelError:
             self.died = True
             self.exit_code = getattr(self.km.provisioner.process, "returncode", None)
             return str(self.nb_man.STOPPED if self.channel.stop_reason else self.nb_man.FAILED)
         except CellTimeoutError as error:  # messages of the kernel were lost; see iopub_timeout
-            self.error = f"cell {index + 1}: {error}"
+            self.error = f"In [{cell.execution_count}]: {error}"
             return str(self.nb_man.FAILED)
         return str(self.nb_man.COMPLETED)
 

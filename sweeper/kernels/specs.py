@@ -5,7 +5,6 @@ from __future__ import annotations
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
 
 from ..errors import KernelError
-from ..space import nearest
 
 
 def check_kernel(name: str, *, asked_by: str) -> None:
@@ -21,7 +20,7 @@ def check_kernel(name: str, *, asked_by: str) -> None:
         listed = ", ".join(installed) or "none; pip install ipykernel"
         raise KernelError(
             f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}. Choose one "
-            f"with --kernel ({nearest(name, installed)}), or install it under this name with: "
+            "of them with --kernel, or give this environment the name with: "
             f"python -m ipykernel install --sys-prefix --name {name}"
         ) from error
 

@@ -166,11 +166,14 @@ class Study:
                 number, params = unfinished.number, dict(unfinished.params)
             else:
                 number, params = self._propose(settings, samplers, unfinished)
+            # A seed that the user fixes or sweeps is the trial's seed in every respect.
+            told = {**settings.fixed, **params}.get("seed")
+            derived = derived_seed(settings.study.seed, "trial", number)
             record = TrialRecord(
                 number=number,
                 state=TrialState.RUNNING,
                 params=params,
-                seed=derived_seed(settings.study.seed, "trial", number),
+                seed=told if isinstance(told, int) else derived,
                 attempt=1 if unfinished is None else unfinished.attempt + 1,
                 notebook=notebook_of(number),
                 started_at_s=time.time(),
