@@ -105,11 +105,15 @@ def _present_gpus() -> list[str]:
     if allowed is None:
         return uuids
     names = [name.strip() for name in allowed.split(",") if name.strip()]
-    return [
-        uuids[int(name)] if name.isdigit() else name
-        for name in names
-        if not name.isdigit() or int(name) < len(uuids)
-    ]
+    visible = []
+    for name in names:
+        if name.isdigit() and int(name) < len(uuids):
+            visible.append(uuids[int(name)])
+        elif name.startswith(("GPU-", "MIG-")):
+            visible.append(name)
+        else:
+            break  # CUDA sees nothing of what follows an index that it does not have, such as -1
+    return visible
 
 
 def usable_cores() -> int:

@@ -88,7 +88,8 @@ class ResearchNotebook:
             elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
                 targets = [statement.target]
             for target in targets:
-                names += [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+                inside = (n for n in ast.walk(target) if isinstance(n, ast.Name))
+                names += [n.id for n in inside if isinstance(n.ctx, ast.Store)]
         return names
 
     def check_parameters(self, names: Iterable[str], *, told_by: str) -> None:
@@ -138,6 +139,8 @@ class ExecutedNotebook:
 
     def __init__(self, node: NotebookNode, spec: TrialSpec, *, started_at: str) -> None:
         self.node = node
+        if "parameters" in (papermills := node.metadata.get("papermill", {})):
+            papermills["parameters"] = _as_json(papermills["parameters"])
         self.path = spec.notebook
         self._lock = threading.Lock()
         self.metadata: dict[str, Any] = {
@@ -145,8 +148,8 @@ class ExecutedNotebook:
             "study_id": spec.study_id,
             "run_id": spec.run_id,
             "state": str(TrialState.RUNNING),
-            "params": dict(spec.params),
-            "fixed": dict(spec.fixed),
+            "params": _as_json(spec.params),
+            "fixed": _as_json(spec.fixed),
             "seed": spec.seed,
             "attempt": spec.attempt,
             "scores": {},
@@ -181,6 +184,15 @@ class ExecutedNotebook:
             self.node.metadata[METADATA] = self.metadata
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_beside(self.path, nbformat.writes(self.node, version=4))
+
+
+def _as_json(value: Any) -> Any:
+    """A parameter's value as JSON can carry it, however deep a NaN or an infinity sits."""
+    if isinstance(value, float):
+        return encode_float(value)
+    if isinstance(value, Mapping):
+        return {key: _as_json(inner) for key, inner in value.items()}
+    return [_as_json(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def write_beside(path: Path, text: str) -> None:

@@ -119,10 +119,10 @@ def report(step: int, /, **metrics: Any) -> None:
     Raises:
         TypeError: the step is no whole number, or a metric is no number.
     """
-    whole = int(_floats("report", {"step": step})["step"])
-    if whole != step:
+    whole = _floats("report", {"step": step})["step"]
+    if not whole.is_integer() or whole != step:
         raise TypeError(f"report(step=…): expected a whole number, got {step!r}")
-    _reporter.send(Point(step=whole, metrics=_floats("report", metrics)))
+    _reporter.send(Point(step=int(whole), metrics=_floats("report", metrics)))
 
 
 def score(**metrics: Any) -> None:
@@ -139,7 +139,7 @@ def _floats(call: str, metrics: Mapping[str, Any]) -> dict[str, float]:
     for name, value in metrics.items():
         try:
             floats[name] = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one is torch's
             shown = repr(value) if len(repr(value)) <= 60 else f"a {type(value).__name__}"
             raise TypeError(f"{call}({name}=…): expected one number, got {shown}") from None
     return floats
@@ -207,9 +207,11 @@ def _sparkline(values: list[float]) -> str:
     finite = [v for v in picked if math.isfinite(v)]
     if not finite:
         return ""
-    low, span = min(finite), (max(finite) - min(finite)) or 1.0
+    # Halved first: the distance between two floats may be no float.
+    low, span = min(finite) / 2, (max(finite) / 2 - min(finite) / 2) or 1.0
     return "".join(
-        _BARS[int((v - low) / span * (len(_BARS) - 1))] if math.isfinite(v) else "·" for v in picked
+        _BARS[int((v / 2 - low) / span * (len(_BARS) - 1))] if math.isfinite(v) else "·"
+        for v in picked
     )
 
 

@@ -87,7 +87,9 @@ def _taken(points: Sequence[tuple[int, float]], wanted: Wanted | None) -> float:
     if wanted is None or wanted.take == "last":
         return values[-1]
     if wanted.take == "mean":
-        return math.fsum(values) / len(values)
+        if all(map(math.isfinite, values)):
+            return math.fsum(value / len(values) for value in values)
+        return sum(values) / len(values)
     finite = [value for value in values if not math.isnan(value)] or values
     return max(finite) if wanted.direction == "maximize" else min(finite)
 

@@ -11,11 +11,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from .complaints import told
 from .errors import SettingsError
 from .space import (
     AnyDimension,
@@ -86,11 +94,12 @@ class StudySettings(Record):
     sampler: Annotated[SamplerSettings, BeforeValidator(_read_sampler)] = SamplerSettings()
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
 
-    @model_validator(mode="after")
-    def _name_can_be_a_folder(self) -> Self:
-        if self.name is not None:
-            check_study_name(self.name)
-        return self
+    @field_validator("name")
+    @classmethod
+    def _name_can_be_a_folder(cls, name: str | None) -> str | None:
+        if name is not None:
+            check_study_name(name)
+        return name
 
 
 def check_study_name(name: str) -> None:
@@ -222,8 +231,9 @@ class Settings(Record):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for name in (*self.space, *self.fixed):
-            check_name(str(name))
+        for key, names in (("space", self.space), ("fixed", self.fixed)):
+            for name in names:
+                check_name(name, where=f"{key}.")
         check_branches(self.space, self.fixed)
         twice = [name for name in self.space if name in self.fixed]
         if twice:
@@ -298,7 +308,7 @@ class Settings(Record):
             settings._data = dict(data)
             check_study_name(settings.name)
         except ValidationError as error:
-            raise SettingsError(_message(error, file, data)) from error
+            raise SettingsError(told(error, file=file, data=data)) from error
         except PydanticCustomError as error:  # the name came from the file's own name
             raise SettingsError(f"{file}: study.name: {error}") from error
         return settings
@@ -380,52 +390,3 @@ def read_duration_flag(flag: str, text: str | None) -> float | None:
 
 
 _KEYS = [key for key in Settings.model_fields if key != "file"]
-
-
-def _message(error: ValidationError, file: Path | None, data: Mapping[str, Any]) -> str:
-    """One line per mistake: file, key, value, remedy."""
-    lines = []
-    for detail in error.errors():
-        # Which member of a union was tried says nothing to the reader of a file.
-        key = ".".join(str(part) for part in _path(detail["loc"], data))
-        text = _TEXTS.get(detail["type"], detail["msg"])
-        if detail["type"] == "sweeper":
-            said = detail["msg"]
-        elif detail["type"] == "missing":
-            said = "this key is missing"
-        else:
-            expected = ", ".join(str(v) for v in detail.get("ctx", {}).values())
-            said = f"{text.format(expected=expected)}; got {detail['input']!r:.80}"
-        line = f"{file or 'settings'}: {key + ': ' if key else ''}{said}"
-        if line not in lines:
-            lines.append(line)
-    return "\n".join(lines)
-
-
-_TEXTS = {
-    "literal_error": "expected {expected}",
-    "int_type": "expected a whole number",
-    "float_type": "expected a number",
-    "bool_type": "expected true or false",
-    "string_type": "expected text",
-    "greater_than_equal": "must be {expected} or more",
-    "less_than": "must be less than {expected}",
-    "dict_type": "expected a mapping",
-    "tuple_type": "expected a list",
-    "too_short": "must not be empty",
-    "finite_number": "expected a finite number",
-}
-
-
-def _path(loc: tuple[int | str, ...], data: Any) -> list[int | str]:
-    path: list[int | str] = []
-    for part in loc:
-        inside = isinstance(data, Mapping) and part in data
-        if inside or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
-            data = data[part]
-            path.append(part)
-        elif isinstance(data, Mapping) and isinstance(part, str) and part.isidentifier():
-            if part in ("FloatDimension", "IntDimension", "ChoiceDimension", "int", "float"):
-                continue
-            path.append(part)
-    return path

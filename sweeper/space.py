@@ -11,12 +11,21 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from .trials import Params, Value
 
 Scalar = bool | int | float | str | None
+
+
+def _read_plain(value: Any) -> Any:
+    if not isinstance(value, Scalar) or (isinstance(value, float) and not math.isfinite(value)):
+        raise problem(f"expected a finite number, text, true, false or null; got {value!r}")
+    return value
+
+
+PlainValue = Annotated[Scalar, BeforeValidator(_read_plain)]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -57,7 +66,7 @@ class Dimension(Record):
     `when` maps names of other dimensions to the values for which this one exists.
     """
 
-    when: Mapping[str, tuple[Scalar, ...]] = Field(default_factory=dict)
+    when: Mapping[str, tuple[PlainValue, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -152,7 +161,7 @@ class ChoiceDimension(Dimension):
     """One of a few plain values, without an order."""
 
     type: Literal["choice"] = "choice"
-    choices: Annotated[tuple[Scalar, ...], Field(strict=False, min_length=1)]
+    choices: Annotated[tuple[PlainValue, ...], Field(strict=False, min_length=1)]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -217,10 +226,12 @@ def read_dimension(data: Any) -> AnyDimension:
     return _CLASSES[kind].model_validate({**full, "type": kind})
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, *, where: str = "") -> None:
     """Refuse what could not be assigned in a notebook."""
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise problem(f"{name!r} is not a Python identifier; use letters, digits and underscores")
+        raise problem(
+            f"{where}{name}: not a Python identifier; use letters, digits and underscores"
+        )
 
 
 class SearchSpace:
@@ -319,20 +330,19 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def _parents_first(dimensions: Mapping[str, AnyDimension]) -> Iterator[tuple[str, AnyDimension]]:
-    done: set[str] = set()
     waiting = dict(dimensions)
     while waiting:
-        ready = [n for n, d in waiting.items() if all(p in done for p in d.when)]
+        # A parent that is no dimension has a fixed value.
+        ready = [n for n, d in waiting.items() if not any(p in waiting for p in d.when)]
         if not ready:
             names = ", ".join(sorted(waiting))
             raise problem(f"the `when` of {names} refer to each other in a circle")
         for name in ready:
-            done.add(name)
             yield name, waiting.pop(name)
 
 
 def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> None:
-    """Refuse a `when` on a name that does not exist, or on a value that it never takes."""
+    """Refuse a `when` on a name that does not exist or a value that it never takes, and circles."""
     for name, dimension in dimensions.items():
         for parent, values in dimension.when.items():
             if parent not in dimensions and parent not in fixed:
@@ -350,3 +360,4 @@ def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> Non
                     raise problem(
                         f"space.{name}.when.{parent}: {value!r} never occurs; expected {above.hint}"
                     )
+    SearchSpace(dimensions)

@@ -78,7 +78,11 @@ def _correct(study: Study, tracking_uri: str, paths: StudyPaths) -> None:
         if (read_metadata(record.notebook) or {}).get("study_id") == study.study_id:
             mark_stopped(record.notebook, record.message)
     tracker = Tracker.open(
-        tracking_uri, study=study.name, embedded=paths.tracking, artifacts=paths.artifacts
+        tracking_uri,
+        study=study.name,
+        study_id=study.study_id,
+        embedded=paths.tracking,
+        artifacts=paths.artifacts,
     )
     for record in interrupted:
         tracker.ended(record, {}, {})

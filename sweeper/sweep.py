@@ -168,6 +168,7 @@ class Sweep:
             tracker = Tracker.open(
                 self.tracking_uri,
                 study=study.name,
+                study_id=study.study_id,
                 embedded=self.paths.tracking,
                 artifacts=self.paths.artifacts,
                 note=self._note(),
@@ -197,7 +198,6 @@ class Sweep:
         """What is the same for all trials, as tags of their MLflow runs."""
         return {
             "sweeper.study": study.name,
-            "sweeper.study_id": study.study_id,
             "sweeper.notebook": str(self.notebook.path),
             "sweeper.kernel": self.kernel_name,
             "sweeper.sampler": self.samplers.name,

@@ -7,6 +7,7 @@ by the next sweep of the study, from the executed notebooks.
 
 from __future__ import annotations
 
+import getpass
 import json
 import logging
 import math
@@ -46,6 +47,7 @@ _STATUS = {
     TrialState.STOPPED: "KILLED",
 }
 _ILLEGAL = re.compile(r"[^\w\-. :/]")
+_STUDY_ID = "sweeper.study_id"
 _PROBE_TIMEOUT_S = 5
 #: How long the end of a sweep waits for a store that does not answer.
 _PATIENCE_S = 60
@@ -57,9 +59,12 @@ _LOCAL_UI = "http://127.0.0.1:5000"
 class Tracker:
     """Writes the trials of one study to MLflow, on a thread of its own."""
 
-    def __init__(self, client: MlflowClient, *, uri: str, experiment_id: str) -> None:
+    def __init__(
+        self, client: MlflowClient, *, uri: str, experiment_id: str, study_id: str
+    ) -> None:
         self.uri = uri
         self.experiment_id = experiment_id
+        self._study_id = study_id
         self._client = client
         self._runs: dict[str, str] = {}
         self._terminated: set[str] = set()
@@ -68,6 +73,8 @@ class Tracker:
         self._untold = 0
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         for run in self._search():
+            if run.data.tags.get(_STUDY_ID) != study_id:
+                continue  # of an earlier study of this name, whose storage is gone
             self._runs[run.info.run_name] = run.info.run_id
             if run.info.status != "RUNNING":
                 self._terminated.add(run.info.run_name)
@@ -79,6 +86,7 @@ class Tracker:
         uri: str | None,
         *,
         study: str,
+        study_id: str,
         embedded: Path,
         artifacts: Path,
         note: str | None = None,
@@ -87,6 +95,8 @@ class Tracker:
 
         Args:
             uri: of the MLflow store or server; None for an embedded store.
+            study: its name, and the experiment's.
+            study_id: tells it from earlier studies of the same name, whose runs are left alone.
             embedded: the SQLite file of the embedded store.
             artifacts: the folder of the embedded store's artifacts.
             note: Markdown shown above the runs; None leaves it as it is.
@@ -128,7 +138,7 @@ class Tracker:
         except MlflowException as error:
             said = str(error).splitlines()[0]
             raise TrackingError(f"--tracking-uri {uri}: cannot be used: {said}") from error
-        return cls(client, uri=uri, experiment_id=str(experiment_id))
+        return cls(client, uri=uri, experiment_id=str(experiment_id), study_id=study_id)
 
     # --- what the loop says -------------------------------------------------------------------
 
@@ -220,7 +230,14 @@ class Tracker:
                 self.experiment_id,
                 start_time=started_ms,
                 run_name=record.run_id,
-                tags={"sweeper.run_id": record.run_id, "sweeper.state": str(record.state)},
+                tags={
+                    "sweeper.run_id": record.run_id,
+                    "sweeper.state": str(record.state),
+                    _STUDY_ID: self._study_id,
+                    "mlflow.user": getpass.getuser(),
+                    "mlflow.source.type": "NOTEBOOK",
+                    "mlflow.source.name": record.notebook.name,
+                },
             )
             mlflow_id = self._runs[record.run_id] = run.info.run_id
         else:
@@ -275,7 +292,6 @@ class Tracker:
             "sweeper.seed": str(record.seed),
             "sweeper.attempt": str(record.attempt),
             "sweeper.duration_s": f"{record.duration_s:.3f}",
-            "mlflow.source.type": "NOTEBOOK",
             "mlflow.note.content": link,
         }
         if record.reason is not None:

@@ -71,18 +71,22 @@ class StudyPaths:
                 end in `.ipynb`.
         """
         right = "expected something like './out/digits.{run_id}.ipynb'"
+        absolute = os.path.abspath(os.path.expanduser(template))
         try:
-            pieces = list(string.Formatter().parse(template))
+            pieces = list(string.Formatter().parse(absolute))
         except ValueError as error:
             raise OutputError(f"output template {template!r}: {error}; {right}") from error
         names = [name for _, name, _, _ in pieces if name is not None]
         for _, name, spec, conversion in pieces:
             if name is not None and (name not in ("run_id", "study") or spec or conversion):
-                wrong = "{" + name + (f":{spec}" if spec else "") + "}"
+                details = (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
+                wrong = "{" + name + details + "}"
                 raise OutputError(
                     f"output template {template!r}: {wrong} is not known; only {{run_id}} and "
                     f"{{study}} can be used; {right}"
                 )
+        if "{{" in absolute or "}}" in absolute:
+            raise OutputError(f"output template {template!r}: braces cannot be doubled; {right}")
         if "run_id" not in names:
             raise OutputError(
                 f"output template {template!r} has no {{run_id}}, so all trials would write the "
@@ -90,10 +94,8 @@ class StudyPaths:
             )
         if not template.endswith(".ipynb"):
             raise OutputError(f"output template {template!r} does not end in .ipynb; {right}")
-        # The folder before the first placeholder; a name such as 'digits.{run_id}' has none.
-        fixed_part = (pieces[0][0] + "x") if pieces[0][0] else "x"
-        root = Path(os.path.abspath(os.path.expanduser(fixed_part))).parent
-        return cls(template=os.path.abspath(os.path.expanduser(template)), study=study, root=root)
+        root = Path(pieces[0][0] + "x").parent  # the folder before the first placeholder
+        return cls(template=absolute, study=study, root=root)
 
     @property
     def folder(self) -> Path:
@@ -136,9 +138,11 @@ class StudyPaths:
     def written_run_ids(self) -> dict[str, Path]:
         """The run ids for which a file lies at the template's path."""
         head, _, tail = self.template.replace("{study}", self.study).partition("{run_id}")
-        before, after = os.path.basename(head), tail.partition(os.sep)[0]
+        before, after = os.path.basename(head), tail.partition(os.sep)[0].split("{run_id}")
         folder = Path(os.path.dirname(head + "x"))
-        pattern = re.compile(re.escape(before) + r"(\d{4,})" + re.escape(after))
+        pattern = re.compile(
+            re.escape(before) + r"(\d{4,})" + r"\1".join(re.escape(part) for part in after)
+        )
         if not folder.is_dir():
             return {}
         matches = (pattern.fullmatch(entry) for entry in os.listdir(folder))

@@ -10,11 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.samplers import BaseSampler
 
 from ..errors import SettingsError
 from ..settings import Settings
-from ..space import ChoiceDimension, FloatDimension, IntDimension, SearchSpace, nearest
+from ..space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace, nearest
 
 #: Up to this many trials the Gaussian process reaches in half of them what TPE needs all for.
 _GP_TRIALS = 250
@@ -27,14 +33,15 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
     "tpe": optuna.samplers.TPESampler,
     "gp": optuna.samplers.GPSampler,
     "random": optuna.samplers.RandomSampler,
-    "grid": optuna.samplers.GridSampler,
+    # Optuna's grid sampler forgets that `start` has tried a combination, and knows no branches.
+    "grid": optuna.samplers.BruteForceSampler,
     "qmc": optuna.samplers.QMCSampler,
     "cmaes": optuna.samplers.CmaEsSampler,
     "nsga2": optuna.samplers.NSGAIISampler,
     "brute_force": optuna.samplers.BruteForceSampler,
 }
 #: What we decide ourselves, so that a file cannot.
-_OURS = ("self", "seed", "search_space")
+_OURS = ("self", "seed")
 
 
 def derived_seed(*parts: object) -> int:
@@ -76,19 +83,12 @@ class SamplerFactory:
         """The sampler that proposes the trial with this number."""
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
         make: Callable[..., BaseSampler] = _CLASSES[self.name]
-        options = dict(self._options)
-        if self.name == "grid":
-            options["search_space"] = {n: list(_grid_values(d)) for n, d in self._space.items()}
         with warnings.catch_warnings():
             # Experimental in Optuna, tested here.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return make(seed=seed, **options)
+            return make(seed=seed, **self._options)
 
     def _check_space(self, where: str) -> None:
-        if self.name == "grid" and not self._space.is_flat:
-            raise SettingsError(
-                f"{where}: grid cannot follow `when`; use brute_force, which tries every branch"
-            )
         if self.name in EXHAUSTIBLE and self._space.count() is None:
             endless = [n for n, d in self._space.items() if d.count() is None]
             raise SettingsError(
@@ -108,17 +108,25 @@ def _suitable(settings: Settings) -> str:
     return "gp" if can and short and settings.search_space.is_flat else "tpe"
 
 
-def _grid_values(dimension: FloatDimension | IntDimension | ChoiceDimension) -> list[Any]:
+def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
+    """What Optuna will remember of each dimension."""
+    return {name: _distribution(dimension) for name, dimension in space.items()}
+
+
+def _distribution(dimension: AnyDimension) -> BaseDistribution:
     if isinstance(dimension, ChoiceDimension):
-        return list(dimension.choices)
-    step = dimension.step or 1
-    return [dimension.low + i * step for i in range(dimension.count() or 0)]
+        return CategoricalDistribution(dimension.choices)
+    if isinstance(dimension, IntDimension):
+        return IntDistribution(
+            dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1
+        )
+    return FloatDistribution(dimension.low, dimension.high, log=dimension.log, step=dimension.step)
 
 
 def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
     """The params of a trial, asked for one after the other, down the branches they open."""
 
-    def pick(name: str, dimension: FloatDimension | IntDimension | ChoiceDimension) -> Any:
+    def pick(name: str, dimension: AnyDimension) -> Any:
         if isinstance(dimension, ChoiceDimension):
             return trial.suggest_categorical(name, dimension.choices)
         if isinstance(dimension, IntDimension):

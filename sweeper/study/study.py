@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.distributions import check_distribution_compatibility
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
@@ -28,7 +29,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..errors import StudyError
 from ..settings import Settings
 from ..trials import Reason, TrialOutcome, TrialRecord, TrialState
-from .samplers import EXHAUSTIBLE, SamplerFactory, derived_seed, suggest
+from .samplers import EXHAUSTIBLE, SamplerFactory, derived_seed, distributions, suggest
 
 _RECORD = "sweeper"
 _STUDY = "sweeper"
@@ -106,7 +107,6 @@ class Study:
         if existing:
             opened._check_fits(settings, storage_url)
         else:
-            study.set_metric_names(names)
             for params in settings.start_params:
                 study.enqueue_trial(params)
             opened.note_facts(id=uuid.uuid4().hex, objectives=names)
@@ -120,7 +120,7 @@ class Study:
     def _check_fits(self, settings: Settings, storage_url: str) -> None:
         remedy = "choose another name with --study, or another folder with -o"
         stored = [d.name.lower() for d in self._study.directions]
-        names = self.facts.get("objectives", self._study.metric_names or list(settings.objective))
+        names = self.facts.get("objectives", list(settings.objective))
         wanted = {n: o.direction for n, o in settings.objective.items()}
         if dict(zip(names, stored, strict=False)) != wanted:
             had = ", ".join(f"{n}: {d}" for n, d in zip(names, stored, strict=False))
@@ -128,6 +128,16 @@ class Study:
                 f"{storage_url}: the study {self.name!r} exists with other objectives ({had}); "
                 f"{remedy}"
             )
+        for name, distribution in distributions(settings.search_space).items():
+            tried = (t.distributions[name] for t in self._trials() if name in t.distributions)
+            for before in tried:
+                try:
+                    check_distribution_compatibility(before, distribution)
+                except ValueError as error:
+                    raise StudyError(
+                        f"{storage_url}: the study {self.name!r} has trials in which {name} was "
+                        f"{before}, now it is {distribution}; {remedy}"
+                    ) from error
 
     def _requeue(self) -> None:
         """Tell Optuna of ends that a killed sweep recorded; queue what it left unfinished."""
@@ -245,7 +255,8 @@ class Study:
     def best(self) -> list[TrialRecord]:
         """The best trial, or with several objectives the Pareto-optimal ones; may be empty."""
         with self._lock:
-            if not any(r.state is TrialState.COMPLETED for r in self.records()):
+            # A killed sweep may have recorded an end that Optuna was not told of yet.
+            if not self._trials(OptunaState.COMPLETE):
                 return []
             numbers = (
                 {trial.number for trial in self._study.best_trials}
@@ -272,7 +283,7 @@ class Study:
             return corrected
 
     def _trials(self, *states: OptunaState) -> list[FrozenTrial]:
-        return self._study.get_trials(deepcopy=False, states=states)
+        return self._study.get_trials(deepcopy=False, states=states or None)
 
     def _trial(self, number: int) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]

@@ -1,0 +1,40 @@
+"""What several rooms' tests need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.reporting import TRIAL_VARIABLE
+from sweeper.trials import TrialSpec
+
+
+@pytest.fixture(autouse=True)
+def outside_of_any_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests may themselves run in a notebook, or beside somebody's MLflow server."""
+    monkeypatch.delenv(TRIAL_VARIABLE, raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture
+def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
+    """Builds a trial's spec, of which a test states only what it is about."""
+
+    def make(**stated: Any) -> TrialSpec:
+        usual: dict[str, Any] = {
+            "study": "digits",
+            "study_id": "d1g175",
+            "number": 7,
+            "params": {"lr": 0.1},
+            "fixed": {},
+            "seed": 123,
+            "attempt": 1,
+            "notebook": tmp_path / "out" / "digits.0007.ipynb",
+            "checkpoint_dir": tmp_path / "out" / "digits" / "checkpoints" / "0007",
+        }
+        return TrialSpec(**{**usual, **stated})
+
+    return make

@@ -1,0 +1,233 @@
+"""The house rules: who may import whom, who owns which library, how big a room may be."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import sweeper
+
+PACKAGE = Path(sweeper.__file__).parent
+
+#: From the ground up. A room imports only from floors below its own.
+FLOORS = (
+    ("errors", "reporting", "determinism", "complaints"),
+    ("trials",),
+    ("space", "scraping", "results"),
+    ("settings", "notebook", "devices", "kernels"),
+    ("study", "tracking", "ownership", "worker"),
+    ("executor",),
+    ("loop",),
+    ("sweep", "status"),
+    ("cli", "testing"),
+)
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+ROOF = "__init__"  # shows the public names, so it stands above all rooms
+
+#: Every outside library that is imported anywhere, and the only rooms that know it.
+OWNERS = {
+    "filelock": {"ownership", "tracking"},
+    "joblib": {"executor"},
+    "jupyter_client": {"kernels"},
+    "jupyter_core": {"kernels"},
+    "mlflow": {"tracking"},
+    "nbclient": {"kernels"},
+    "nbconvert": {"notebook"},
+    "nbformat": {"notebook", "testing"},
+    "numpy": {"determinism"},
+    "optuna": {"study"},
+    "papermill": {"kernels"},
+    "pydantic": {"space", "settings", "complaints"},
+    "pydantic_core": {"space", "settings"},
+    "ruamel": {"settings"},
+    "sqlalchemy": {"study"},
+    "torch": {"determinism"},
+    "zmq": {"kernels"},
+}
+#: A library's name that a room may use without owning the library: (room, library, name).
+LENT = {("kernels", "nbformat", "NotebookNode")}
+
+#: What a kernel must not pay for when its notebook imports sweeper.
+HEAVY = ("torch", "mlflow", "optuna", "numpy", "IPython", "nbformat", "pydantic")
+IMPORT_CPU_S = 0.1
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: `module` is dotted; for one of ours it begins with `sweeper`."""
+
+    path: Path
+    line: int
+    module: str
+    name: str | None
+
+    @property
+    def top(self) -> str:
+        return self.module.partition(".")[0]
+
+    def __str__(self) -> str:
+        where = f"{self.path.relative_to(PACKAGE)}:{self.line}"
+        return f"{where}: {self.module}" + (f".{self.name}" if self.name else "")
+
+
+@cache
+def sources() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@cache
+def imports() -> list[Import]:
+    """All of them: also those inside functions and under TYPE_CHECKING."""
+    return [found for path, tree in sources().items() for found in _imports(path, tree)]
+
+
+def _imports(path: Path, tree: ast.Module) -> Iterator[Import]:
+    package = ("sweeper", *path.relative_to(PACKAGE).parent.parts)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(path, node.lineno, alias.name, None)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*above, *((node.module,) if node.module else ())))
+            for alias in node.names:
+                yield Import(path, node.lineno, module, alias.name)
+
+
+def imported_room(found: Import) -> str | None:
+    """Which of our rooms an import enters; None for an outside library."""
+    dotted = found.module.split(".")
+    if dotted[0] != "sweeper":
+        return None
+    return dotted[1] if len(dotted) > 1 else found.name
+
+
+def test_every_room_stands_on_exactly_one_floor() -> None:
+    rooms = {room_of(path) for path in sources()} - {ROOF}
+    assert sorted(room for floor in FLOORS for room in floor) == sorted(rooms)
+
+
+def test_imports_go_only_downward() -> None:
+    wrong = [
+        str(found)
+        for found in imports()
+        if (here := room_of(found.path)) != ROOF
+        and (there := imported_room(found)) not in (None, here)
+        and FLOOR_OF.get(str(there), len(FLOORS)) >= FLOOR_OF[here]
+    ]
+    assert wrong == []
+
+
+def test_inside_a_sub_package_no_modules_import_each_other_in_a_circle() -> None:
+    for package in (path.parent for path in sources() if path.name == "__init__.py"):
+        if package == PACKAGE:
+            continue
+        dotted = ".".join(("sweeper", *package.relative_to(PACKAGE).parts))
+        names = {path.stem for path in package.glob("*.py")}
+        above: dict[str, set[str]] = {name: set() for name in names}
+        for found in imports():
+            inside, _, rest = found.module.partition(dotted + ".")
+            if found.path.parent == package and inside == "" and rest:
+                above[found.path.stem].add(rest.partition(".")[0])
+        while free := {name for name, needs in above.items() if not needs & above.keys()}:
+            above = {name: needs for name, needs in above.items() if name not in free}
+        assert above == {}, f"{package.name}: {above}"
+
+
+def test_each_outside_library_is_known_to_its_owners_only() -> None:
+    wrong = [
+        str(found)
+        for found in imports()
+        if imported_room(found) is None
+        and found.top not in sys.stdlib_module_names
+        and room_of(found.path) not in OWNERS.get(found.top, ())
+        and (room_of(found.path), found.top, found.name) not in LENT
+    ]
+    assert wrong == []
+
+
+def test_no_owner_is_listed_who_does_not_use_the_library() -> None:
+    used = {(found.top, room_of(found.path)) for found in imports()}
+    listed = {(library, room) for library, rooms in OWNERS.items() for room in rooms}
+    lent = {(library, room) for room, library, _ in LENT}
+    assert (listed | lent) - used == set()
+
+
+def test_the_package_imports_its_own_modules_relatively() -> None:
+    absolute = [
+        f"{path.name}:{node.lineno}"
+        for path, tree in sources().items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.ImportFrom) and not node.level and node.module == "sweeper")
+        or (isinstance(node, ast.Import) and any(a.name == "sweeper" for a in node.names))
+    ]
+    assert absolute == []
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_module_is_small_and_says_what_it_is(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) <= 400
+    assert ast.get_docstring(sources()[path])
+    words = set(path.stem.split("_"))
+    assert words.isdisjoint({"util", "utils", "helper", "helpers", "common", "misc"})
+
+
+def test_only_the_command_line_prints() -> None:
+    printing = {
+        room_of(path)
+        for path, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("print", "pprint")
+    }
+    assert printing == {"cli"}
+
+
+def test_a_kernel_pays_next_to_nothing_for_import_sweeper() -> None:
+    code = (
+        "import sys, time, json; before = set(sys.modules); began = time.process_time();"
+        "import sweeper; sweeper.report; took_s = time.process_time() - began;"
+        f"print(json.dumps([took_s, sorted(set({HEAVY!r}) & (set(sys.modules) - before))]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    took_s, loaded = json.loads(done.stdout)
+    assert loaded == []
+    assert took_s < IMPORT_CPU_S
+
+
+def test_all_that_is_promised_can_be_imported_and_nothing_else_is_shown() -> None:
+    for name in sweeper.__all__:
+        assert getattr(sweeper, name).__name__ == name
+    assert dir(sweeper) == sorted(sweeper.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'repport'"):
+        _ = sweeper.repport
+
+
+def test_type_checkers_see_the_same_names_from_the_same_rooms() -> None:
+    roof = PACKAGE / "__init__.py"
+    seen = {
+        str(found.name): imported_room(found)
+        for found in imports()
+        if found.path == roof and found.top == "sweeper"
+    }
+    assert sorted(seen) == sorted(sweeper.__all__)
+    lived = {name: getattr(sweeper, name).__module__ for name in sweeper.__all__}
+    assert lived == {name: f"sweeper.{room}" for name, room in seen.items()}
+
+
+def test_no_public_name_is_hidden_by_a_submodule() -> None:
+    # `import sweeper.score` would put the module where the function was.
+    assert set(sweeper.__all__) & {room_of(path) for path in sources()} == set()

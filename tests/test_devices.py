@@ -1,0 +1,127 @@
+"""Which GPU and how many threads a trial gets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sweeper.devices import Devices, as_many_as_fit, usable_cores
+from sweeper.errors import SettingsError
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+@pytest.fixture
+def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose driver tool knows two GPUs."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho GPU-a\necho GPU-b\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_without_gpus_a_kernel_sees_none() -> None:
+    devices = Devices.find("none", threads=2)
+    assert devices.gpus == []
+    with devices.lease() as lease:
+        assert lease.gpu is None
+        assert lease.env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_lease_states_the_threads_for_every_library_that_counts_them() -> None:
+    with Devices((), threads=3).lease() as lease:
+        assert {name: lease.env[name] for name in THREAD_VARIABLES} == dict.fromkeys(
+            THREAD_VARIABLES, "3"
+        )
+
+
+def test_each_trial_gets_the_gpu_with_the_fewest_trials() -> None:
+    devices = Devices(("GPU-a", "GPU-b"), threads=1)
+    with devices.lease() as first, devices.lease() as second, devices.lease() as third:
+        assert (first.gpu, second.gpu, third.gpu) == ("GPU-a", "GPU-b", "GPU-a")
+        assert first.env["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+        with devices.lease() as fourth:
+            assert fourth.gpu == "GPU-b"
+
+
+def test_a_share_is_given_back_even_by_a_trial_that_breaks() -> None:
+    devices = Devices(("GPU-a", "GPU-b"), threads=1)
+    with pytest.raises(ZeroDivisionError), devices.lease():
+        _ = 1 / 0
+    with devices.lease() as lease:
+        assert lease.gpu == "GPU-a"
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_auto_means_every_gpu_of_the_machine() -> None:
+    assert Devices.find("auto", threads=1).gpus == ["GPU-a", "GPU-b"]
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_numbers_choose_among_the_gpus() -> None:
+    assert Devices.find([1], threads=1).gpus == ["GPU-b"]
+    assert Devices.find((1, 0), threads=1).gpus == ["GPU-b", "GPU-a"]
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(SettingsError, match=r"resources\.gpus: there is no GPU 2 .*: 0 to 1$"):
+        Devices.find([0, 2], threads=1)
+
+
+def test_on_a_machine_without_gpus_auto_is_none_and_numbers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Devices.find("auto", threads=1).gpus == []
+    with pytest.raises(SettingsError, match="there is no GPU 0 on this machine; there are: none"):
+        Devices.find([0], threads=1)
+
+
+@pytest.mark.parametrize("said", ["exit 9", "echo broken >&2; exit 1"])
+def test_a_driver_tool_that_fails_means_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{said}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Devices.find("auto", threads=1).gpus == []
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [
+        ("1", ["GPU-b"]),
+        ("1,0", ["GPU-b", "GPU-a"]),
+        (" 0 , 1 ", ["GPU-a", "GPU-b"]),
+        ("GPU-b", ["GPU-b"]),
+        ("MIG-x", ["MIG-x"]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,1", ["GPU-a"]),  # CUDA sees nothing after an index that does not exist
+        ("0,5,1", ["GPU-a"]),
+    ],
+)
+def test_only_gpus_that_this_process_may_see_are_used(
+    monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert Devices.find("auto", threads=1).gpus == gpus
+
+
+def test_as_many_trials_fit_as_cores_carry_and_never_none() -> None:
+    cores = usable_cores()
+    assert 1 <= cores <= (os.cpu_count() or cores)
+    assert 1 <= as_many_as_fit(1) <= cores
+    assert as_many_as_fit(cores + 1) == 1

@@ -1,0 +1,460 @@
+"""Parameters files: what they mean, and what each wrong one is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.errors import SettingsError
+from sweeper.settings import Settings, read_duration_flag, read_trials_flag, read_value
+from sweeper.space import ChoiceDimension, FloatDimension, IntDimension
+
+Load = Callable[[str], Settings]
+
+SMALLEST = """\
+objective: {val_acc: maximize}
+space:
+  lr: {low: 1e-4, high: 1e-1, log: true}
+  batch_size: [32, 64, 128]
+"""
+
+EVERYTHING = """\
+study:
+  name: digits-cnn
+  seed: 3
+  trials: 40
+  sampler: {name: tpe, n_startup_trials: 5}
+  stop_after_failures: 10
+objective:
+  val_acc: {direction: maximize, take: best}
+  val_loss: minimize
+scores:
+  val_acc: {variable: acc}
+  val_loss: {pattern: 'val_loss=([0-9.eE+-]+)'}
+space:
+  lr: {type: float, low: 1e-4, high: 1e-1, log: true}
+  width: {type: int, low: 16, high: 256, step: 16}
+  optimizer: {choices: [sgd, adam]}
+  momentum: {low: 0.8, high: 0.99, when: {optimizer: sgd}}
+fixed:
+  epochs: 5
+start:
+  - {lr: 0.01, optimizer: adam, width: 64}
+  - {optimizer: sgd, momentum: 0.9}
+limits:
+  trial: 2h
+  cell_output: 1MB
+resources:
+  gpus: [0, 1]
+  cpus_per_trial: 2
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Reads a text as the file `digits.yml`."""
+
+    def load(text: str) -> Settings:
+        file = tmp_path / "digits.yml"
+        file.write_text(text, encoding="utf-8")
+        return Settings.load(file)
+
+    return load
+
+
+# --- right files ---------------------------------------------------------------------------------
+
+
+def test_the_smallest_file_is_enough(load: Load) -> None:
+    settings = load(SMALLEST)
+    assert settings.name == "digits"  # the file's stem
+    assert {n: (o.direction, o.take) for n, o in settings.objective.items()} == {
+        "val_acc": ("maximize", "last")
+    }
+    lr, batch_size = settings.space["lr"], settings.space["batch_size"]
+    assert isinstance(lr, FloatDimension)
+    assert (lr.low, lr.high, lr.log) == (0.0001, 0.1, True)
+    assert isinstance(batch_size, ChoiceDimension)
+    assert batch_size.choices == (32, 64, 128)
+
+
+def test_what_a_file_leaves_out_has_its_default(load: Load) -> None:
+    settings = load(SMALLEST)
+    assert settings.study.seed == 0
+    assert settings.study.trials == 20
+    assert settings.study.sampler.name == "auto"
+    assert settings.study.stop_after_failures is None
+    assert settings.limits.trial is None
+    assert settings.limits.cell_output == 10_000_000
+    assert settings.resources.gpus == "auto"
+    assert settings.resources.threads == 1
+    assert (settings.scores, settings.fixed, settings.start) == ({}, {}, ())
+
+
+def test_everything_that_a_file_can_say_arrives(load: Load) -> None:
+    settings = load(EVERYTHING)
+    assert settings.name == "digits-cnn"
+    assert (settings.study.seed, settings.study.trials) == (3, 40)
+    assert settings.study.sampler.name == "tpe"
+    assert settings.study.sampler.options == {"n_startup_trials": 5}
+    assert settings.study.stop_after_failures == 10
+    assert {n: (o.direction, o.take) for n, o in settings.objective.items()} == {
+        "val_acc": ("maximize", "best"),
+        "val_loss": ("minimize", "last"),
+    }
+    assert settings.scores["val_acc"].variable == "acc"
+    assert settings.scores["val_loss"].pattern == "val_loss=([0-9.eE+-]+)"
+    assert isinstance(settings.space["width"], IntDimension)
+    assert settings.space["momentum"].when == {"optimizer": ("sgd",)}
+    assert settings.fixed == {"epochs": 5}
+    assert settings.start[0] == {"lr": 0.01, "optimizer": "adam", "width": 64}
+    assert settings.limits.trial == 7200
+    assert settings.limits.cell_output == 1_000_000
+    assert settings.resources.gpus == (0, 1)
+    assert settings.resources.threads == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1E5", 100000.0),
+        ("1.", 1.0),
+        (".5", 0.5),
+        ("012", 12),
+        ("0o14", 12),
+        ("0x1f", 31),
+        ("-7", -7),
+        ("+3", 3),
+        (".inf", float("inf")),
+        ("true", True),
+        ("null", None),
+        ("~", None),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("no", "no"),
+        ("1:30", "1:30"),
+        ("'1e-3'", "1e-3"),
+        ("[1, 2.0]", [1, 2.0]),
+    ],
+)
+def test_values_are_those_of_yaml_1_2(load: Load, text: str, value: Any) -> None:
+    read = load(SMALLEST + f"fixed: {{x: {text}}}").fixed["x"]
+    assert (read, type(read)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("8h", 28800),
+        ("1d", 86400),
+        ("1.5h", 5400),
+        ("30", 30),
+        ("250ms", 0.25),
+    ],
+)
+def test_durations_have_units(load: Load, text: str, seconds: float) -> None:
+    assert load(SMALLEST + f"limits: {{trial: {text}}}").limits.trial == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("10MB", 10_000_000), ("9GB", 9_000_000_000), ("512KiB", 524288), ("1.5k", 1500), ("7", 7)],
+)
+def test_sizes_have_units(load: Load, text: str, size: int) -> None:
+    assert load(SMALLEST + f"limits: {{cell_output: {text}}}").limits.cell_output == size
+
+
+@pytest.mark.parametrize("gpus", ["auto", "none"])
+def test_gpus_may_be_all_or_none(load: Load, gpus: str) -> None:
+    assert load(SMALLEST + f"resources: {{gpus: {gpus}}}").resources.gpus == gpus
+
+
+def test_a_fixed_parent_decides_its_branches(load: Load) -> None:
+    text = EVERYTHING.replace("  optimizer: {choices: [sgd, adam]}\n", "")
+    text = text.replace("optimizer: adam, ", "").replace("optimizer: sgd, ", "")
+    opened = load(text.replace("epochs: 5", "optimizer: sgd"))
+    assert set(opened.search_space) == {"lr", "width", "momentum"}
+    assert opened.start_params == [{"lr": 0.01, "width": 64}, {"momentum": 0.9}]
+    closed = load(text.replace("epochs: 5", "optimizer: adam"))
+    assert set(closed.search_space) == {"lr", "width"}
+    assert closed.start_params == [{"lr": 0.01, "width": 64}]  # of the other nothing is left
+
+
+def test_the_same_can_be_said_in_code() -> None:
+    settings = Settings.from_mapping(
+        {"objective": {"loss": "minimize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
+    )
+    assert settings.name == "study"
+    assert settings.space["x"].allows(0.5)
+
+
+# --- what one call says differently --------------------------------------------------------------
+
+
+def test_an_override_leaves_the_settings_themselves_alone(load: Load) -> None:
+    settings = load(EVERYTHING)
+    changed = settings.with_overrides(study="other", trials=3, fixed={"lr": 0.5})
+    assert (changed.name, changed.study.trials, changed.study.seed) == ("other", 3, 3)
+    assert (settings.name, settings.study.trials) == ("digits-cnn", 40)
+    assert "lr" in settings.space
+    assert settings.fixed == {"epochs": 5}
+
+
+def test_a_fixed_name_leaves_the_space_and_the_start_trials(load: Load) -> None:
+    changed = load(EVERYTHING).with_overrides(fixed={"lr": 0.5})
+    assert set(changed.search_space) == {"width", "optimizer", "momentum"}
+    assert changed.fixed == {"epochs": 5, "lr": 0.5}  # 0.5 lies outside the range, and may
+    assert changed.start_params[0] == {"optimizer": "adam", "width": 64}
+
+
+def test_fixing_a_parent_opens_or_closes_its_branch(load: Load) -> None:
+    opened = load(EVERYTHING).with_overrides(fixed={"optimizer": "sgd"})
+    assert set(opened.search_space) == {"lr", "width", "momentum"}
+    assert opened.search_space.is_flat
+    closed = load(EVERYTHING).with_overrides(fixed={"optimizer": "adam"})
+    assert set(closed.search_space) == {"lr", "width"}
+    assert {"momentum": 0.9} not in closed.start_params
+
+
+def test_a_value_that_is_no_choice_may_be_fixed(load: Load) -> None:
+    assert load(SMALLEST).with_overrides(fixed={"batch_size": 48}).fixed == {"batch_size": 48}
+
+
+def test_an_override_replaces_a_fixed_value(load: Load) -> None:
+    assert load(EVERYTHING).with_overrides(fixed={"epochs": 1}).fixed == {"epochs": 1}
+
+
+def test_overrides_add_up(load: Load) -> None:
+    changed = load(EVERYTHING).with_overrides(trials=3).with_overrides(study="other")
+    assert (changed.study.trials, changed.name) == (3, "other")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fragments"),
+    [
+        ({"fixed": {"lr": "big"}}, ["--set lr=big", "a number from 0.0001 to 0.1"]),
+        ({"fixed": {"lr": True}}, ["--set lr=True", "not a number"]),
+        ({"fixed": {"batch-size": 3}}, ["--set batch-size", "did you mean 'batch_size'?"]),
+        ({"fixed": {"class": 3}}, ["fixed.class", "not a Python identifier"]),
+        ({"fixed": {"lr": 0.1, "batch_size": 3}}, ["space is empty"]),
+        ({"study": "a/b"}, ["digits.yml", "study.name", "'a/b'", "use letters"]),
+        ({"trials": 0}, ["study.trials", "must be 1 or more", "got 0"]),
+    ],
+)
+def test_an_override_that_does_not_fit_is_refused(
+    load: Load, overrides: dict[str, Any], fragments: list[str]
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(SMALLEST).with_overrides(**overrides)
+    for fragment in fragments:
+        assert fragment in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("lr=1e-3", "lr", 0.001),
+        ("smoke=true", "smoke", True),
+        ("name=a=b", "name", "a=b"),
+        ("sizes=[1, 2]", "sizes", [1, 2]),
+        ("note=", "note", None),
+        (" x = 3", "x", 3),
+    ],
+)
+def test_a_value_on_the_command_line_is_read_as_in_a_file(text: str, name: str, value: Any) -> None:
+    assert read_value(text) == (name, value)
+
+
+@pytest.mark.parametrize("text", ["lr", "=3", "x=[1", "x={a"])
+def test_what_is_no_name_and_value_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="--set"):
+        read_value(text)
+
+
+def test_flags_for_numbers_say_what_is_wrong_with_theirs() -> None:
+    assert (read_trials_flag("12"), read_trials_flag(None)) == (12, None)
+    assert (read_duration_flag("--timeout", "2m"), read_duration_flag("--timeout", None)) == (
+        120.0,
+        None,
+    )
+    for wrong in ("0", "-3", "many", "1.5", ""):
+        with pytest.raises(SettingsError, match=r"--trials .*whole number of 1 or more"):
+            read_trials_flag(wrong)
+    with pytest.raises(SettingsError, match="--timeout: cannot read 'soon' as a duration"):
+        read_duration_flag("--timeout", "soon")
+
+
+# --- wrong files ---------------------------------------------------------------------------------
+
+OBJECTIVE = "objective: {val_acc: maximize}\n"
+SPACE = "space: {lr: {low: 1e-4, high: 1e-1}, opt: [sgd, adam]}\n"
+BOTH = OBJECTIVE + SPACE
+
+
+@pytest.mark.parametrize(
+    ("text", "fragments"),
+    [
+        # the file as a whole
+        ("", ["expected a mapping with the keys objective and space", "None"]),
+        ("- 1\n- 2", ["expected a mapping", "[1, 2]"]),
+        ("just words", ["expected a mapping", "'just words'"]),
+        ("objective: {a: maximize", ["line 1", "not valid YAML"]),
+        ("objective:\n\tval: maximize", ["line 2", "not valid YAML"]),
+        (BOTH + "space: {x: [1]}", ["line 3", "not valid YAML", '"space"']),
+        (OBJECTIVE, ["space", "missing"]),
+        (SPACE, ["objective", "missing"]),
+        (BOTH + "studdy: {trials: 3}", ["'studdy'", "did you mean 'study'?"]),
+        (BOTH + "file: x.yml", ["unknown key 'file'"]),
+        # study
+        (BOTH + "study: 7", ["study", "expected a mapping", "trials", "7"]),
+        (BOTH + "study:", ["study", "expected a mapping", "None"]),
+        (BOTH + "study: {trails: 3}", ["study", "'trails'", "did you mean 'trials'?"]),
+        (BOTH + "study: {trials: 0}", ["study.trials", "1 or more", "got 0"]),
+        (BOTH + "study: {trials: many}", ["study.trials", "a whole number", "'many'"]),
+        (BOTH + "study: {trials: 2.5}", ["study.trials", "a whole number", "2.5"]),
+        (BOTH + "study: {trials: true}", ["study.trials", "a whole number", "True"]),
+        (BOTH + "study: {seed: -1}", ["study.seed", "0 or more", "-1"]),
+        (BOTH + "study: {seed: 9223372036854775808}", ["study.seed", "less than"]),
+        (BOTH + "study: {name: a/b}", ["study.name", "'a/b'", "use letters"]),
+        (BOTH + "study: {name: ../up}", ["study.name", "'../up'", "use letters"]),
+        (BOTH + "study: {name: 7}", ["study.name", "expected text", "7"]),
+        (BOTH + "study: {sampler: tpo}", ["study.sampler", "'tpo'", "did you mean 'tpe'?"]),
+        (BOTH + "study: {sampler: 3}", ["study.sampler", "name", "3"]),
+        (BOTH + "study: {stop_after_failures: 0}", ["study.stop_after_failures", "1 or more"]),
+        # objective
+        (SPACE + "objective: {}", ["objective", "must not be empty"]),
+        (SPACE + "objective: val_acc", ["objective", "{NAME: maximize}", "'val_acc'"]),
+        (SPACE + "objective: {a: up}", ["objective.a", "'maximize' or 'minimize'", "'up'"]),
+        (SPACE + "objective: {a: 3}", ["objective.a", "direction, take", "3"]),
+        (SPACE + "objective: {a: {take: last}}", ["objective.a.direction", "missing"]),
+        (
+            SPACE + "objective: {a: {direction: maximize, take: first}}",
+            ["objective.a.take", "'last', 'best' or 'mean'", "'first'"],
+        ),
+        (SPACE + "objective: {1: maximize}", ["objective.1", "expected text"]),
+        # scores
+        (BOTH + "scores: {val_acc: acc}", ["scores.val_acc", "variable, pattern", "'acc'"]),
+        (BOTH + "scores: {val_acc: {}}", ["scores.val_acc", "exactly one of"]),
+        (
+            BOTH + "scores: {val_acc: {variable: acc, pattern: '(1)'}}",
+            ["scores.val_acc", "exactly one of"],
+        ),
+        (
+            BOTH + "scores: {val_acc: {variable: my-acc}}",
+            ["scores.val_acc", "my-acc", "not a Python identifier"],
+        ),
+        (BOTH + "scores: {a: {pattern: '(['}}", ["scores.a", "no regular expression"]),
+        (BOTH + "scores: {a: {pattern: 'x=1'}}", ["scores.a", "'x=1'", "has no group"]),
+        # space
+        (OBJECTIVE + "space: {}", ["space is empty"]),
+        (OBJECTIVE + "space: [lr]", ["space", "from names to ranges", "['lr']"]),
+        (OBJECTIVE + "space: {lr: 0.1}", ["space.lr", "cannot read 0.1", "{low: …, high: …}"]),
+        (OBJECTIVE + "space: {lr: {low: 1}}", ["space.lr", "cannot read {'low': 1}"]),
+        (OBJECTIVE + "space: {lr: {low: 1, hihg: 2}}", ["space.lr", "hihg"]),
+        (
+            OBJECTIVE + "space: {lr: {low: 1, high: 2, stepp: 1}}",
+            ["space.lr", "'stepp'", "did you mean 'step'?"],
+        ),
+        (OBJECTIVE + "space: {lr: {low: 2, high: 1}}", ["space.lr", "low (2)", "high (1)", "swap"]),
+        (OBJECTIVE + "space: {lr: {low: 1.0, high: big}}", ["space.lr.high", "number", "'big'"]),
+        (OBJECTIVE + "space: {lr: {low: 1.0, high: .inf}}", ["space.lr.high", "finite", "inf"]),
+        (
+            OBJECTIVE + "space: {lr: {type: int, low: 1.5, high: 3}}",
+            ["space.lr.low", "a whole number", "1.5"],
+        ),
+        (
+            OBJECTIVE + "space: {lr: {type: real, low: 1, high: 3}}",
+            ["space.lr", "'real'", "float, int or choice"],
+        ),
+        (OBJECTIVE + "space: {lr: {low: 0.0, high: 1.0, log: true}}", ["space.lr", "low > 0"]),
+        (
+            OBJECTIVE + "space: {lr: {low: 1, high: 9, log: true, step: 2}}",
+            ["space.lr", "log: true and step exclude each other"],
+        ),
+        (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: 0}}", ["space.lr", "step", "got 0"]),
+        (OBJECTIVE + "space: {lr: {low: 1, high: 9, log: 3}}", ["space.lr.log", "true or false"]),
+        (OBJECTIVE + "space: {opt: []}", ["space.opt", "must not be empty"]),
+        (OBJECTIVE + "space: {opt: [a, b, a]}", ["space.opt", "'a' stands twice"]),
+        (OBJECTIVE + "space: {opt: [1, true]}", ["space.opt", "True stands twice"]),
+        (OBJECTIVE + "space: {opt: [1, [2]]}", ["space.opt.1", "text", "got [2]"]),
+        (OBJECTIVE + "space: {opt: {choices: sgd}}", ["space.opt.choices", "a list", "'sgd'"]),
+        (OBJECTIVE + "space: {learning-rate: [1]}", ["space.learning-rate", "underscores"]),
+        (OBJECTIVE + "space: {class: [1]}", ["space.class", "not a Python identifier"]),
+        (OBJECTIVE + "space: {1: [1]}", ["space.1", "expected text"]),
+        # branches
+        (
+            BOTH.replace("1e-1}", "1e-1, when: {optt: sgd}}"),
+            ["space.lr.when", "'optt'", "did you mean 'opt'?"],
+        ),
+        (
+            BOTH.replace("1e-1}", "1e-1, when: {opt: sdg}}"),
+            ["space.lr.when.opt", "'sdg' never occurs", "'sgd', 'adam'"],
+        ),
+        (BOTH.replace("1e-1}", "1e-1, when: opt}"), ["space.lr.when", "a mapping", "'opt'"]),
+        (
+            OBJECTIVE + "space: {a: {choices: [1], when: {b: 1}}, b: {choices: [1], when: {a: 1}}}",
+            ["a, b", "in a circle"],
+        ),
+        # fixed and start
+        (BOTH + "fixed: 3", ["fixed", "a mapping", "3"]),
+        (BOTH + "fixed: {lr: 0.1}", ["'lr' stands in both space and fixed"]),
+        (BOTH + "fixed: {my-epochs: 1}", ["fixed.my-epochs", "not a Python identifier"]),
+        (BOTH + "start: {lr: 0.01}", ["start", "a list"]),
+        (BOTH + "start: [0.01]", ["start.0", "a mapping", "0.01"]),
+        (BOTH + "start: [{}, {lrr: 0.01}]", ["start[1]", "'lrr'", "did you mean 'lr'?"]),
+        (BOTH + "start: [{lr: 0.5}]", ["start[0]", "0.5", "from 0.0001 to 0.1"]),
+        (BOTH + "start: [{opt: rms}]", ["start[0]", "'rms'", "one of 'sgd', 'adam'"]),
+        # limits and resources
+        (BOTH + "limits: {trail: 2h}", ["limits", "'trail'", "did you mean 'trial'?"]),
+        (BOTH + "limits: {trial: soon}", ["limits.trial", "'soon'", "90s"]),
+        (BOTH + "limits: {trial: 0s}", ["limits.trial", "'0s'"]),
+        (BOTH + "limits: {trial: true}", ["limits.trial", "True"]),
+        (BOTH + "limits: {cell_output: lots}", ["limits.cell_output", "'lots'", "10MB"]),
+        (BOTH + "resources: {gpus: all}", ["resources.gpus", "'all'", "auto, none or a list"]),
+        (BOTH + "resources: {gpus: [-1]}", ["resources.gpus", "[-1]"]),
+        (BOTH + "resources: {gpus: []}", ["resources.gpus", "[]"]),
+        (BOTH + "resources: {cpus_per_trial: 0}", ["resources.cpus_per_trial", "1 or more", "0"]),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line_that_names_file_key_value_and_remedy(
+    load: Load, tmp_path: Path, text: str, fragments: list[str]
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(text)
+    message = str(raised.value)
+    assert message.startswith(str(tmp_path / "digits.yml"))
+    assert len(message.splitlines()) == 1
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(load: Load) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(OBJECTIVE + "space: {lr: {low: 2, high: 1}, opt: []}\nlimits: {trial: soon}")
+    keys = [line.split(": ")[1] for line in str(raised.value).splitlines()]
+    assert keys == ["space.lr", "space.opt", "limits.trial"]
+
+
+def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.yml: there is no such parameters file"):
+        Settings.load(tmp_path / "nowhere.yml")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        Settings.load(tmp_path)
+    (tmp_path / "latin.yml").write_bytes("ü: 1".encode("latin-1"))
+    with pytest.raises(SettingsError, match=r"latin\.yml: cannot be read"):
+        Settings.load(tmp_path / "latin.yml")
+
+
+def test_a_file_whose_name_cannot_name_a_study_needs_a_name_inside(tmp_path: Path) -> None:
+    file = tmp_path / "what?.yml"
+    file.write_text(SMALLEST)
+    with pytest.raises(SettingsError, match=r"what\?\.yml: study\.name: 'what\?'"):
+        Settings.load(file)
+    file.write_text(SMALLEST + "study: {name: what}")
+    assert Settings.load(file).name == "what"

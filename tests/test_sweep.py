@@ -1,0 +1,490 @@
+"""Whole sweeps with real kernels, a real study and a real MLflow store."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import optuna
+import psutil
+import pytest
+from mlflow import MlflowClient
+
+from sweeper import Settings, Sweep
+from sweeper.kernels.guard import MARK_VARIABLE
+from sweeper.testing import write_notebook
+
+pytestmark = pytest.mark.kernel
+
+ROOT = Path(__file__).parent.parent
+TRAIN = (
+    "import sweeper\nfor i in range(3):\n    sweeper.report(i, val=x / 3 + i, loss=1 / (x + i + 1))"
+)
+SPACE = {"x": {"low": 1e-3, "high": 1.0, "log": True}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One folder for the module: making an MLflow store takes seconds, a study does not."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    before = Path.cwd()
+    os.chdir(folder)
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    yield folder
+    os.chdir(before)
+
+
+def settings(name: str, **changes: Any) -> Settings:
+    data = {"objective": {"val": "maximize"}, "space": SPACE, **changes}
+    study = {"name": name, "trials": 2, "sampler": "random", **data.get("study", {})}
+    return Settings.from_mapping({**data, "study": study})
+
+
+def sweep(name: str, *cells: str, jobs: int = 2, out: str = "out", **changes: Any) -> Sweep:
+    parameters = changes.pop("parameters", "x = 0.5")
+    notebook = write_notebook(Path(f"{name}.ipynb"), *(cells or (TRAIN,)), parameters=parameters)
+    options = {k: changes.pop(k) for k in ("timeout_s", "observer") if k in changes}
+    return Sweep.from_settings(
+        settings(name, **changes),
+        notebook=notebook,
+        output=f"{out}/{{study}}.{{run_id}}.ipynb",
+        jobs=jobs,
+        **options,
+    )
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "notebook_hpo.py"), *arguments]
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
+
+
+def write_parameters(name: str, text: str) -> Path:
+    path = Path(f"{name}.yml")
+    path.write_text(text)
+    return path
+
+
+def runs_by_name(result: Any) -> dict[str, Any]:
+    client = MlflowClient(result["tracking_uri"])
+    return {r.info.run_name: r for r in client.search_runs([result["experiment_id"]])}
+
+
+def ours() -> list[psutil.Process]:
+    """Processes of any sweep, kernels and their children."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and MARK_VARIABLE in process.environ():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(path: Path, text: str, limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not (path.exists() and text in path.read_text()):
+        assert time.monotonic() < deadline, f"{path} never said {text}"
+        time.sleep(0.05)
+
+
+def test_scores_are_the_same_float_in_mlflow_in_optuna_and_in_the_file() -> None:
+    result = sweep("floats", TRAIN, "sweeper.score(extra=x ** 0.5)").run().to_json()
+    assert result["counts"] == {"completed": 2, "pruned": 0, "failed": 0, "stopped": 0}
+    study = optuna.load_study(study_name="floats", storage=result["storage"])
+    client = MlflowClient(result["tracking_uri"])
+    for trial, run in zip(result["trials"], study.trials, strict=True):
+        x, val = trial["params"]["x"], trial["scores"]["val"]
+        assert val == x / 3 + 2
+        assert run.value == val
+        node = nbformat.read(trial["notebook"], as_version=4)
+        nbformat.validate(node)
+        assert node.metadata["sweeper"]["scores"] == trial["scores"]
+        logged = client.get_run(trial["mlflow_run_id"]).data.metrics
+        assert logged == trial["scores"]
+        history = client.get_metric_history(trial["mlflow_run_id"], "val")
+        assert [(m.step, m.value) for m in history] == [(i, x / 3 + i) for i in range(3)]
+    best = max(result["trials"], key=lambda trial: trial["scores"]["val"])
+    assert result["best"]["run_id"] == best["run_id"]
+    assert json.dumps(result, allow_nan=False)
+
+
+def test_mlflow_has_one_flat_run_per_trial_with_its_params_tags_and_files() -> None:
+    result = (
+        sweep(
+            "runs",
+            TRAIN,
+            parameters="x = 0.5\nkind = 'a'\ndepth = 1\nepochs = 1",
+            space={
+                **SPACE,
+                "kind": ["a", "b"],
+                "depth": {"low": 1, "high": 3, "when": {"kind": "b"}},
+            },
+            fixed={"epochs": 3},
+            start=[{"kind": "a", "x": 0.01}, {"kind": "b", "depth": 2, "x": 0.1}],
+        )
+        .run()
+        .to_json()
+    )
+    runs = runs_by_name(result)
+    assert sorted(runs) == ["0000", "0001"]
+    first, second = runs["0000"].data, runs["0001"].data
+    assert first.params == {"x": "0.01", "log10_x": "-2.000000", "kind": "a", "depth": "n/a"}
+    assert second.params == {"x": "0.1", "log10_x": "-1.000000", "kind": "b", "depth": "2"}
+    assert first.tags["sweeper.fixed.epochs"] == "3"
+    assert first.tags["sweeper.state"] == "completed"
+    assert "mlflow.parentRunId" not in first.tags
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    client = MlflowClient(result["tracking_uri"])
+    run_id = runs["0000"].info.run_id
+    assert {f.path for f in client.list_artifacts(run_id)} == {"runs.0000.html", "runs.0000.ipynb"}
+    folder = Path(client.download_artifacts(run_id, ""))
+    assert (
+        folder.joinpath("runs.0000.ipynb").read_bytes() == Path("out/runs.0000.ipynb").read_bytes()
+    )
+    assert "<caption>step 2</caption>" in folder.joinpath("runs.0000.html").read_text()
+    assert "depth" not in result["trials"][0]["params"]
+    assert result["compare_url"].count("%22") == 2 * 3
+
+
+def test_the_same_sweep_in_two_empty_folders_gives_the_same_trials() -> None:
+    first = sweep("twice", jobs=1, out="one", study={"trials": 3, "sampler": "tpe"}).run()
+    second = sweep("twice", jobs=1, out="two", study={"trials": 3, "sampler": "tpe"}).run()
+    told = [[(r.params, r.scores, r.seed) for r in result.records] for result in (first, second)]
+    assert told[0] == told[1]
+    assert len({json.dumps(dict(r.params)) for r in first.records}) == 3
+
+
+def test_a_second_call_goes_on_counting_and_a_third_has_nothing_to_do() -> None:
+    assert len(sweep("again").run().records) == 2
+    second = sweep("again", study={"trials": 3}).run()
+    assert [r.run_id for r in second.records] == ["0000", "0001", "0002"]
+    stamps = [r.notebook.stat().st_mtime_ns for r in second.records]
+    third = sweep("again", study={"trials": 3}).run()
+    assert [r.notebook.stat().st_mtime_ns for r in third.records] == stamps
+
+
+def test_trials_that_fail_in_every_way_are_outcomes_and_the_sweep_goes_on() -> None:
+    kinds = ["good", "raises", "dies", "nan", "never"]
+    result = (
+        sweep(
+            "nasty",
+            "import os, signal, subprocess, sweeper",
+            "subprocess.Popen(['sleep', '600'], start_new_session=True)",
+            "if kind == 'raises': raise ValueError(x)\n"
+            "if kind == 'dies': os.kill(os.getpid(), signal.SIGKILL)\n"
+            "if kind == 'nan': sweeper.report(0, val=float('nan'))\n"
+            "if kind == 'good': sweeper.report(0, val=x)",
+            parameters="x = 0.5\nkind = ''",
+            jobs=8,
+            space={**SPACE, "kind": kinds},
+            study={"trials": 24, "seed": 3},
+        )
+        .run()
+        .to_json()
+    )
+    expected = {
+        "good": ("completed", None),
+        "raises": ("failed", "cell_error"),
+        "dies": ("failed", "kernel_died"),
+        "nan": ("failed", "not_finite"),
+        "never": ("failed", "no_score"),
+    }
+    drawn = Counter(trial["params"]["kind"] for trial in result["trials"])
+    assert sum(drawn.values()) == 24
+    assert set(drawn) == set(kinds)
+    for trial in result["trials"]:
+        assert (trial["state"], trial["reason"]) == expected[trial["params"]["kind"]]
+        told = nbformat.read(trial["notebook"], as_version=4).metadata["sweeper"]
+        assert told["state"] == trial["state"]
+    assert result["counts"]["completed"] == drawn["good"]
+    assert result["counts"]["failed"] == 24 - drawn["good"]
+    statuses = {name: run.info.status for name, run in runs_by_name(result).items()}
+    assert statuses == {
+        t["run_id"]: "FINISHED" if t["state"] == "completed" else "FAILED" for t in result["trials"]
+    }
+    assert ours() == []
+
+
+def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
+    write_notebook(Path("hopeless.ipynb"), "1 / 0")
+    write_parameters(
+        "hopeless", "objective: {val: maximize}\nspace: {x: [1.0, 2.0]}\nstudy: {trials: 1}\n"
+    )
+    done = call(
+        "-i", "hopeless.ipynb", "-o", "out/h.{run_id}.ipynb", "-p", "hopeless.yml", "--json"
+    )
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["best"] is None
+    assert "ZeroDivisionError" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_failed_trials_in_a_row_end_the_sweep() -> None:
+    result = sweep("unlucky", "1 / 0", jobs=1, study={"trials": 9, "stop_after_failures": 2}).run()
+    assert result.counts["failed"] == 2
+    assert "2 failed trials in a row" in str(result.stopped_by)
+
+
+def test_the_timeout_stops_running_trials_and_the_next_call_runs_them_again() -> None:
+    cells = (
+        "import os, time, sweeper\nsweeper.report(0, val=x)\n"
+        "time.sleep(0 if os.path.exists('go') else 60)"
+    )
+    started = time.monotonic()
+    first = sweep("late", cells, study={"trials": 2}, timeout_s=4.0).run()
+    assert time.monotonic() - started < 40
+    assert first.counts["stopped"] == 2
+    assert {run.info.status for run in runs_by_name(first.to_json()).values()} == {"KILLED"}
+    Path("go").touch()
+    second = sweep("late", cells, study={"trials": 2}).run()
+    assert second.counts["completed"] == 2
+    assert [(r.params, r.seed, r.attempt) for r in second.records] == [
+        (r.params, r.seed, 2) for r in first.records
+    ]
+    assert {run.info.status for run in runs_by_name(second.to_json()).values()} == {"FINISHED"}
+    assert Path("out/late.0000.attempt1.ipynb").exists()
+
+
+def start_endless(name: str) -> subprocess.Popen[str]:
+    """A sweep from the command line whose trials never end, seen running."""
+    write_notebook(
+        Path(f"{name}.ipynb"),
+        "import subprocess, time, sweeper\n"
+        "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "sweeper.report(0, val=x)\nprint('up', flush=True)\ntime.sleep(600)",
+    )
+    space = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\nstudy: {trials: 4}\n"
+    write_parameters(name, space)
+    sweeping = subprocess.Popen(
+        command(
+            "-i",
+            f"{name}.ipynb",
+            "-o",
+            f"out/{name}.{{run_id}}.ipynb",
+            "-p",
+            f"{name}.yml",
+            "-j",
+            "2",
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for run_id in ("0000", "0001"):
+        wait_for(Path(f"out/{name}.{run_id}.ipynb"), '"status": "running"')
+    deadline = time.monotonic() + 60
+    while sum("sleep" in p.name() for p in ours()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return sweeping
+
+
+def test_ctrl_c_twice_stops_cleanly_and_says_so() -> None:
+    sweeping = start_endless("interrupted")
+    sweeping.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert sweeping.poll() is None, "the first Ctrl-C lets running trials go on"
+    sweeping.send_signal(signal.SIGINT)
+    stdout, stderr = sweeping.communicate(timeout=60)
+    assert sweeping.returncode == 130, stderr
+    assert "2 stopped" in stdout
+    assert "Ctrl-C again" in stderr
+    assert "Traceback" not in stderr
+    assert ours() == []
+    seen = json.loads(call("status", "interrupted", "--json").stdout)
+    assert seen["counts"]["stopped"] == 2
+    assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
+
+
+def test_sigterm_stops_the_running_trials_at_once() -> None:
+    sweeping = start_endless("terminated")
+    sweeping.terminate()
+    _, stderr = sweeping.communicate(timeout=60)
+    assert sweeping.returncode == 143, stderr
+    assert ours() == []
+
+
+def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> None:
+    sweeping = start_endless("killed")
+    busy = call("-i", "killed.ipynb", "-o", "out/killed.{run_id}.ipynb", "-p", "killed.yml")
+    assert busy.returncode == 2
+    assert f"process {sweeping.pid}" in busy.stderr
+    alive = json.loads(call("status", "killed", "--json").stdout)
+    assert (alive["running"], alive["counts"]["running"]) == (True, 2)
+    sweeping.kill()
+    sweeping.communicate()
+    deadline = time.monotonic() + 3
+    while ours() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert ours() == []
+    seen = json.loads(call("status", "out/killed", "--json").stdout)
+    assert (seen["running"], seen["counts"]["stopped"]) == (False, 2)
+    assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
+    for trial in seen["trials"]:
+        node = nbformat.read(trial["notebook"], as_version=4)
+        nbformat.validate(node)
+        assert node.metadata["sweeper"]["state"] == "stopped"
+
+
+def test_what_mlflow_was_not_told_is_told_by_the_next_sweep() -> None:
+    result = sweep("missed").run().to_json()
+    client = MlflowClient(result["tracking_uri"])
+    lost, half = (trial["mlflow_run_id"] for trial in result["trials"])
+    client.delete_run(lost)
+    client.update_run(half, status="RUNNING")
+    again = sweep("missed").run().to_json()
+    runs = runs_by_name(again)
+    assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(
+        ["0000", "0001"], "FINISHED"
+    )
+    for trial in again["trials"]:
+        run = runs[trial["run_id"]]
+        assert run.data.metrics == trial["scores"]
+        history = client.get_metric_history(run.info.run_id, "val")
+        assert [m.step for m in history] == [0, 1, 2]
+
+
+def test_several_objectives_have_several_best_trials() -> None:
+    result = (
+        sweep(
+            "pareto",
+            "val, cost = x, x * x",
+            objective={"val": "maximize", "cost": "minimize"},
+            space={"x": [0.1, 0.2, 0.3]},
+            study={"trials": 3, "sampler": "grid"},
+        )
+        .run()
+        .to_json()
+    )
+    assert sorted(best["params"]["x"] for best in result["best"]) == [0.1, 0.2, 0.3]
+
+
+def test_one_trial_scores_the_same_alone_and_beside_others() -> None:
+    cells = (
+        "import numpy as np, os\nrng = np.random.default_rng(seed)\n"
+        "a = rng.normal(size=(400, 400)).astype('float32')\n"
+        "for _ in range(20): a = a @ a.T / np.linalg.norm(a)\nval = float(a.sum()) * x"
+    )
+    changes: dict[str, Any] = {
+        "parameters": "x = 0.5\nseed = 0",
+        "study": {"trials": 4},
+    }
+    alone = sweep("shared", cells, jobs=1, out="alone", **changes).run()
+    beside = sweep("shared", cells, jobs=4, out="beside", **changes).run()
+    assert [r.scores for r in alone.records] == [r.scores for r in beside.records]
+
+
+WRONG: Sequence[tuple[str, list[str], list[str]]] = [
+    ("no such notebook", ["-i", "none.ipynb"], ["none.ipynb", "no such notebook"]),
+    ("no parameters cell", ["-i", "untagged.ipynb"], ["untagged.ipynb", "tag the cell"]),
+    ("unknown name", ["-p", "unknown.yml"], ["unknown.yml", "'xx'", "did you mean 'x'?"]),
+    ("bad YAML", ["-p", "bad.yml"], ["bad.yml", "line 2"]),
+    ("bad template", ["-o", "new/{runid}.ipynb"], ["{runid}", "{run_id}"]),
+    ("unwritable folder", ["-o", "afile/{run_id}.ipynb"], ["afile", "cannot be written", "-o"]),
+    ("unknown sampler", ["-p", "sampler.yml"], ["sampler.yml", "study.sampler", "'tpe'"]),
+    ("dead server", ["--tracking-uri", "http://127.0.0.1:9"], ["127.0.0.1:9", "does not answer"]),
+    ("no kernel", ["-k", "python33"], ["'python33'", "installed: ", "python3", "--kernel"]),
+    ("foreign output", ["-o", "taken/{run_id}.ipynb"], ["taken/0000.ipynb", "in the way", "-o"]),
+    (
+        "foreign storage",
+        ["--storage", "sqlite:////proc/x.db"],
+        ["--storage", "sqlite:////proc/x.db"],
+    ),
+    ("bad jobs", ["-j", "none"], ["-j none", "auto"]),
+    ("bad timeout", ["--timeout", "soon"], ["--timeout", "'soon'", "15m"]),
+    ("bad set", ["--set", "x"], ["--set x", "NAME=VALUE"]),
+    ("unknown set", ["--set", "y=1"], ["'y'", "parameters cell"]),
+]
+
+
+@pytest.fixture(scope="module")
+def wrong_folder(here: Path) -> Path:
+    folder = here / "wrong"
+    write_notebook(folder / "right.ipynb", TRAIN)
+    write_notebook(folder / "untagged.ipynb", TRAIN, parameters="")
+    write_notebook(folder / "taken" / "0000.ipynb", "1")
+    right = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
+    (folder / "right.yml").write_text(right)
+    (folder / "unknown.yml").write_text(right.replace("x:", "xx:"))
+    (folder / "bad.yml").write_text("objective: {val: maximize\nspace: [\n")
+    (folder / "sampler.yml").write_text(right + "study: {sampler: tpee}\n")
+    (folder / "afile").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize(("changed", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_a_wrong_call_says_one_thing_and_writes_nothing(
+    wrong_folder: Path, changed: list[str], said: list[str]
+) -> None:
+    right = {"-i": "right.ipynb", "-o": "new/{run_id}.ipynb", "-p": "right.yml"}
+    flags = {**right, **dict(zip(changed[::2], changed[1::2], strict=True))}
+
+    def files() -> dict[Path, int | None]:
+        there = wrong_folder.rglob("*")
+        return {p: p.stat().st_mtime_ns if p.is_file() else None for p in there}
+
+    before = files()
+    arguments = [word for pair in flags.items() for word in pair]
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, check=False, cwd=wrong_folder
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    for fragment in said:
+        assert fragment in done.stderr
+    assert done.stderr.startswith("notebook_hpo.py: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert files() == before
+
+
+def test_help_names_the_commands_that_work() -> None:
+    said = call("--help").stdout
+    assert "run" in said
+    assert "status" in said
+    assert "replay" not in said
+
+
+def test_set_fixes_a_parameter_and_takes_it_out_of_the_space() -> None:
+    write_notebook(Path("fixed.ipynb"), "val = x * y", parameters="x = 1.0\ny = 1.0")
+    write_parameters(
+        "fixed",
+        "objective: {val: maximize}\nspace: {x: [1.0, 2.0], y: {low: 0.0, high: 1.0}}\n"
+        "study: {trials: 1}\n",
+    )
+    done = call(
+        "run", "-i", "fixed.ipynb", "-o", "out/{study}/{run_id}.ipynb", "-p", "fixed.yml",
+        "--set", "y=1e1", "--study", "with set", "--json", "--quiet",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    result = json.loads(done.stdout)
+    assert list(result["best"]["params"]) == ["x"]
+    assert result["best"]["scores"]["val"] == 10.0 * result["best"]["params"]["x"]
+    assert result["best"]["notebook"] == "out/with set/0000.ipynb"
+
+
+def test_a_study_whose_folder_was_removed_starts_anew_beside_its_old_runs() -> None:
+    old = sweep("removed").run().to_json()
+    shutil.rmtree("out/removed")
+    for trial in old["trials"]:
+        Path(trial["notebook"]).unlink()
+    new = sweep("removed", study={"seed": 9}).run().to_json()
+    assert len(new["trials"]) == 2
+    assert [t["params"] for t in new["trials"]] != [t["params"] for t in old["trials"]]
+    client = MlflowClient(new["tracking_uri"])
+    for trial in new["trials"] + old["trials"]:
+        assert client.get_run(trial["mlflow_run_id"]).data.metrics == trial["scores"]
