@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -232,7 +232,8 @@ class _Talk:
                 again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
                 self._progress(f"{record.run_id} started{again}: {_params(record)}")
             case "trial_ended" if record is not None:
-                self._progress(f"{record.run_id} {_ending(record)}")
+                objectives = self._sweep.settings.objective
+                self._progress(f"{record.run_id} {_ending(record, objectives)}")
             case "stopping":
                 by = self._sweep.admission.closed_by
                 self._progress(
@@ -269,7 +270,8 @@ class _Talk:
         lines = [f"study {result.study}: {_counted(result)}"]
         lines.append(f"swept by {owner}" if owner else "no sweep is running")
         for record in result.records:
-            lines.append(f"  {record.run_id}  {_ending(record)}  {_params(record)}")
+            ending = _ending(record, result.objectives)
+            lines.append(f"  {record.run_id}  {ending}  {_params(record)}")
         lines += _best_lines(result)
         self._say("\n".join(lines) + "\n")
 
@@ -299,8 +301,9 @@ class _Talk:
         print(text, file=sys.stderr if self._json else sys.stdout, flush=True)
 
 
-def _ending(record: TrialRecord) -> str:
-    scores = ", ".join(f"{name}={value:.6g}" for name, value in record.scores.items())
+def _ending(record: TrialRecord, objectives: Iterable[str]) -> str:
+    known = [(name, record.scores[name]) for name in objectives if name in record.scores]
+    scores = ", ".join(f"{name}={value:.6g}" for name, value in known)
     took = f" in {_duration(record.duration_s)}" if record.duration_s else ""
     if record.reason is None:
         return f"{record.state}{took}" + (f": {scores}" if scores else "")
@@ -334,7 +337,7 @@ def _failure_lines(result: SweepResult) -> list[str]:
     failed = [r for r in result.records if r.state is TrialState.FAILED]
     reasons = Counter(str(record.reason) for record in failed).most_common()
     counted = ", ".join(f"{n} {reason}" for reason, n in reasons)
-    lines = [f"  {r.run_id} {_ending(r)}\n    {shown(r.notebook)}" for r in failed[:5]]
+    lines = [f"  {r.run_id} {_ending(r, ())}\n    {shown(r.notebook)}" for r in failed[:5]]
     more = [f"  … and {len(failed) - 5} more"] if len(failed) > 5 else []
     return [f"failed: {counted}", *lines, *more] if failed else []
 

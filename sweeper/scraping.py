@@ -87,11 +87,18 @@ def _taken(points: Sequence[tuple[int, float]], wanted: Wanted | None) -> float:
     if wanted is None or wanted.take == "last":
         return values[-1]
     if wanted.take == "mean":
-        if all(map(math.isfinite, values)):
-            return math.fsum(value / len(values) for value in values)
-        return sum(values) / len(values)
+        return _mean(values)
     finite = [value for value in values if not math.isnan(value)] or values
     return max(finite) if wanted.direction == "maximize" else min(finite)
+
+
+def _mean(values: Sequence[float]) -> float:
+    if not all(map(math.isfinite, values)):
+        return sum(values)  # NaN or an infinity, which `fsum` may refuse
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # the sum is no float, the mean still is
+        return math.fsum(value / len(values) for value in values)
 
 
 def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:

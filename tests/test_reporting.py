@@ -100,7 +100,7 @@ def test_what_is_not_one_number_is_refused_by_its_name(value: Any) -> None:
 
 
 def test_a_large_value_is_told_by_its_type() -> None:
-    with pytest.raises(TypeError, match="got a list$"):
+    with pytest.raises(TypeError, match=r"got a list$"):
         sweeper.score(acc=list(range(1000)))
 
 

@@ -12,17 +12,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
-import optuna
 import psutil
 import pytest
-from mlflow import MlflowClient
 
-from sweeper import Settings, Sweep
+from sweeper import Settings
 from sweeper.kernels.guard import MARK_VARIABLE
 from sweeper.testing import write_notebook
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from sweeper import Sweep
 
 pytestmark = pytest.mark.kernel
 
@@ -44,6 +47,12 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(before)
 
 
+def mlflow(uri: str) -> MlflowClient:
+    from mlflow import MlflowClient  # 1 s, which the plain tests should not pay
+
+    return MlflowClient(uri)
+
+
 def settings(name: str, **changes: Any) -> Settings:
     data = {"objective": {"val": "maximize"}, "space": SPACE, **changes}
     study = {"name": name, "trials": 2, "sampler": "random", **data.get("study", {})}
@@ -51,6 +60,8 @@ def settings(name: str, **changes: Any) -> Settings:
 
 
 def sweep(name: str, *cells: str, jobs: int = 2, out: str = "out", **changes: Any) -> Sweep:
+    from sweeper import Sweep
+
     parameters = changes.pop("parameters", "x = 0.5")
     notebook = write_notebook(Path(f"{name}.ipynb"), *(cells or (TRAIN,)), parameters=parameters)
     options = {k: changes.pop(k) for k in ("timeout_s", "observer") if k in changes}
@@ -78,7 +89,7 @@ def write_parameters(name: str, text: str) -> Path:
 
 
 def runs_by_name(result: Any) -> dict[str, Any]:
-    client = MlflowClient(result["tracking_uri"])
+    client = mlflow(result["tracking_uri"])
     return {r.info.run_name: r for r in client.search_runs([result["experiment_id"]])}
 
 
@@ -104,8 +115,10 @@ def wait_for(path: Path, text: str, limit_s: float = 60.0) -> None:
 def test_scores_are_the_same_float_in_mlflow_in_optuna_and_in_the_file() -> None:
     result = sweep("floats", TRAIN, "sweeper.score(extra=x ** 0.5)").run().to_json()
     assert result["counts"] == {"completed": 2, "pruned": 0, "failed": 0, "stopped": 0}
+    import optuna
+
     study = optuna.load_study(study_name="floats", storage=result["storage"])
-    client = MlflowClient(result["tracking_uri"])
+    client = mlflow(result["tracking_uri"])
     for trial, run in zip(result["trials"], study.trials, strict=True):
         x, val = trial["params"]["x"], trial["scores"]["val"]
         assert val == x / 3 + 2
@@ -148,7 +161,7 @@ def test_mlflow_has_one_flat_run_per_trial_with_its_params_tags_and_files() -> N
     assert first.tags["sweeper.state"] == "completed"
     assert "mlflow.parentRunId" not in first.tags
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
-    client = MlflowClient(result["tracking_uri"])
+    client = mlflow(result["tracking_uri"])
     run_id = runs["0000"].info.run_id
     assert {f.path for f in client.list_artifacts(run_id)} == {"runs.0000.html", "runs.0000.ipynb"}
     folder = Path(client.download_artifacts(run_id, ""))
@@ -342,7 +355,7 @@ def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> 
 
 def test_what_mlflow_was_not_told_is_told_by_the_next_sweep() -> None:
     result = sweep("missed").run().to_json()
-    client = MlflowClient(result["tracking_uri"])
+    client = mlflow(result["tracking_uri"])
     lost, half = (trial["mlflow_run_id"] for trial in result["trials"])
     client.delete_run(lost)
     client.update_run(half, status="RUNNING")
@@ -485,6 +498,6 @@ def test_a_study_whose_folder_was_removed_starts_anew_beside_its_old_runs() -> N
     new = sweep("removed", study={"seed": 9}).run().to_json()
     assert len(new["trials"]) == 2
     assert [t["params"] for t in new["trials"]] != [t["params"] for t in old["trials"]]
-    client = MlflowClient(new["tracking_uri"])
+    client = mlflow(new["tracking_uri"])
     for trial in new["trials"] + old["trials"]:
         assert client.get_run(trial["mlflow_run_id"]).data.metrics == trial["scores"]

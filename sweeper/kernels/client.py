@@ -18,12 +18,10 @@ from ..reporting import MIME, Channel, Point
 #: After an interrupt, how long a notebook has for its `finally` blocks before the next rung.
 GRACE_S = 5.0
 _INTERRUPTS = 2
-#: When ipykernel ends, one of its threads may flush these streams after the thread that serves
-#: them has stopped, and wait in vain for this long (10 s, of which nbclient allows 2.5).
-_QUICK_EXIT = (
-    "[setattr(s, 'flush_timeout', 0.1) "
-    "for s in (__import__('sys').stdout, __import__('sys').stderr)]"
-)
+#: ipykernel closes the thread that sends its messages while the one that took the request to shut
+#: down may still have one to send; it then hangs, until nbclient kills it 2.5 s later. Waiting for
+#: that thread first, and before the notebook's own exit handlers, ends every kernel in order.
+_ORDERLY_EXIT = "__import__('atexit').register(get_ipython().kernel.parent.control_thread.join, 2)"
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -164,14 +162,14 @@ class SweepClient(PapermillNotebookClient):
     # --- the last request ---------------------------------------------------------------------
 
     async def _async_say_last_request(self, variables: Mapping[str, str]) -> None:
-        """Read floats out of the kernel, and spare it a wait of up to 10 s for its own threads."""
+        """Read floats out of the kernel, and prepare it to end in order."""
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {score: f"float({name}).hex()" for score, name in variables.items()}
         request = self.kc.execute(
             "",
             silent=True,
             store_history=False,
-            user_expressions={**expressions, _QUICK_EXIT: _QUICK_EXIT},
+            user_expressions={**expressions, "": _ORDERLY_EXIT},
         )
         reply = await self.async_wait_for_reply(await ensure_async(request))
         answers = (reply or {}).get("content", {}).get("user_expressions", {})

@@ -85,14 +85,18 @@ class Study:
             raise StudyError(f"{storage_url}: there is no study {name!r}") from error
 
     @classmethod
-    def open(cls, storage_url: str, settings: Settings) -> Study:
+    def open(cls, storage: str | RDBStorage, settings: Settings) -> Study:
         """The study of these settings, made when there is none.
+
+        Args:
+            storage: its URL; or the storage itself, where it is open already.
 
         Raises:
             StudyError: the storage cannot be opened, or holds a study of this name with other
                 objectives or other dimensions of the same name.
         """
-        storage = _open_storage(storage_url)
+        if isinstance(storage, str):
+            storage = _open_storage(storage)
         directions = [objective.direction for objective in settings.objective.values()]
         names = list(settings.objective)
         existing = settings.name in [s.study_name for s in storage.get_all_studies()]
@@ -105,7 +109,7 @@ class Study:
         )
         opened = cls(study)
         if existing:
-            opened._check_fits(settings, storage_url)
+            opened._check_fits(settings, storage.url)
         else:
             for params in settings.start_params:
                 study.enqueue_trial(params)
@@ -192,7 +196,7 @@ class Study:
             return record
 
     def _is_complete(self, settings: Settings, samplers: SamplerFactory) -> bool:
-        begun = len(self._trials(*OptunaState)) - len(self._trials(OptunaState.WAITING))
+        begun = sum(trial.state is not OptunaState.WAITING for trial in self._trials())
         different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
         return begun >= min(settings.study.trials, different or settings.study.trials)
 
@@ -201,8 +205,9 @@ class Study:
     ) -> tuple[int, dict[str, Any]]:
         """Number and params of a new trial, or params for one that was killed before it had any."""
         # A waiting trial keeps the number that it was given when it was put in the queue.
-        waiting = self._trials(OptunaState.WAITING)
-        number = waiting[0].number if waiting else len(self._trials(*OptunaState))
+        trials = self._trials()
+        waiting = (trial.number for trial in trials if trial.state is OptunaState.WAITING)
+        number = next(waiting, len(trials))
         self._study.sampler = samplers.make(number if nameless is None else nameless.number)
         if nameless is None:
             trial = self._study.ask()
