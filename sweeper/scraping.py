@@ -46,10 +46,10 @@ class Scraped:
     series: Series = field(default_factory=dict)
 
 
-def variables_to_read(sources: Mapping[str, Source], objectives: Iterable[str]) -> dict[str, str]:
-    """Which variable to ask the kernel for after the last cell, by score."""
-    named = {name: source.variable for name, source in sources.items() if source.variable}
-    return {**{name: name for name in objectives}, **named}
+def variables_to_read(sources: Mapping[str, Source], objectives: Iterable[str]) -> list[str]:
+    """Which top-level variables to ask the kernel for after the last cell."""
+    named = [source.variable for source in sources.values() if source.variable is not None]
+    return list(dict.fromkeys([*named, *objectives]))
 
 
 def scrape(
@@ -72,8 +72,8 @@ def scrape(
             continue
         if source.pattern is not None:
             series.update(_printed(node["cells"], name, source.pattern))
-        elif name in variables:
-            finals[name] = variables[name]
+        elif source.variable in variables:
+            finals[name] = variables[source.variable]
     for name in objectives:
         if name not in series and name not in finals and name in variables:
             finals[name] = variables[name]

@@ -17,6 +17,11 @@ from .errors import OutputError
 Value = bool | int | float | str | None | list[Any] | dict[str, Any]
 Params = Mapping[str, Value]
 
+_TRACKING_NAME = "mlflow.db"
+_ARTIFACTS_NAME = "mlflow-artifacts"
+#: Lie beside the studies' folders, so no study can be called so.
+_SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
+
 
 class TrialState(StrEnum):
     """The state of a trial, as it stands in the notebook, in the study and in MLflow."""
@@ -87,6 +92,11 @@ class StudyPaths:
                 )
         if "{{" in absolute or "}}" in absolute:
             raise OutputError(f"output template {template!r}: braces cannot be doubled; {right}")
+        if study in _SHARED_NAMES:
+            raise OutputError(
+                f"the study's name {study!r} is taken by the MLflow store beside the outputs; "
+                "choose another with --study"
+            )
         if "run_id" not in names:
             raise OutputError(
                 f"output template {template!r} has no {{run_id}}, so all trials would write the "
@@ -110,12 +120,12 @@ class StudyPaths:
     @property
     def tracking(self) -> Path:
         """The embedded MLflow store."""
-        return self.root / "mlflow.db"
+        return self.root / _TRACKING_NAME
 
     @property
     def artifacts(self) -> Path:
         """The artifacts of the embedded MLflow store."""
-        return self.root / "mlflow-artifacts"
+        return self.root / _ARTIFACTS_NAME
 
     @property
     def lock(self) -> Path:

@@ -209,7 +209,12 @@ def test_the_file_tells_its_trial_from_the_first_moment_on(begin: Begin) -> None
     file.write()
     told = read_metadata(file.path)
     assert told is not None
-    expected = {"study": "digits", "study_id": "d1g175", "run_id": "0007", "state": "running"}
+    expected: dict[str, Any] = {
+        "study": "digits",
+        "study_id": "d1g175",
+        "run_id": "0007",
+        "state": "running",
+    }
     expected |= {"params": {"lr": 0.1}, "seed": 123, "attempt": 1, "scores": {}}
     assert {key: told[key] for key in expected} == expected
 
@@ -261,7 +266,8 @@ def test_numbers_that_are_not_finite_are_written_as_valid_json(begin: Begin) -> 
 def test_whoever_looks_while_it_is_written_sees_a_whole_valid_notebook(begin: Begin) -> None:
     file = begin()
     file.write()
-    states, done = [], threading.Event()
+    states: list[str] = []
+    done = threading.Event()
 
     def keep_writing() -> None:
         for step in range(40):

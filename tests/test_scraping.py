@@ -90,8 +90,14 @@ def test_the_stronger_of_two_sources_wins(stronger: str, weaker: str) -> None:
 
 
 def test_a_named_variable_is_a_source_of_any_score() -> None:
-    found = scraped(scores={"loss": {"variable": "l"}}, variables={"loss": 0.25, "acc": 0.5})
+    found = scraped(scores={"loss": {"variable": "l"}}, variables={"l": 0.25, "acc": 0.5})
     assert found.scores == {"loss": 0.25, "acc": 0.5}
+
+
+def test_the_objectives_own_variable_serves_when_the_named_one_is_not_there() -> None:
+    named = {"acc": {"variable": "a"}}
+    assert scraped(scores=named, variables={"a": 1.0, "acc": 0.5}).scores == {"acc": 1.0}
+    assert scraped(scores=named, variables={"acc": 0.5}).scores == {"acc": 0.5}
 
 
 def test_a_variable_that_nobody_asked_for_is_no_score() -> None:
@@ -105,7 +111,7 @@ def test_the_kernel_is_asked_for_named_variables_and_the_objectives_own_names() 
         "x": ScoreSource(pattern="(.)"),
     }
     asked = variables_to_read(sources, ["acc", "f1"])
-    assert asked == {"loss": "l", "acc": "a", "f1": "f1"}
+    assert asked == ["l", "a", "acc", "f1"]
 
 
 def test_scores_that_are_no_objectives_are_kept_too() -> None:

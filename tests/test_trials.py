@@ -61,6 +61,8 @@ def test_a_template_in_the_home_folder_is_found_there(
         ("out/{run_id}/../x.ipynb", "has no {run_id}"),
         ("out/{{run_id}}.ipynb", "braces cannot be doubled"),
         ("out/{{a}}.{run_id}.ipynb", "braces cannot be doubled"),
+        ("out/{{{run_id}.ipynb", "braces cannot be doubled"),
+        ("out/{run_id}}}.ipynb", "braces cannot be doubled"),
         ("out/{run_id}.{lr}.ipynb", "{lr} is not known; only {run_id} and {study} can be used"),
         ("out/{}.ipynb", "{} is not known"),
         ("out/{0}.ipynb", "{0} is not known"),
@@ -162,3 +164,9 @@ def test_paths_are_shown_relative_only_below_the_working_folder(tmp_path: Path) 
 def test_a_stopped_trial_is_not_over_for_good() -> None:
     final = {state for state in TrialState if state.is_final}
     assert final == {TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED}
+
+
+@pytest.mark.parametrize("study", ["mlflow.db", "mlflow-artifacts"])
+def test_a_study_cannot_bear_the_name_of_the_store_beside_it(study: str) -> None:
+    with pytest.raises(OutputError, match="--study"):
+        StudyPaths.parse("out/{run_id}.ipynb", study=study)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jupyter_core.utils import ensure_event_loop
@@ -56,11 +56,11 @@ class SweepClient(PapermillNotebookClient):
         self._output_bytes = 0
         self._stopper: asyncio.Task[None] | None = None
 
-    def run(self, *, variables: Mapping[str, str], **launch: Any) -> None:
+    def run(self, *, variables: Sequence[str], **launch: Any) -> None:
         """Start the kernel, run all cells, read the variables, shut the kernel down.
 
         Args:
-            variables: by score, the top-level variable to read after the last cell.
+            variables: top-level variables to read after the last cell.
             **launch: `env`, `cwd` and streams for the kernel's process.
         """
         self.reset_execution_trackers()
@@ -72,7 +72,7 @@ class SweepClient(PapermillNotebookClient):
             try:
                 self.papermill_execute_cells()
                 if not self.died:
-                    self._say_last_request({} if self.error else variables)
+                    self._say_last_request([] if self.error else variables)
                     self.set_widgets_metadata()
             finally:
                 self.channel.on_stop(None)
@@ -161,10 +161,10 @@ class SweepClient(PapermillNotebookClient):
 
     # --- the last request ---------------------------------------------------------------------
 
-    async def _async_say_last_request(self, variables: Mapping[str, str]) -> None:
+    async def _async_say_last_request(self, variables: Sequence[str]) -> None:
         """Read floats out of the kernel, and prepare it to end in order."""
         # In hexadecimal: no display setting of the notebook can round them.
-        expressions = {score: f"float({name}).hex()" for score, name in variables.items()}
+        expressions = {name: f"float({name}).hex()" for name in variables}
         request = self.kc.execute(
             "",
             silent=True,
@@ -173,9 +173,9 @@ class SweepClient(PapermillNotebookClient):
         )
         reply = await self.async_wait_for_reply(await ensure_async(request))
         answers = (reply or {}).get("content", {}).get("user_expressions", {})
-        for score in variables:
-            if answers.get(score, {}).get("status") == "ok":
-                text = answers[score]["data"]["text/plain"].strip("'")
-                self.variables[score] = float.fromhex(text)
+        for name in variables:
+            if answers.get(name, {}).get("status") == "ok":
+                text = answers[name]["data"]["text/plain"].strip("'")
+                self.variables[name] = float.fromhex(text)
 
     _say_last_request = run_sync(_async_say_last_request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -111,7 +111,7 @@ class SweepEngine(Engine):
         *,
         channel: Channel,
         on_point: Callable[[Point], None],
-        variables: Mapping[str, str],
+        variables: Sequence[str],
         env: Mapping[str, str],
         cwd: Path,
         runtime_folder: Path,
@@ -198,7 +198,7 @@ def execute(
     write: Callable[[], None],
     channel: Channel,
     on_point: Callable[[Point], None],
-    variables: Mapping[str, str],
+    variables: Sequence[str],
     env: Mapping[str, str],
     cwd: Path,
     runtime_folder: Path,
@@ -211,7 +211,7 @@ def execute(
         write: called whenever the file should be brought up to date.
         channel: on which a stop may arrive.
         on_point: called with each reported point as it arrives.
-        variables: by score, the top-level variable to read after the last cell.
+        variables: top-level variables to read after the last cell.
         env: the whole environment of the kernel.
         cwd: its working directory.
         runtime_folder: a private folder with a short path, for sockets.
