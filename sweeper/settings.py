@@ -31,6 +31,7 @@ from .space import (
     SearchSpace,
     check_branches,
     check_name,
+    check_plain,
     nearest,
     problem,
     read_dimension,
@@ -217,7 +218,7 @@ class Settings(Record):
         dict[str, Annotated[AnyDimension, BeforeValidator(read_dimension)]],
         BeforeValidator(_read_space),
     ]
-    fixed: dict[str, Any] = Field(default_factory=dict)
+    fixed: dict[str, Annotated[Any, BeforeValidator(check_plain)]] = Field(default_factory=dict)
     start: tuple[dict[str, Any], ...] = ()
     limits: Limits = Limits()
     resources: Resources = Resources()

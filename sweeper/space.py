@@ -234,6 +234,21 @@ def check_name(name: str, *, where: str = "") -> None:
         )
 
 
+def check_plain(value: Any, depth: int = 0) -> Any:
+    """Refuse what could not be written into a notebook and read again as the same."""
+    if isinstance(value, list | dict) and depth < 32:
+        for part in value.values() if isinstance(value, dict) else value:
+            check_plain(part, depth + 1)
+        if not isinstance(value, dict) or all(isinstance(key, str) for key in value):
+            return value
+    elif value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise problem(
+        "expected a number, text, true, false, null, or lists and mappings (by text) of these; "
+        f"got {value!r:.60}"
+    )
+
+
 class SearchSpace:
     """Dimensions by name, ordered so that each stands after those that its branch depends on."""
 

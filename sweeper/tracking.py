@@ -49,7 +49,7 @@ _STATUS = {
 _ILLEGAL = re.compile(r"[^\w\-. :/]")
 _STUDY_ID = "sweeper.study_id"
 _PROBE_TIMEOUT_S = 5
-#: How long the end of a sweep waits for a store that does not answer.
+#: How long the end of a sweep waits for a store that does not take one message more.
 _PATIENCE_S = 60
 _TAG_CHARACTERS = 5000
 #: Where `mlflow ui` serves an embedded store when nothing else is said.
@@ -171,7 +171,10 @@ class Tracker:
             how many messages MLflow did not take.
         """
         self._queue.put(None)
-        self._thread.join(_PATIENCE_S)
+        waiting = -1
+        while self._thread.is_alive() and waiting != self._queue.qsize():
+            waiting = self._queue.qsize()
+            self._thread.join(_PATIENCE_S)  # as long as it gets on, it gets more time
         return self._untold + self._queue.qsize()
 
     # --- looking ------------------------------------------------------------------------------

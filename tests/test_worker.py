@@ -51,10 +51,13 @@ class Bench:
         kernel: str = "python3",
         channel: Channel | None = None,
         number: int = 0,
+        notebook: Path | None = None,
         **settings: Any,
     ) -> tuple[TrialOutcome, Any]:
         """Outcome and executed notebook of one trial."""
-        notebook = write_notebook(self.folder / "nb.ipynb", *cells, parameters=parameters)
+        notebook = notebook or write_notebook(
+            self.folder / "nb.ipynb", *cells, parameters=parameters
+        )
         data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}, **settings}
         read = Settings.from_mapping(data)
         worker = Worker(
@@ -119,6 +122,7 @@ def test_a_trial_that_reports_completes_and_its_file_says_so(bench: Bench) -> No
     told = node.metadata["sweeper"]
     assert (told["state"], told["run_id"], told["params"]) == ("completed", "0000", {"x": 2.0})
     assert statuses(node) == ["completed"] * 4
+    assert node.metadata["language_info"]["name"] == "python"
     objectives = Settings.from_mapping(
         {"objective": {"val": "maximize"}, "space": {"x": [1]}}
     ).objective
@@ -189,6 +193,24 @@ def test_a_notebook_that_gives_no_score_fails_with_what_was_found(bench: Bench) 
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.NO_SCORE)
     assert "never gave val" in outcome.message
     assert "vall" in outcome.message
+
+
+def test_a_notebook_may_end_itself(bench: Bench) -> None:
+    outcome, node = bench.run(REPORT, "import sys\nsys.exit()", "raise ValueError('never run')")
+    assert outcome.state is TrialState.COMPLETED
+    assert statuses(node)[3:] == ["completed", "pending"]
+    outcome, _ = bench.run(REPORT, "import sys\nsys.exit(3)", number=1)
+    assert (outcome.state, outcome.message) == (TrialState.FAILED, "In [4]: SystemExit: 3")
+
+
+def test_a_cell_that_may_raise_does_not_fail_the_trial(bench: Bench) -> None:
+    source = write_notebook(bench.folder / "n.ipynb", "1 / 0", "val = x")
+    node = nbformat.read(source, as_version=4)
+    node.cells[1].metadata["tags"] = ["raises-exception"]
+    nbformat.write(node, source)
+    outcome, executed = bench.run(notebook=source)
+    assert outcome.state is TrialState.COMPLETED
+    assert executed.cells[2].outputs[0].ename == "ZeroDivisionError"
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])

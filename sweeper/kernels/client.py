@@ -22,6 +22,8 @@ _INTERRUPTS = 2
 #: down may still have one to send; it then hangs, until nbclient kills it 2.5 s later. Waiting for
 #: that thread first, and before the notebook's own exit handlers, ends every kernel in order.
 _ORDERLY_EXIT = "__import__('atexit').register(get_ipython().kernel.parent.control_thread.join, 2)"
+#: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
+_CLEAN_EXITS = ("", "None", "0", "False")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -30,6 +32,7 @@ class SweepClient(PapermillNotebookClient):
 
     Attributes:
         is_ready: whether the kernel has answered.
+        has_finished: whether the notebook came to its end, or ended itself with `sys.exit()`.
         error: the cell that failed and what it said; None when none did.
         exit_code: of a kernel that ended by itself; negative for a signal.
         variables: floats of the asked-for top-level variables, once all cells have run.
@@ -49,6 +52,7 @@ class SweepClient(PapermillNotebookClient):
         self.on_point = on_point
         self.error: str | None = None
         self.is_ready = False
+        self.has_finished = False
         self.died = False
         self.exit_code: int | None = None
         self.variables: dict[str, float] = {}
@@ -70,6 +74,8 @@ class SweepClient(PapermillNotebookClient):
             self.loop = ensure_event_loop()
             self.channel.on_stop(lambda: self.loop.call_soon_threadsafe(self._start_stopping))
             try:
+                info = self.wait_for_reply(self.kc.kernel_info())
+                self.nb.metadata["language_info"] = info["content"]["language_info"]
                 self.papermill_execute_cells()
                 if not self.died:
                     self._say_last_request([] if self.error else variables)
@@ -88,8 +94,9 @@ class SweepClient(PapermillNotebookClient):
             self.nb_man.cell_start(cell, index)
             status = self._run_cell(cell, index)
             self.nb_man.cell_end(cell, status)
-            if status != self.nb_man.COMPLETED:
+            if status != self.nb_man.COMPLETED or self.has_finished:
                 return
+        self.has_finished = True
 
     def _run_cell(self, cell: NotebookNode, index: int) -> str:
         try:
@@ -97,6 +104,9 @@ class SweepClient(PapermillNotebookClient):
         except CellExecutionError as error:
             if self.channel.stop_reason:  # its KeyboardInterrupt was our doing
                 return str(self.nb_man.STOPPED)
+            if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
+                self.has_finished = True
+                return str(self.nb_man.COMPLETED)
             said = _TERMINAL_CODES.sub("", f"{error.ename}: {error.evalue}").strip()
             self.error = f"In [{cell.execution_count}]: {said}"
             return str(self.nb_man.FAILED)

@@ -166,13 +166,15 @@ class SweepEngine(Engine):
 
 
 def _ending(client: SweepClient, channel: Channel) -> Ending:
+    if client.has_finished:
+        return Ending.FINISHED
     if channel.stop_reason:
         return Ending.STOPPED
     if not client.is_ready:
         return Ending.NOT_STARTED
     if client.died:
         return Ending.KERNEL_DIED
-    return Ending.CELL_FAILED if client.error else Ending.FINISHED
+    return Ending.CELL_FAILED
 
 
 def _tail(stream: BinaryIO) -> str:
