@@ -45,6 +45,18 @@ class Devices:
         """The GPUs that trials run on, as CUDA_VISIBLE_DEVICES names them."""
         return list(self._load)
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What all kernels find in their environment, before they import anything."""
+        return {
+            **{name: str(self._threads) for name in _THREAD_VARIABLES},
+            "PYTHONHASHSEED": "0",
+            # cuBLAS is deterministic only with a workspace of fixed size.
+            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+            # Until a trial's lease says otherwise: nothing may take a GPU before.
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+
     @classmethod
     def find(cls, wanted: str | Sequence[int], *, threads: int) -> Devices:
         """The GPUs of this machine that a parameters file asks for.
@@ -77,8 +89,7 @@ class Devices:
             if gpu is not None:
                 self._load[gpu] += 1
         try:
-            threads = {name: str(self._threads) for name in _THREAD_VARIABLES}
-            yield Lease(gpu=gpu, env={**threads, "CUDA_VISIBLE_DEVICES": gpu or ""})
+            yield Lease(gpu=gpu, env={"CUDA_VISIBLE_DEVICES": gpu or ""})
         finally:
             if gpu is not None:
                 with self._lock:

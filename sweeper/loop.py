@@ -105,6 +105,7 @@ class Loop:
         self._admission = admission
         self._observer = observer
         self._failures_in_a_row = 0
+        self._begun = 0
         self._lock = threading.Lock()
         self.broken: Exception | None = None
         self.stopped_by: str | None = None
@@ -123,6 +124,7 @@ class Loop:
                 return None
         if record is None:
             return None
+        self._begun = max(self._begun, record.number + 1)
         spec = self._spec(record)
         self._tracker.started(record, self._described(record.params))
         self._observer(Event.TRIAL_STARTED, record)
@@ -133,6 +135,10 @@ class Loop:
         channel = Channel(on_point)
         self._admission.enter(spec.number, channel)
         return spec, channel
+
+    def has_more(self) -> bool:
+        """Whether the next free slot will get a trial, as far as is known."""
+        return self._begun < self._settings.study.trials and self._admission.closed_by is None
 
     def done(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Record an outcome."""

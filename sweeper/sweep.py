@@ -15,7 +15,7 @@ from pathlib import Path
 from .devices import Devices, as_many_as_fit
 from .errors import OutputError, SettingsError, StudyError
 from .executor import Executor, LocalExecutor
-from .kernels import Guard, check_kernel
+from .kernels import Guard, KernelPool, check_kernel
 from .loop import Admission, Event, Loop, Observer
 from .notebook import ResearchNotebook, read_metadata
 from .ownership import held_folder
@@ -130,7 +130,7 @@ class Sweep:
             )
             loop.tell_what_was_missed()
             self.observer(Event.SWEEP_STARTED, None)
-            with self._worker(study) as worker, self._deadline():
+            with self._worker(loop) as worker, self._deadline():
                 executor: Executor = LocalExecutor(worker.run_trial, jobs=self.jobs)
                 try:
                     executor.run(loop)
@@ -212,20 +212,27 @@ class Sweep:
     # --- around the loop ------------------------------------------------------------------------
 
     @contextmanager
-    def _worker(self, study: Study) -> Iterator[Worker]:
+    def _worker(self, loop: Loop) -> Iterator[Worker]:
         """What runs trials, and the guard that sees to it that nothing outlives us."""
         token = secrets.token_hex(8)
         folder = Path(tempfile.mkdtemp(prefix="sweep-", dir=_short_folder()))
         guard = Guard(token=token, folder=folder)
+        pool = KernelPool(
+            self.kernel_name,
+            env={**os.environ, **self.devices.env},
+            cwd=self.notebook.path.parent,
+            runtime_folder=folder,
+            token=token,
+        )
         try:
             yield Worker(
                 notebook=self.notebook,
-                kernel_name=self.kernel_name,
                 settings=self.settings,
                 devices=self.devices,
-                mark=token,
-                runtime_folder=folder,
+                pool=pool,
+                has_more=loop.has_more,
             )
+            pool.close()
         finally:
             guard.close()
 

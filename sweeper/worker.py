@@ -9,14 +9,14 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import kernels
 from .devices import Devices
-from .kernels import Ending, KernelResult
+from .kernels import Ending, KernelPool, KernelResult
 from .notebook import ExecutedNotebook, ResearchNotebook, read_metadata
 from .reporting import TRIAL_VARIABLE, Channel, Point, StopReason, encode_float
 from .scraping import scrape, variables_to_read
@@ -31,16 +31,14 @@ class Worker:
     """Everything that all trials of a sweep have in common on the machine that runs them.
 
     Attributes:
-        mark: the beginning of the mark that all processes of the sweep bear.
-        runtime_folder: a private folder with a short path.
+        has_more: whether another trial will follow on this one's slot, as far as is known.
     """
 
     notebook: ResearchNotebook
-    kernel_name: str
     settings: Settings
     devices: Devices
-    mark: str
-    runtime_folder: Path
+    pool: KernelPool
+    has_more: Callable[[], bool]
 
     def run_trial(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
@@ -52,9 +50,6 @@ class Worker:
         except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
             _log.exception("trial %s", spec.run_id)
             outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
-        finally:
-            # DataLoader workers, subprocesses: what a kernel's end did not take with it.
-            kernels.kill_marked(self._mark_of(spec))
         return replace(outcome, duration_s=time.monotonic() - started)
 
     def _run(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
@@ -63,7 +58,10 @@ class Worker:
             return _failed(Reason.FILE, message)
         started = time.monotonic()
         file = self._prepare(spec, attempt_of=there)
-        with self.devices.lease() as lease, _time_limit(self.settings.limits.trial, channel):
+        # The device is free again when the kernel has really gone, after the slot has moved on.
+        held = ExitStack()
+        lease = held.enter_context(self.devices.lease())
+        with _time_limit(self.settings.limits.trial, channel):
 
             def on_point(point: Point) -> None:
                 file.record(point)
@@ -71,14 +69,14 @@ class Worker:
 
             result = kernels.execute(
                 file.node,
-                kernel_name=self.kernel_name,
+                pool=self.pool,
+                more_to_come=self.has_more(),
+                env={**self._env(spec), **lease.env},
+                on_gone=held.close,
                 write=file.write,
                 channel=channel,
                 on_point=on_point,
                 variables=variables_to_read(self.settings.scores, self.settings.objective),
-                env={**os.environ, **self._env(spec), **lease.env},
-                cwd=self.notebook.path.parent,
-                runtime_folder=self.runtime_folder,
                 cell_output_bytes=self.settings.limits.cell_output,
             )
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
@@ -98,8 +96,8 @@ class Worker:
         node = kernels.inject(
             self.notebook.fresh_copy(),
             {**wanted, **spec.fixed, **spec.params},
-            kernel_name=self.kernel_name,
-            language=kernels.language_of(self.kernel_name),
+            kernel_name=self.pool.name,
+            language=kernels.language_of(self.pool.name),
         )
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         return ExecutedNotebook(node, spec, started_at=now)
@@ -113,16 +111,7 @@ class Worker:
             "attempt": spec.attempt,
             "folder": str(spec.checkpoint_dir),
         }
-        return {
-            TRIAL_VARIABLE: json.dumps(told),
-            kernels.MARK_VARIABLE: self._mark_of(spec),
-            "PYTHONHASHSEED": "0",
-            # cuBLAS is deterministic only with a workspace of fixed size.
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-        }
-
-    def _mark_of(self, spec: TrialSpec) -> str:
-        return f"{self.mark}.{spec.run_id}.{spec.attempt};"
+        return {TRIAL_VARIABLE: json.dumps(told)}
 
     def _judge(
         self, file: ExecutedNotebook, result: KernelResult, channel: Channel

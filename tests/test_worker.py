@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from sweeper.devices import Devices
-from sweeper.kernels import Guard
+from sweeper.kernels import Guard, KernelPool
 from sweeper.kernels.guard import marked_processes
 from sweeper.notebook import ResearchNotebook, read_executed
 from sweeper.reporting import Channel, Point, StopReason
@@ -60,13 +60,20 @@ class Bench:
         )
         data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}, **settings}
         read = Settings.from_mapping(data)
+        devices = Devices([], threads=read.resources.threads)
+        pool = KernelPool(
+            kernel,
+            env={**os.environ, **devices.env},
+            cwd=notebook.parent,
+            runtime_folder=self.runtime_folder,
+            token=self.token,
+        )
         worker = Worker(
             notebook=ResearchNotebook(notebook),
-            kernel_name=kernel,
             settings=read,
-            devices=Devices([], threads=read.resources.threads),
-            mark=self.token,
-            runtime_folder=self.runtime_folder,
+            devices=devices,
+            pool=pool,
+            has_more=lambda: False,
         )
         spec = TrialSpec(
             study="bench",
@@ -87,6 +94,7 @@ class Bench:
 
         used = channel or Channel(remember)
         outcome = worker.run_trial(spec, used)
+        pool.close()
         file = spec.notebook
         return outcome, (read_executed(file) if file.exists() else None)
 
@@ -388,7 +396,7 @@ def test_the_guard_ends_everything_when_its_owner_is_killed(tmp_path: Path) -> N
     code = f"""
 import subprocess, sys, time, os
 from pathlib import Path
-from sweeper.kernels import MARK_VARIABLE, Guard
+from sweeper.kernels.guard import MARK_VARIABLE, Guard
 Guard(token="tok{os.getpid()}", folder=Path({str(runtime_folder)!r}))
 env = {{**os.environ, MARK_VARIABLE: "tok{os.getpid()}.0000.1;"}}
 subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)

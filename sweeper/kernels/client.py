@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,14 @@ from nbformat import NotebookNode
 from papermill.clientwrap import PapermillNotebookClient
 
 from ..reporting import MIME, Channel, Point
+from .kernel import Kernel
 
 #: After an interrupt, how long a notebook has for its `finally` blocks before the next rung.
 GRACE_S = 5.0
+#: How often the file is brought up to date while a cell runs and says something.
+_AUTOSAVE_S = 2.0
+#: How long after a kernel's death no more messages must have come.
+_LAST_WORDS_S = 0.03
 _INTERRUPTS = 2
 #: ipykernel closes the thread that sends its messages while the one that took the request to shut
 #: down may still have one to send; it then hangs, until nbclient kills it 2.5 s later. Waiting for
@@ -42,12 +48,14 @@ class SweepClient(PapermillNotebookClient):
         self,
         nb_man: Any,
         *,
+        kernel: Kernel,
         channel: Channel,
         on_point: Callable[[Point], None],
         cell_output_bytes: int,
         **options: Any,
     ) -> None:
-        super().__init__(nb_man, **options)
+        super().__init__(nb_man, km=kernel.manager, kernel_name=kernel.name, **options)
+        self.kernel = kernel
         self.channel = channel
         self.on_point = on_point
         self.error: str | None = None
@@ -58,32 +66,47 @@ class SweepClient(PapermillNotebookClient):
         self.variables: dict[str, float] = {}
         self._cell_output_bytes = cell_output_bytes
         self._output_bytes = 0
+        self._messages = 0
         self._stopper: asyncio.Task[None] | None = None
 
-    def run(self, *, variables: Sequence[str], **launch: Any) -> None:
-        """Start the kernel, run all cells, read the variables, shut the kernel down.
+    def connect(self, env: Mapping[str, str], *, timeout_s: float) -> None:
+        """Wait until the kernel answers, and tell it the environment of its trial.
+
+        Raises:
+            RuntimeError: it died, or did not answer in time.
+        """
+        self.reset_execution_trackers()
+        self.loop = ensure_event_loop()
+        self.kc = self.km.client()
+        self.kc.start_channels()
+        run_sync(self.kc.wait_for_ready)(timeout=timeout_s)
+        self.nb.metadata["language_info"] = self.kc.language_info
+        if env:
+            # An expression: nothing of it is left among the notebook's variables.
+            self._ask(f"__import__('os').environ.update({dict(env)!r})")
+        self.is_ready = True
+
+    def disconnect(self) -> None:
+        """Close the sockets; the kernel itself is not ours to end."""
+        if self.kc is not None:
+            self.kc.stop_channels()
+
+    def run(self, variables: Sequence[str]) -> None:
+        """Run all cells, and read the variables.
 
         Args:
             variables: top-level variables to read after the last cell.
-            **launch: `env`, `cwd` and streams for the kernel's process.
         """
-        self.reset_execution_trackers()
-        # nbclient would only clean up after a manager that it has made itself.
-        with self.setup_kernel(cleanup_kc=True, **launch):
-            self.is_ready = True
-            self.loop = ensure_event_loop()
-            self.channel.on_stop(lambda: self.loop.call_soon_threadsafe(self._start_stopping))
-            try:
-                info = self.wait_for_reply(self.kc.kernel_info())
-                self.nb.metadata["language_info"] = info["content"]["language_info"]
-                self.papermill_execute_cells()
-                if not self.died:
-                    self._say_last_request([] if self.error else variables)
-                    self.set_widgets_metadata()
-            finally:
-                self.channel.on_stop(None)
-                if self._stopper is not None:
-                    self._stopper.cancel()
+        self.channel.on_stop(lambda: self.loop.call_soon_threadsafe(self._start_stopping))
+        try:
+            self.papermill_execute_cells()
+            if not self.died:
+                self._say_last_request([] if self.error else variables)
+                self.set_widgets_metadata()
+        finally:
+            self.channel.on_stop(None)
+            if self._stopper is not None:
+                self._stopper.cancel()
 
     def papermill_execute_cells(self) -> None:
         """Run the cells in order, up to the first that does not complete."""
@@ -112,12 +135,49 @@ class SweepClient(PapermillNotebookClient):
             return str(self.nb_man.FAILED)
         except DeadKernelError:
             self.died = True
-            self.exit_code = getattr(self.km.provisioner.process, "returncode", None)
+            self.exit_code = self.kernel.exit_code
             return str(self.nb_man.STOPPED if self.channel.stop_reason else self.nb_man.FAILED)
         except CellTimeoutError as error:  # messages of the kernel were lost; see iopub_timeout
             self.error = f"In [{cell.execution_count}]: {error}"
             return str(self.nb_man.FAILED)
         return str(self.nb_man.COMPLETED)
+
+    async def _async_execute_and_save(
+        self, cell: NotebookNode, cell_index: int, *arguments: Any, **options: Any
+    ) -> NotebookNode:
+        """Run a cell; bring the file up to date now and then while it runs."""
+        saver = asyncio.ensure_future(self._save_by_time())
+        try:
+            done: NotebookNode = await self.async_execute_cell(
+                cell, cell_index, *arguments, **options
+            )
+            return done
+        finally:
+            saver.cancel()
+
+    # nbclient binds its own coroutine under the public name.
+    execute_cell = run_sync(_async_execute_and_save)
+
+    async def _save_by_time(self) -> None:
+        interval_s = _AUTOSAVE_S
+        while True:
+            seen = self._messages
+            await asyncio.sleep(interval_s)
+            if self._messages != seen:
+                started = time.monotonic()
+                self.nb_man.save()
+                # A large file takes a while, in which no message is read.
+                interval_s = max(_AUTOSAVE_S, 4 * (time.monotonic() - started))
+
+    async def _async_poll_kernel_alive(self) -> None:
+        """Wait for the kernel's death instead of asking every second."""
+        await self.kernel.ended()
+        seen = -1
+        while seen != self._messages:  # its last outputs may still lie in our socket
+            seen = self._messages
+            await asyncio.sleep(_LAST_WORDS_S)
+        assert self.task_poll_for_reply is not None
+        self.task_poll_for_reply.cancel()
 
     # --- messages ---------------------------------------------------------------------------
 
@@ -125,6 +185,7 @@ class SweepClient(PapermillNotebookClient):
         self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
     ) -> NotebookNode | None:
         """Every output message of the running cell, as it arrives."""
+        self._messages += 1
         content = msg["content"]
         data = content.get("data")
         if isinstance(data, dict) and MIME in data:
@@ -171,21 +232,24 @@ class SweepClient(PapermillNotebookClient):
 
     # --- the last request ---------------------------------------------------------------------
 
-    async def _async_say_last_request(self, variables: Sequence[str]) -> None:
+    def _say_last_request(self, variables: Sequence[str]) -> None:
         """Read floats out of the kernel, and prepare it to end in order."""
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {name: f"float({name}).hex()" for name in variables}
-        request = self.kc.execute(
-            "",
-            silent=True,
-            store_history=False,
-            user_expressions={**expressions, "": _ORDERLY_EXIT},
-        )
-        reply = await self.async_wait_for_reply(await ensure_async(request))
-        answers = (reply or {}).get("content", {}).get("user_expressions", {})
+        answers = self._ask("", {**expressions, "": _ORDERLY_EXIT})
         for name in variables:
             if answers.get(name, {}).get("status") == "ok":
                 text = answers[name]["data"]["text/plain"].strip("'")
                 self.variables[name] = float.fromhex(text)
 
-    _say_last_request = run_sync(_async_say_last_request)
+    async def _async_ask(
+        self, code: str, expressions: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Have the kernel run code that leaves no trace; return the values of expressions."""
+        request = self.kc.execute(
+            code, silent=True, store_history=False, user_expressions=dict(expressions or {})
+        )
+        reply = await self.async_wait_for_reply(request)
+        return dict((reply or {}).get("content", {}).get("user_expressions", {}))
+
+    _ask = run_sync(_async_ask)

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from nbformat import NotebookNode
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
@@ -16,15 +15,12 @@ from papermill.parameterize import parameterize_notebook
 from ..reporting import Channel, Point
 from ..trials import Params
 from .client import SweepClient
-from .manager import PrivateKernelManager
-from .specs import is_ipykernel
+from .pool import KernelPool
 
 #: How long a kernel may take to answer for the first time.
 START_TIMEOUT_S = 120
 #: How long after a cell's reply its last outputs may still be on their way.
 _IOPUB_TIMEOUT_S = 60
-_AUTOSAVE_S = 5
-_STDERR_TAIL_BYTES = 2000
 _ENGINE = "sweeper"
 
 _log = logging.getLogger(__name__)
@@ -60,7 +56,8 @@ class LiveNotebook(NotebookExecutionManager):
     STOPPED = "stopped"
 
     def __init__(self, nb: NotebookNode, *, write: Callable[[], None]) -> None:
-        super().__init__(nb, progress_bar=False, autosave_cell_every=_AUTOSAVE_S)
+        # papermill saves only when a message arrives; the client does it by time.
+        super().__init__(nb, progress_bar=False, autosave_cell_every=0)
         self._write = write
 
     def save(self, **_: Any) -> None:
@@ -109,55 +106,43 @@ class SweepEngine(Engine):
         nb_man: LiveNotebook,
         kernel_name: str,
         *,
-        channel: Channel,
-        on_point: Callable[[Point], None],
-        variables: Sequence[str],
+        pool: KernelPool,
+        more_to_come: bool,
         env: Mapping[str, str],
-        cwd: Path,
-        runtime_folder: Path,
-        cell_output_bytes: int,
+        on_gone: Callable[[], None],
+        variables: Sequence[str],
+        **options: Any,
     ) -> KernelResult:
-        """Start a kernel, run the cells in it, shut it down."""
-        manager = PrivateKernelManager(
-            runtime_folder=runtime_folder, kernel_name=kernel_name, log=_log
-        )
+        """Take a kernel, run the cells in it, let it end behind our back."""
+        try:
+            kernel = pool.take(env)
+        except OSError as error:
+            on_gone()
+            return KernelResult(ending=Ending.NOT_STARTED, error=str(error))
         client = SweepClient(
             nb_man,
-            km=manager,
-            channel=channel,
-            on_point=on_point,
-            cell_output_bytes=cell_output_bytes,
-            kernel_name=kernel_name,
-            startup_timeout=START_TIMEOUT_S,
+            kernel=kernel,
             iopub_timeout=_IOPUB_TIMEOUT_S,
             timeout=None,
             coalesce_streams=True,
-            extra_arguments=(
-                ["--HistoryManager.enabled=False"] if is_ipykernel(kernel_name) else []
-            ),
             log=_log,
+            **options,
         )
-        # A private folder for IPython: no start-up files and no history of the user's.
-        environment = {**env, "IPYTHONDIR": str(runtime_folder / "ipython")}
-        stderr_path = Path(manager.connection_file).with_suffix(".stderr")
-        with open(stderr_path, "w+b") as stderr:
-            try:
-                client.run(
-                    variables=variables,
-                    env=environment,
-                    cwd=str(cwd),
-                    stdout=stderr,
-                    stderr=stderr,
-                )
-            except (RuntimeError, OSError) as error:
-                if client.is_ready:
-                    raise
-                client.error = str(error)
-            finally:
-                tail = _tail(stderr)
-                manager.remove_folder()
+        try:
+            client.connect(env if pool.can_prepare else {}, timeout_s=START_TIMEOUT_S)
+            if more_to_come:
+                pool.prepare()
+            client.run(variables)
+        except RuntimeError as error:
+            if client.is_ready:
+                raise
+            client.error = str(error)
+        finally:
+            client.disconnect()
+            tail = kernel.stderr_tail()
+            pool.retire(kernel, on_gone)
         return KernelResult(
-            ending=_ending(client, channel),
+            ending=_ending(client, client.channel),
             error=client.error or "",
             exit_code=client.exit_code,
             stderr_tail=tail,
@@ -177,13 +162,6 @@ def _ending(client: SweepClient, channel: Channel) -> Ending:
     return Ending.CELL_FAILED
 
 
-def _tail(stream: BinaryIO) -> str:
-    """The end of what the kernel's process wrote outside of any cell."""
-    size = stream.seek(0, 2)
-    stream.seek(max(0, size - _STDERR_TAIL_BYTES))
-    return stream.read().decode("utf-8", "replace").strip()
-
-
 def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
     """The notebook with a cell after its parameters cell that assigns `params`."""
     node.metadata.setdefault("papermill", NotebookNode())
@@ -196,27 +174,28 @@ def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: st
 def execute(
     node: NotebookNode,
     *,
-    kernel_name: str,
+    pool: KernelPool,
+    more_to_come: bool,
+    env: Mapping[str, str],
+    on_gone: Callable[[], None],
     write: Callable[[], None],
     channel: Channel,
     on_point: Callable[[Point], None],
     variables: Sequence[str],
-    env: Mapping[str, str],
-    cwd: Path,
-    runtime_folder: Path,
     cell_output_bytes: int,
 ) -> KernelResult:
     """Run all cells of a notebook in a kernel of its own.
 
     Args:
         node: executed in place; outputs, states and times end up in it.
+        pool: where the kernel comes from.
+        more_to_come: whether this thread will ask for another kernel, to be prepared meanwhile.
+        env: what the trial adds to the kernel's environment.
+        on_gone: called once the kernel and all that it started have ended, which may be later.
         write: called whenever the file should be brought up to date.
         channel: on which a stop may arrive.
         on_point: called with each reported point as it arrives.
         variables: top-level variables to read after the last cell.
-        env: the whole environment of the kernel.
-        cwd: its working directory.
-        runtime_folder: a private folder with a short path, for sockets.
         cell_output_bytes: what one cell may put out before the rest is dropped.
 
     Raises:
@@ -224,14 +203,15 @@ def execute(
     """
     result: KernelResult = SweepEngine.execute_notebook(
         node,
-        kernel_name,
+        pool.name,
         write=write,
+        pool=pool,
+        more_to_come=more_to_come,
+        env=env,
+        on_gone=on_gone,
         channel=channel,
         on_point=on_point,
         variables=variables,
-        env=env,
-        cwd=cwd,
-        runtime_folder=runtime_folder,
         cell_output_bytes=cell_output_bytes,
     )
     return result

@@ -1,14 +1,90 @@
-"""A kernel manager for many kernels at once: private sockets, no lost messages."""
+"""Many kernels at once: private sockets, no lost messages, no fixed waits."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import asyncio
+import time
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import zmq
+import zmq.asyncio
+from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
+from traitlets import Type, default
+
+#: How soon to try again to reach a kernel that has not bound its sockets yet.
+_RECONNECT_MS = 5
+#: A first request is repeated until its answer is seen on both sockets; each time later.
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.02, 0.5
+
+
+class QuickClient(AsyncKernelClient):
+    """Ready when a request was seen to end on both sockets, not after 0.2 s of silence."""
+
+    @default("context")
+    def _own_context(self) -> zmq.asyncio.Context:
+        self._created_context = True
+        context = zmq.asyncio.Context()
+        context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        # By default a kernel that prints faster than we read loses messages beyond the 1000th.
+        context.setsockopt(zmq.RCVHWM, 0)
+        return context
+
+    def start_channels(self, *_: Any, **__: Any) -> None:
+        """Open the two sockets that executing cells takes; a heartbeat would cost a thread."""
+        super().start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
+
+    def stop_channels(self) -> None:
+        """Close them."""
+        for channel in (self.shell_channel, self.iopub_channel):
+            if channel.is_alive():
+                channel.stop()
+        if not self.context.closed:
+            self.context.destroy(linger=100)
+
+    async def wait_for_ready(self, timeout: float | None = None) -> None:
+        """Wait for the kernel's first answer.
+
+        Raises:
+            RuntimeError: the kernel died first, or did not answer in time.
+        """
+        deadline = time.monotonic() + (timeout or 60.0)
+        retry_s = _FIRST_RETRY_S
+        asked: set[str] = set()
+        reply: dict[str, Any] | None = None
+        while reply is None:
+            asked.add(self.kernel_info())
+            shell = self._reply_within(retry_s)
+            iopub = self._idle_within(retry_s, asked)
+            answered, has_ended = await asyncio.gather(shell, iopub)
+            reply = answered if has_ended else None
+            retry_s = min(2 * retry_s, _LAST_RETRY_S)
+            if reply is None and not await self._async_is_alive():
+                raise RuntimeError("it died before its first answer")
+            if reply is None and time.monotonic() > deadline:
+                raise RuntimeError(f"no answer within {timeout:g} s")
+        self._handle_kernel_info_reply(reply)
+        self.language_info = reply["content"]["language_info"]
+
+    async def _reply_within(self, limit_s: float) -> dict[str, Any] | None:
+        with suppress(Empty):
+            message: dict[str, Any] = await self.shell_channel.get_msg(timeout=limit_s)
+            return message if message["msg_type"] == "kernel_info_reply" else None
+        return None
+
+    async def _idle_within(self, limit_s: float, asked: set[str]) -> bool:
+        """Whether the end of one of our requests was seen where outputs will come."""
+        deadline = time.monotonic() + limit_s
+        with suppress(Empty):
+            while (left_s := deadline - time.monotonic()) > 0:
+                message = await self.iopub_channel.get_msg(timeout=left_s)
+                is_idle = message["content"].get("execution_state") == "idle"
+                if is_idle and message["parent_header"].get("msg_id") in asked:
+                    return True
+        return False
 
 
 class PrivateKernelManager(AsyncKernelManager):
@@ -17,19 +93,13 @@ class PrivateKernelManager(AsyncKernelManager):
     TCP ports are chosen before the kernel binds them, and kernels that start together collide.
     """
 
-    def __init__(self, *, runtime_folder: Path, **options: Any) -> None:
+    client_factory = Type(klass=AsyncKernelClient, default_value=QuickClient)
+
+    def __init__(self, *, folder: Path, **options: Any) -> None:
         super().__init__(**options)
-        # A socket's path may have 107 characters, so this is never below the user's folders.
-        self._folder = tempfile.mkdtemp(prefix="k", dir=runtime_folder)
         self.transport = "ipc"
-        self.connection_file = f"{self._folder}/k.json"  # the sockets' names follow it
+        self.connection_file = str(folder / "k.json")  # the sockets' names follow it
 
-    def client(self, **options: Any) -> Any:
-        """A client that drops nothing, however fast the kernel prints (the default is 1000)."""
-        client = super().client(**options)
-        client.context.setsockopt(zmq.RCVHWM, 0)
-        return client
-
-    def remove_folder(self) -> None:
-        """Remove what the kernel leaves behind; called when it is gone."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+    @default("client_factory")
+    def _quick(self) -> type[QuickClient]:
+        return QuickClient

@@ -1,0 +1,170 @@
+"""One kernel's process: started ahead of its trial, and ended behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import select
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from jupyter_core.utils import run_sync
+
+from .guard import MARK_VARIABLE, kill_marked
+from .manager import PrivateKernelManager
+from .specs import is_ipykernel
+
+#: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.
+_SHUTDOWN_S, _TERMINATE_S = 10.0, 2.0
+#: Where the system cannot tell of a process's end, how often to look.
+_LOOK_S = 0.05
+_TAIL_BYTES = 2000
+
+
+class Kernel:
+    """A kernel's process, its private folder and everything that it starts.
+
+    Attributes:
+        manager: jupyter_client's end of it.
+        name: the kernelspec's.
+    """
+
+    def __init__(
+        self, manager: PrivateKernelManager, *, name: str, folder: Path, mark: str
+    ) -> None:
+        self.manager = manager
+        self.name = name
+        self._folder = folder
+        self._mark = mark
+        self._process: Any = None
+        self._pidfd: int | None = None
+        self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_end`
+
+    @classmethod
+    def start(
+        cls, name: str, *, env: Mapping[str, str], cwd: Path, runtime_folder: Path, token: str
+    ) -> Kernel:
+        """Start the process; it boots while the caller goes on.
+
+        Args:
+            env: its whole environment.
+            runtime_folder: where its private folder is made; a short path.
+            token: the beginning of the mark that it bears.
+
+        Raises:
+            OSError: its command cannot be run.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
+        mark = f"{token}.{folder.name};"
+        log = logging.getLogger(__name__)
+        manager = PrivateKernelManager(folder=folder, kernel_name=name, log=log)
+        kernel = cls(manager, name=name, folder=folder, mark=mark)
+        quiet = ["--HistoryManager.enabled=False"] if is_ipykernel(name) else []
+        # A private folder for IPython: no start-up files and no history of the user's.
+        own = {MARK_VARIABLE: mark, "IPYTHONDIR": str(runtime_folder / "ipython")}
+        try:
+            run_sync(manager._async_start_kernel)(
+                env={**env, **own},
+                cwd=str(cwd),
+                stdout=kernel._stderr,
+                stderr=kernel._stderr,
+                extra_arguments=quiet,
+            )
+        except BaseException:
+            kernel._remove()
+            raise
+        kernel._process = manager.provisioner.process  # type: ignore[union-attr]
+        if hasattr(os, "pidfd_open"):
+            kernel._pidfd = os.pidfd_open(kernel._process.pid)
+        return kernel
+
+    async def ended(self) -> None:
+        """Wait for the process to end, by itself or not."""
+        if self._pidfd is None:
+            while self._process.poll() is None:
+                await asyncio.sleep(_LOOK_S)
+            return
+        loop = asyncio.get_running_loop()
+        end = asyncio.Event()
+        loop.add_reader(self._pidfd, end.set)
+        try:
+            await end.wait()
+        finally:
+            loop.remove_reader(self._pidfd)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Negative for a signal; None while it runs."""
+        code: int | None = self._process.poll()
+        return code
+
+    def stderr_tail(self) -> str:
+        """The end of what the process wrote outside of any cell."""
+        size = self._stderr.seek(0, 2)
+        self._stderr.seek(max(0, size - _TAIL_BYTES))
+        return self._stderr.read().decode("utf-8", "replace").strip()
+
+    def retire(self, on_gone: Callable[[], None]) -> threading.Thread:
+        """Ask the kernel to end, and see to it from a thread of its own.
+
+        Exit handlers run; what is left of it and of what it started is killed.
+
+        Args:
+            on_gone: called when nothing of it is left.
+        """
+        if self.exit_code is None:
+            run_sync(self.manager._async_request_shutdown)()
+        self.manager._close_control_socket()
+        thread = threading.Thread(target=self._end, args=[on_gone], name="kernel end", daemon=True)
+        thread.start()
+        return thread
+
+    def kill(self) -> None:
+        """End it at once; for a kernel that has run nothing."""
+        self._signal(signal.SIGKILL)
+        self.manager._close_control_socket()
+        self._end(lambda: None)
+
+    def _end(self, on_gone: Callable[[], None]) -> None:
+        if not self._exits_within(_SHUTDOWN_S):
+            self._signal(signal.SIGTERM)
+            if not self._exits_within(_TERMINATE_S):
+                self._signal(signal.SIGKILL)
+        self._process.wait()
+        # DataLoader workers, subprocesses: what the kernel's end did not take with it.
+        kill_marked(self._mark)
+        self._remove()
+        on_gone()
+
+    def _exits_within(self, limit_s: float) -> bool:
+        if self._pidfd is not None:
+            poller = select.poll()
+            poller.register(self._pidfd, select.POLLIN)
+            return bool(poller.poll(limit_s * 1000))
+        waiting = threading.Event()
+        for _ in range(round(limit_s / _LOOK_S)):
+            if self._process.poll() is not None:
+                return True
+            waiting.wait(_LOOK_S)
+        return False
+
+    def _signal(self, number: int) -> None:
+        """To the kernel's whole group, of which it is the leader."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _remove(self) -> None:
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        self._stderr.close()
+        self.manager.context.destroy(linger=100)
+        shutil.rmtree(self._folder, ignore_errors=True)

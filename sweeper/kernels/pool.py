@@ -1,0 +1,95 @@
+"""The kernels of one sweep: one for each running trial, and one booting for each slot's next."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from .kernel import Kernel
+from .specs import is_ipykernel
+
+
+class KernelPool:
+    """Hands out kernels that run one trial each; each slot is a thread of its own.
+
+    Args:
+        env: the environment of all kernels; what differs between trials is set when one begins.
+        cwd: their working directory.
+        runtime_folder: a private folder with a short path, for sockets.
+        token: the beginning of the marks that they bear.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        runtime_folder: Path,
+        token: str,
+    ) -> None:
+        self.name = name
+        #: Whether a kernel can be told its trial's environment after it was started.
+        self.can_prepare = is_ipykernel(name)
+        self._env = env
+        self._cwd = cwd
+        self._runtime_folder = runtime_folder
+        self._token = token
+        self._lock = threading.Lock()
+        self._prepared: dict[int, Kernel] = {}
+        self._ending: list[threading.Thread] = []
+
+    def take(self, env: Mapping[str, str]) -> Kernel:
+        """The kernel that was prepared by this thread, or a new one.
+
+        Args:
+            env: what the trial adds to the environment; for kernels that can only be told at start.
+
+        Raises:
+            OSError: the kernel's command cannot be run.
+        """
+        with self._lock:
+            kernel = self._prepared.pop(threading.get_ident(), None)
+        if kernel is None:
+            return self._start(self._env if self.can_prepare else {**self._env, **env})
+        if kernel.exit_code is not None:  # it did not survive the wait
+            kernel.kill()
+            return self._start(self._env)
+        return kernel
+
+    def prepare(self) -> None:
+        """Start the kernel of this thread's next trial; it boots while this trial runs."""
+        if not self.can_prepare:
+            return
+        with contextlib.suppress(OSError):  # the next trial will say so, if it is still so
+            kernel = self._start(self._env)
+            with self._lock:
+                self._prepared[threading.get_ident()] = kernel
+
+    def retire(self, kernel: Kernel, on_gone: Callable[[], None]) -> None:
+        """Have a kernel end behind its trial's back; `on_gone` is called when it has."""
+        ending = kernel.retire(on_gone)
+        with self._lock:
+            self._ending = [thread for thread in self._ending if thread.is_alive()]
+            self._ending.append(ending)
+
+    def close(self) -> None:
+        """Wait until all kernels have ended; those that were prepared in vain are killed."""
+        with self._lock:
+            prepared, self._prepared = list(self._prepared.values()), {}
+            ending, self._ending = self._ending, []
+        for kernel in prepared:
+            kernel.kill()
+        for thread in ending:
+            thread.join()
+
+    def _start(self, env: Mapping[str, str]) -> Kernel:
+        return Kernel.start(
+            self.name,
+            env=env,
+            cwd=self._cwd,
+            runtime_folder=self._runtime_folder,
+            token=self._token,
+        )
