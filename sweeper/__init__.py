@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .determinism import seed_everything, seeded_loader
     from .errors import SweepError
-    from .reporting import report, score, trial
+    from .reporting import TrialPruned, report, score, trial
     from .results import SweepResult
     from .settings import Settings
     from .sweep import Sweep
@@ -21,6 +21,7 @@ __all__ = [
     "Sweep",
     "SweepError",
     "SweepResult",
+    "TrialPruned",
     "report",
     "score",
     "seed_everything",
@@ -33,6 +34,7 @@ _HOMES = {
     "Sweep": "sweep",
     "SweepError": "errors",
     "SweepResult": "results",
+    "TrialPruned": "reporting",
     "report": "reporting",
     "score": "reporting",
     "seed_everything": "determinism",

@@ -247,6 +247,8 @@ class _Talk:
         if self._quiet and result.counts[TrialState.COMPLETED]:
             return
         lines = [f"\n{_counted(result)} in {_duration(result.duration_s)}"]
+        if result.cost is not None:
+            lines.append(f"cost of the study so far: {result.cost:.2f}")
         if result.stopped_by is not None:
             lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
         lines += _best_lines(result)

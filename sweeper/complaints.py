@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that names the known word closest to a wrong one, or all of them if few."""
+    names = [str(n) for n in known]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(names)}" if names else "none is known"
+
+
+def problem(text: str) -> PydanticCustomError:
+    """A complaint about the value at hand; where it stands in the file is added by the reader."""
+    # The text is a template, filled only when it has values; so it gets one and quotes itself.
+    return PydanticCustomError("sweeper", "{text}", {"text": text})
 
 
 def told(error: ValidationError, *, file: Path | None, data: Mapping[str, Any]) -> str:
@@ -36,6 +53,7 @@ _TEXTS = {
     "bool_type": "expected true or false",
     "string_type": "expected text",
     "greater_than_equal": "must be {expected} or more",
+    "greater_than": "must be more than {expected}",
     "less_than": "must be less than {expected}",
     "dict_type": "expected a mapping",
     "tuple_type": "expected a list",

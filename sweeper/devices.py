@@ -22,6 +22,8 @@ _THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
 )
 _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
+#: What CUDA itself takes of a GPU in each process.
+_CONTEXT_BYTES = 512 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +37,14 @@ class Lease:
 class Devices:
     """Hands each trial the GPU with the fewest trials on it; several share one."""
 
-    def __init__(self, gpus: Sequence[str], *, threads: int) -> None:
+    def __init__(
+        self, gpus: Sequence[str], *, threads: int, room: Mapping[str, int] | None = None
+    ) -> None:
         self._load = dict.fromkeys(gpus, 0)
         self._threads = threads
-        self._lock = threading.Lock()
+        #: How many trials fit onto a GPU, where that is known.
+        self._room = dict(room or {})
+        self._freed = threading.Condition()
 
     @property
     def gpus(self) -> list[str]:
@@ -58,72 +64,97 @@ class Devices:
         }
 
     @classmethod
-    def find(cls, wanted: str | Sequence[int], *, threads: int) -> Devices:
+    def find(
+        cls, wanted: str | Sequence[int], *, threads: int, memory_bytes: int | None = None
+    ) -> Devices:
         """The GPUs of this machine that a parameters file asks for.
 
         Args:
             wanted: `"auto"` for all, `"none"`, or their numbers.
             threads: that each kernel computes with.
+            memory_bytes: of a GPU, that each trial takes; None when it is not known.
 
         Raises:
-            SettingsError: a number is asked for that this machine does not have.
+            SettingsError: a number is asked for that this machine does not have, or a GPU is too
+                small for a single trial.
         """
         if wanted == "none":
             return cls((), threads=threads)
         present = _present_gpus()
         if isinstance(wanted, str):
-            return cls(present, threads=threads)
+            return cls(list(present), threads=threads, room=_room(present, memory_bytes))
         missing = [index for index in wanted if index >= len(present)]
         if missing:
             there = f"0 to {len(present) - 1}" if present else "none"
             raise SettingsError(
                 f"resources.gpus: there is no GPU {missing[0]} on this machine; there are: {there}"
             )
-        return cls([present[index] for index in wanted], threads=threads)
+        chosen = {name: present[name] for name in (list(present)[index] for index in wanted)}
+        return cls(list(chosen), threads=threads, room=_room(chosen, memory_bytes))
 
     @contextmanager
     def lease(self) -> Iterator[Lease]:
-        """A share for one trial, given back at the end."""
-        with self._lock:
-            gpu = min(self._load, key=self._load.__getitem__, default=None)
+        """A share for one trial, given back at the end; waits until there is one."""
+        with self._freed:
+            self._freed.wait_for(lambda: not self._load or self._free())
+            gpu = min(self._free(), key=self._load.__getitem__, default=None)
             if gpu is not None:
                 self._load[gpu] += 1
         try:
             yield Lease(gpu=gpu, env={"CUDA_VISIBLE_DEVICES": gpu or ""})
         finally:
             if gpu is not None:
-                with self._lock:
+                with self._freed:
                     self._load[gpu] -= 1
+                    self._freed.notify()
+
+    def _free(self) -> list[str]:
+        return [gpu for gpu, load in self._load.items() if load < self._room.get(gpu, load + 1)]
 
 
-def _present_gpus() -> list[str]:
-    """The GPUs that this process may use, asked of the driver's own tool."""
+def _room(gpus: Mapping[str, int | None], memory_bytes: int | None) -> dict[str, int]:
+    """How many trials fit onto each GPU."""
+    if memory_bytes is None:
+        return {}
+    known = {name: total for name, total in gpus.items() if total is not None}
+    for name, total in known.items():
+        if total < memory_bytes + _CONTEXT_BYTES:
+            raise SettingsError(
+                f"resources.gpu_memory: a trial takes {memory_bytes / 1e9:.1f} GB and "
+                f"{_CONTEXT_BYTES / 1e9:.1f} GB for its context; {name} has {total / 1e9:.1f} GB"
+            )
+    return {name: total // (memory_bytes + _CONTEXT_BYTES) for name, total in known.items()}
+
+
+def _present_gpus() -> dict[str, int | None]:
+    """The GPUs that this process may use and their memory in bytes, from the driver's own tool."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return []
+        return {}
     try:
         asked = subprocess.run(
-            [tool, "--query-gpu=uuid", "--format=csv,noheader"],
+            [tool, "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"],
             capture_output=True,
             text=True,
             timeout=30,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return []
-    uuids = asked.stdout.split()
+        return {}
+    lines = [line.split(",") for line in asked.stdout.splitlines() if line.strip()]
+    present = {uuid.strip(): int(mib) * 1024**2 for uuid, mib in lines}
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None:
-        return uuids
-    names = [name.strip() for name in allowed.split(",") if name.strip()]
-    visible = []
-    for name in names:
-        if name.isdigit() and int(name) < len(uuids):
-            visible.append(uuids[int(name)])
-        elif name.startswith(("GPU-", "MIG-")):
-            visible.append(name)
-        else:
-            break  # CUDA sees nothing of what follows an index that it does not have, such as -1
+        return dict(present)
+    visible: dict[str, int | None] = {}
+    uuids = list(present)
+    for name in (part.strip() for part in allowed.split(",")):
+        if name.lstrip("-").isdigit():
+            if not 0 <= int(name) < len(uuids):
+                break  # as in CUDA: a number that does not exist hides those after it
+            name = uuids[int(name)]
+        if name:
+            visible[name] = present.get(name)
     return visible
 
 

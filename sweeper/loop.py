@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import queue
 import threading
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -12,7 +14,7 @@ from .notebook import read_executed
 from .reporting import Channel, Point, StopReason
 from .scraping import scrape
 from .settings import Settings
-from .study import SamplerFactory, Study
+from .study import SamplerFactory, Study, make_pruner
 from .tracking import Tracker
 from .trials import (
     Params,
@@ -23,6 +25,8 @@ from .trials import (
     TrialState,
     run_id_of,
 )
+
+_log = logging.getLogger(__name__)
 
 
 class Event(StrEnum):
@@ -81,6 +85,45 @@ class Admission:
             channel.stop(StopReason.INTERRUPTED)
 
 
+class Judge:
+    """Has the pruner judge running trials, on a thread of its own: no message waits for it."""
+
+    def __init__(self, study: Study, settings: Settings) -> None:
+        self._study = study
+        self._pruner = make_pruner(settings)
+        self._objective = next(iter(settings.objective))
+        self._lock = threading.Lock()
+        self._running: set[int] = set()
+        self._heard: queue.SimpleQueue[tuple[int, int, float, Channel]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="judge", daemon=True).start()
+
+    def hear(self, number: int, point: Point, channel: Channel) -> None:
+        """A running trial has reported."""
+        value = point.metrics.get(self._objective)
+        if value is not None and point.step is not None and point.step >= 0:
+            self._running.add(number)
+            self._heard.put((number, point.step, value, channel))
+
+    def forget(self, number: int) -> None:
+        """A trial has ended: what it reported last is not judged any more."""
+        with self._lock:
+            self._running.discard(number)
+
+    def _work(self) -> None:
+        while True:
+            number, step, value, channel = self._heard.get()
+            with self._lock:
+                if number not in self._running:
+                    continue
+                try:
+                    said = self._study.report(number, step, value, self._pruner)
+                except Exception:  # noqa: BLE001  a failing judgement must not end the trial
+                    _log.exception("pruner, trial %d, step %d", number, step)
+                    continue
+            if said is not None:
+                channel.stop(StopReason.PRUNED, said)
+
+
 class Loop:
     """Gives trials to the executor and takes their outcomes; called from the slots' threads."""
 
@@ -107,6 +150,7 @@ class Loop:
         self._failures_in_a_row = 0
         self._begun = 0
         self._lock = threading.Lock()
+        self._judge = Judge(study, settings) if settings.study.pruner.name != "none" else None
         self.broken: Exception | None = None
         self.stopped_by: str | None = None
 
@@ -131,6 +175,8 @@ class Loop:
 
         def on_point(point: Point) -> None:
             self._tracker.reported(spec.run_id, point)
+            if self._judge is not None:
+                self._judge.hear(spec.number, point, channel)
 
         channel = Channel(on_point)
         self._admission.enter(spec.number, channel)
@@ -143,6 +189,8 @@ class Loop:
     def done(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Record an outcome."""
         self._admission.leave(spec.number)
+        if self._judge is not None:
+            self._judge.forget(spec.number)
         with self._lock:
             try:
                 record = self._study.tell(spec.number, outcome)

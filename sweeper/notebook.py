@@ -17,9 +17,9 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from .complaints import nearest
 from .errors import NotebookError
 from .reporting import Point, encode_float
-from .space import nearest
 from .trials import TrialOutcome, TrialSpec, TrialState
 
 #: The key of our own metadata, in executed notebooks.

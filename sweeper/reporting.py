@@ -26,6 +26,8 @@ from typing import Any
 MIME = "application/vnd.sweeper.report+json"
 #: The environment variable that tells a kernel which trial it runs.
 TRIAL_VARIABLE = "SWEEPER_TRIAL"
+#: The environment variable with the file that appears when the trial should end by itself.
+STOP_VARIABLE = "SWEEPER_STOP"
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
@@ -90,6 +92,13 @@ class TrialInfo:
         return path
 
 
+class TrialPruned(Exception):
+    """Raised by `report` in a trial that is not worth going on with; let it pass.
+
+    `finally` blocks run; the trial is pruned, which is no failure.
+    """
+
+
 def trial() -> TrialInfo:
     """Which trial this notebook runs as.
 
@@ -118,11 +127,15 @@ def report(step: int, /, **metrics: Any) -> None:
 
     Raises:
         TypeError: the step is no whole number, or a metric is no number.
+        TrialPruned: the sweep has decided that this trial is hopeless.
     """
     whole = _floats("report", {"step": step})["step"]
     if not whole.is_integer() or whole != step:
         raise TypeError(f"report(step=…): expected a whole number, got {step!r}")
     _reporter.send(Point(step=int(whole), metrics=_floats("report", metrics)))
+    stop_file = os.environ.get(STOP_VARIABLE)
+    if stop_file is not None and Path(stop_file).exists():
+        raise TrialPruned(Path(stop_file).read_text(encoding="utf-8"))
 
 
 def score(**metrics: Any) -> None:
@@ -226,6 +239,7 @@ class StopReason(StrEnum):
 
     INTERRUPTED = "interrupted"
     TIME_LIMIT = "time_limit"
+    PRUNED = "pruned"
 
 
 class Channel:
@@ -238,6 +252,7 @@ class Channel:
         self._on_point = on_point
         self._lock = threading.Lock()
         self._stop_reason: StopReason | None = None
+        self.message = ""
         self._on_stop: Callable[[], object] | None = None
 
     def publish(self, point: Point) -> None:
@@ -249,12 +264,12 @@ class Channel:
         """Why the trial was asked to stop; None as long as it was not."""
         return self._stop_reason
 
-    def stop(self, reason: StopReason) -> None:
+    def stop(self, reason: StopReason, message: str = "") -> None:
         """Ask the trial to stop; the first reason counts, later calls do nothing."""
         with self._lock:
             if self._stop_reason is not None:
                 return
-            self._stop_reason = reason
+            self._stop_reason, self.message = reason, message
             callback = self._on_stop
         if callback is not None:
             callback()

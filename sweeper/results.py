@@ -18,6 +18,7 @@ class SweepResult:
     Attributes:
         best: the best trial; with several objectives all Pareto-optimal ones; empty when no trial
             completed.
+        cost: of all sweeps of the study so far; None when no price is known.
         untold: messages that MLflow did not take; the next sweep of the study tells them again.
     """
 
@@ -33,6 +34,7 @@ class SweepResult:
     stopped_by: str | None = None
     untold: int = 0
     duration_s: float = 0.0
+    cost: float | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -54,6 +56,7 @@ class SweepResult:
             "counts": dict(self.counts),
             "best": best if several else (best[0] if best else None),
             "trials": [self._trial(record, full=True) for record in self.records],
+            "cost": None if self.cost is None else round(self.cost, 4),
             "page": None,
             "compare_url": self.compare_url,
         }

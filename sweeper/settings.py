@@ -7,7 +7,7 @@ value and what would be right.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -23,8 +23,9 @@ from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from .complaints import told
+from .complaints import nearest, problem, told
 from .errors import SettingsError
+from .quantities import parse_duration, parse_size
 from .space import (
     AnyDimension,
     Record,
@@ -32,58 +33,40 @@ from .space import (
     check_branches,
     check_name,
     check_plain,
-    nearest,
-    problem,
     read_dimension,
 )
 from .trials import Params
 
 SAMPLERS = ("auto", "tpe", "gp", "random", "grid", "qmc", "cmaes", "nsga2", "brute_force")
+PRUNERS = (
+    *("none", "median", "percentile", "hyperband"),
+    *("asha", "patient", "threshold", "wilcoxon"),
+)
 _STUDY_NAME = re.compile(r"\w[\w .-]{0,99}")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?")
-_POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
 
 
-def parse_duration(value: Any) -> float:
-    """Seconds from `90s`, `15m`, `8h`, `1d` or a plain number of seconds."""
-    match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
-    if match is None or float(match[1]) <= 0:
-        raise problem(f"cannot read {value!r} as a duration; expected something like 90s, 15m, 8h")
-    return float(match[1]) * _SECONDS[match[2]]
+class Named(Record):
+    """One of Optuna's samplers or pruners, with options of its own."""
 
-
-def parse_size(value: Any) -> int:
-    """Bytes from `10MB`, `9GB`, `512KiB` or a plain number of bytes."""
-    match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
-    if match is None or float(match[1]) <= 0:
-        raise problem(f"cannot read {value!r} as a size; expected something like 10MB or 9GB")
-    base = 1024 if match[3] else 1000
-    unit = match[2] if match[2] != "K" else "k"
-    return int(float(match[1]) * base ** _POWERS[unit])
-
-
-def _read_sampler(value: Any) -> Any:
-    if isinstance(value, str):
-        return {"name": value}
-    if isinstance(value, Mapping) and "name" in value and "options" not in value:
-        options = {key: option for key, option in value.items() if key != "name"}
-        return {"name": value["name"], "options": options}
-    return value
-
-
-class SamplerSettings(Record):
-    """Which of Optuna's samplers proposes, and with which of its options."""
-
-    name: str = "auto"
+    name: str
     options: dict[str, Any] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        if self.name not in SAMPLERS:
-            raise problem(f"sampler {self.name!r} is not known; {nearest(self.name, SAMPLERS)}")
-        return self
+
+def _named(kind: str, known: Sequence[str]) -> BeforeValidator:
+    """Reads `NAME`, or `{name: NAME, …options}`."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, Named):
+            return value
+        given = {"name": value} if isinstance(value, str) else value
+        if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+            raise problem(f"expected a name or {{name: NAME, …options}}; got {value!r:.60}")
+        if given["name"] not in known:
+            raise problem(f"{kind} {given['name']!r} is not known; {nearest(given['name'], known)}")
+        options = {key: option for key, option in given.items() if key != "name"}
+        return {"name": given["name"], "options": options}
+
+    return BeforeValidator(read)
 
 
 class StudySettings(Record):
@@ -92,7 +75,8 @@ class StudySettings(Record):
     name: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     trials: Annotated[int, Field(ge=1)] = 20
-    sampler: Annotated[SamplerSettings, BeforeValidator(_read_sampler)] = SamplerSettings()
+    sampler: Annotated[Named, _named("sampler", SAMPLERS)] = Named(name="auto")
+    pruner: Annotated[Named, _named("pruner", PRUNERS)] = Named(name="none")
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
 
     @field_validator("name")
@@ -172,6 +156,17 @@ def _read_cpus(value: Any) -> Any:
     return value
 
 
+def _read_gpu_memory(value: Any) -> Any:
+    return None if value == "auto" else parse_size(value)
+
+
+class Cost(Record):
+    """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
+
+    price_per_hour: Annotated[float, Field(gt=0)]
+    budget: Annotated[float, Field(gt=0)] | None = None
+
+
 class Resources(Record):
     """What trials share. `cpus_per_trial: auto` is one thread per kernel.
 
@@ -180,6 +175,7 @@ class Resources(Record):
     """
 
     gpus: Annotated[Literal["auto", "none"] | tuple[int, ...], BeforeValidator(_read_gpus)] = "auto"
+    gpu_memory: Annotated[int | None, BeforeValidator(_read_gpu_memory)] = None
     cpus_per_trial: Annotated[Literal["auto"] | int, BeforeValidator(_read_cpus)] = "auto"
 
     @property
@@ -222,6 +218,7 @@ class Settings(Record):
     start: tuple[dict[str, Any], ...] = ()
     limits: Limits = Limits()
     resources: Resources = Resources()
+    cost: Cost | None = None
 
     @model_validator(mode="before")
     @classmethod

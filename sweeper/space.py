@@ -5,15 +5,14 @@ Knows nothing of samplers: `SearchSpace.sample` is handed a function that picks 
 
 from __future__ import annotations
 
-import difflib
 import keyword
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
 
+from .complaints import nearest, problem
 from .trials import Params, Value
 
 Scalar = bool | int | float | str | None
@@ -26,21 +25,6 @@ def _read_plain(value: Any) -> Any:
 
 
 PlainValue = Annotated[Scalar, BeforeValidator(_read_plain)]
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names the known word closest to a wrong one, or all of them if few."""
-    names = [str(n) for n in known]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(names)}" if names else "none is known"
-
-
-def problem(text: str) -> PydanticCustomError:
-    """A complaint about the value at hand; where it stands in the file is added by the reader."""
-    # The text is a template, filled only when it has values; so it gets one and quotes itself.
-    return PydanticCustomError("sweeper", "{text}", {"text": text})
 
 
 class Record(BaseModel):

@@ -21,7 +21,7 @@ from .notebook import ResearchNotebook, read_metadata
 from .ownership import held_folder
 from .results import SweepResult
 from .settings import Settings
-from .study import SamplerFactory, Study
+from .study import SamplerFactory, Study, make_pruner
 from .tracking import Tracker
 from .trials import StudyPaths, TrialRecord, shown
 from .worker import Worker
@@ -82,7 +82,10 @@ class Sweep:
         asked_by = f"--kernel {kernel}" if kernel else research.shown
         check_kernel(kernel_name, asked_by=asked_by)
         threads = settings.resources.threads
-        devices = Devices.find(settings.resources.gpus, threads=threads)
+        make_pruner(settings)  # refuses wrong options now
+        devices = Devices.find(
+            settings.resources.gpus, threads=threads, memory_bytes=settings.resources.gpu_memory
+        )
         paths = StudyPaths.parse(output, study=settings.name)
         return cls(
             settings=settings,
@@ -130,15 +133,19 @@ class Sweep:
             )
             loop.tell_what_was_missed()
             self.observer(Event.SWEEP_STARTED, None)
-            with self._worker(loop) as worker, self._deadline():
+            spent_s = float(study.facts.get("spent_s", 0.0))
+            with self._worker(loop) as worker, self._deadline(spent_s):
                 executor: Executor = LocalExecutor(worker.run_trial, jobs=self.jobs)
                 try:
                     executor.run(loop)
                 finally:
                     self.admission.stop_all("an interruption")
             untold = tracker.close()
+            spent_s += time.monotonic() - started
             study.note_facts(
-                mlflow_run_ids=tracker.mlflow_run_ids, compare_url=tracker.compare_url()
+                spent_s=spent_s,
+                mlflow_run_ids=tracker.mlflow_run_ids,
+                compare_url=tracker.compare_url(),
             )
             if loop.broken is not None:
                 raise StudyError(f"{self.storage_url}: {loop.broken}") from loop.broken
@@ -154,6 +161,7 @@ class Sweep:
                 compare_url=tracker.compare_url(),
                 stopped_by=loop.stopped_by,
                 untold=untold,
+                cost=self._cost(spent_s),
                 duration_s=time.monotonic() - started,
             )
 
@@ -236,13 +244,30 @@ class Sweep:
         finally:
             guard.close()
 
+    def _cost(self, spent_s: float) -> float | None:
+        cost = self.settings.cost
+        return None if cost is None else cost.price_per_hour * spent_s / 3600
+
     @contextmanager
-    def _deadline(self) -> Iterator[None]:
-        if self.timeout_s is None:
+    def _deadline(self, spent_s: float) -> Iterator[None]:
+        """Stop the sweep when its time is up, or the study's budget is spent.
+
+        Args:
+            spent_s: what earlier sweeps of the study took.
+        """
+        limits = [] if self.timeout_s is None else [(self.timeout_s, "--timeout")]
+        cost = self.settings.cost
+        if cost is not None and cost.budget is not None:
+            left_s = cost.budget / cost.price_per_hour * 3600 - spent_s
+            limits.append((max(0.0, left_s), f"cost.budget, {cost.budget:g},"))
+        if not limits:
             yield
             return
-        said = f"--timeout ({self.timeout_s:g} s)"
-        timer = threading.Timer(self.timeout_s, self.stop, args=[said], kwargs={"now": True})
+        limit_s, whose = min(limits)
+        said = f"{whose} after {limit_s:g} s"
+        if limit_s == 0:
+            self.stop(said)
+        timer = threading.Timer(limit_s, self.stop, args=[said], kwargs={"now": True})
         timer.daemon = True
         timer.start()
         try:

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     FILE = "file"
     INTERNAL = "internal"
     INTERRUPTED = "interrupted"
+    PRUNED = "pruned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

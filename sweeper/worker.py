@@ -144,6 +144,10 @@ def _ended_early(result: KernelResult, channel: Channel, limit_s: float | None) 
     if result.ending is Ending.STOPPED:
         if channel.stop_reason is StopReason.TIME_LIMIT:
             return _failed(Reason.TIME_LIMIT, f"ran longer than limits.trial ({limit_s:g} s)")
+        if channel.stop_reason is StopReason.PRUNED:
+            return TrialOutcome(
+                state=TrialState.PRUNED, reason=Reason.PRUNED, message=channel.message
+            )
         return TrialOutcome(
             state=TrialState.STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped"
         )

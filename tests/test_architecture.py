@@ -20,7 +20,7 @@ PACKAGE = Path(sweeper.__file__).parent
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
     ("errors", "reporting", "determinism", "complaints"),
-    ("trials",),
+    ("trials", "quantities"),
     ("space", "scraping", "results"),
     ("settings", "notebook", "devices", "kernels"),
     ("study", "tracking", "ownership", "worker"),
@@ -46,10 +46,11 @@ OWNERS = {
     "optuna": {"study"},
     "papermill": {"kernels"},
     "pydantic": {"space", "settings", "complaints"},
-    "pydantic_core": {"space", "settings"},
+    "pydantic_core": {"complaints", "settings"},
     "ruamel": {"settings"},
     "sqlalchemy": {"study"},
     "torch": {"determinism"},
+    "traitlets": {"kernels"},
     "zmq": {"kernels"},
 }
 #: A library's name that a room may use without owning the library: (room, library, name).

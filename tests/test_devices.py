@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ THREAD_VARIABLES = (
 def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose driver tool knows two GPUs."""
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho GPU-a\necho GPU-b\n")
+    tool.write_text("#!/bin/sh\necho GPU-a, 40960\necho GPU-b, 40960\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -38,10 +39,32 @@ def test_without_gpus_a_kernel_sees_none() -> None:
 
 
 def test_a_lease_states_the_threads_for_every_library_that_counts_them() -> None:
-    with Devices((), threads=3).lease() as lease:
-        assert {name: lease.env[name] for name in THREAD_VARIABLES} == dict.fromkeys(
-            THREAD_VARIABLES, "3"
-        )
+    env = Devices((), threads=3).env
+    assert {name: env[name] for name in THREAD_VARIABLES} == dict.fromkeys(THREAD_VARIABLES, "3")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_stated_memory_lets_no_more_trials_onto_a_gpu_than_fit() -> None:
+    devices = Devices.find([0], threads=1, memory_bytes=15 * 10**9)
+    began = threading.Event()
+
+    def third() -> None:
+        with devices.lease():
+            began.set()
+
+    with devices.lease(), devices.lease() as second:
+        assert second.gpu == "GPU-a"
+        waiting = threading.Thread(target=third)
+        waiting.start()
+        assert not began.wait(0.2), "two trials of 15 GB fill 40 GiB"
+    assert began.wait(5)
+    waiting.join()
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_trial_that_no_gpu_can_hold_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*GPU-a has 42\.9 GB"):
+        Devices.find([0], threads=1, memory_bytes=50 * 10**9)
 
 
 def test_each_trial_gets_the_gpu_with_the_fewest_trials() -> None:

@@ -458,3 +458,67 @@ def test_a_file_whose_name_cannot_name_a_study_needs_a_name_inside(tmp_path: Pat
         Settings.load(file)
     file.write_text(SMALLEST + "study: {name: what}")
     assert Settings.load(file).name == "what"
+
+
+CONTRACT = """
+study:
+  name: digits-cnn
+  seed: 0
+  trials: 40
+  sampler: auto
+  pruner: median
+  stop_after_failures: 10
+objective:
+  val_acc: {direction: maximize, take: last}
+scores:
+  val_acc: {variable: acc}
+  val_loss: {pattern: 'val_loss=([0-9.eE+-]+)'}
+space:
+  lr: {type: float, low: 1e-4, high: 1e-1, log: true}
+  width: {type: int, low: 16, high: 256, step: 16}
+  optimizer: {choices: [sgd, adam]}
+  momentum: {low: 0.8, high: 0.99, when: {optimizer: sgd}}
+  batch_size: [32, 64]
+fixed:
+  epochs: 5
+start:
+  - {lr: 0.01, batch_size: 64, optimizer: adam, width: 64}
+limits:
+  trial: 2h
+  cell_output: 10MB
+resources:
+  gpus: auto
+  gpu_memory: auto
+  cpus_per_trial: auto
+cost: {price_per_hour: 1.10, budget: 48}
+"""
+
+
+def test_every_key_that_is_promised_can_be_given(load: Load) -> None:
+    settings = load(CONTRACT)
+    assert settings.study.pruner.name == "median"
+    assert settings.resources.gpu_memory is None
+    assert load(CONTRACT.replace("gpu_memory: auto", "gpu_memory: 9GB")).resources.gpu_memory == (
+        9_000_000_000
+    )
+    assert settings.cost is not None
+    assert settings.cost.budget == 48
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("pruner: median", "pruner: medain", ["study.pruner", "'medain'", "'median'"]),
+        ("pruner: median", "pruner: 3", ["study.pruner", "3", "name"]),
+        ("gpu_memory: auto", "gpu_memory: lots", ["resources.gpu_memory", "'lots'", "9GB"]),
+        ("price_per_hour: 1.10", "price_per_hour: 0", ["cost.price_per_hour", "more than"]),
+        ("price_per_hour: 1.10, ", "", ["cost.price_per_hour", "missing"]),
+    ],
+)
+def test_a_wrong_value_among_them_is_refused(
+    load: Load, right: str, wrong: str, said: list[str]
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(CONTRACT.replace(right, wrong))
+    for fragment in said:
+        assert fragment in str(refused.value)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
+from sweeper.complaints import nearest
 from sweeper.space import (
     AnyDimension,
     ChoiceDimension,
@@ -18,7 +19,6 @@ from sweeper.space import (
     IntDimension,
     SearchSpace,
     check_branches,
-    nearest,
     read_dimension,
 )
 

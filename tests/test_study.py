@@ -18,7 +18,7 @@ from optuna.trial import TrialState as OptunaState
 
 from sweeper.errors import SettingsError, StudyError
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory, Study
+from sweeper.study import SamplerFactory, Study, make_pruner
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 COMPLETED, FAILED = TrialState.COMPLETED, TrialState.FAILED
@@ -513,3 +513,24 @@ def test_a_sampler_that_does_not_suit_is_refused_before_anything_runs(
 def test_auto_suits_the_space_and_the_number_of_trials(trials: int, space: Any, name: str) -> None:
     content = {"study": {"trials": trials}, "objective": {"acc": "maximize"}, "space": space}
     assert SamplerFactory(Settings.from_mapping(content)).name == name
+
+
+@pytest.mark.parametrize(
+    "name", ["median", "percentile", "hyperband", "asha", "patient", "wilcoxon"]
+)
+def test_every_pruner_can_be_made(name: str) -> None:
+    make_pruner(pruned_by(name))
+
+
+def pruned_by(pruner: Any, **changes: Any) -> Settings:
+    data = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}, **changes}
+    return Settings.from_mapping({**data, "study": {"pruner": pruner}})
+
+
+def test_a_pruner_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"no option 'n_warmup'.*n_warmup_steps"):
+        make_pruner(pruned_by({"name": "median", "n_warmup": 3}))
+    with pytest.raises(SettingsError, match="threshold"):
+        make_pruner(pruned_by("threshold"))
+    with pytest.raises(SettingsError, match="single objective"):
+        make_pruner(pruned_by("median", objective={"a": "maximize", "b": "minimize"}))

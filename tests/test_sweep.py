@@ -371,6 +371,63 @@ def test_what_mlflow_was_not_told_is_told_by_the_next_sweep() -> None:
         assert [m.step for m in history] == [0, 1, 2]
 
 
+def test_a_hopeless_trial_is_pruned_at_its_next_report_and_kept() -> None:
+    cell = (
+        "import time, sweeper\ntry:\n    for i in range(600):\n"
+        "        sweeper.report(i, val=x)\n        time.sleep(0.1 if x < 0.5 else 0)\n"
+        "finally:\n    print('tidied')"
+    )
+    result = (
+        sweep(
+            "prunable",
+            cell,
+            "print('later')",
+            space={"x": [0.1, 0.9]},
+            study={"sampler": "grid", "pruner": {"name": "threshold", "lower": 0.5}},
+        )
+        .run()
+        .to_json()
+    )
+    assert result["counts"]["pruned"] == 1
+    assert result["best"]["params"] == {"x": 0.9}
+    (pruned,) = (trial for trial in result["trials"] if trial["state"] == "pruned")
+    assert pruned["reason"] == "pruned"
+    assert "pruned at step" in pruned["message"]
+    assert pruned["duration_s"] < 20
+    node = nbformat.read(pruned["notebook"], as_version=4)
+    nbformat.validate(node)
+    assert node.metadata["sweeper"]["state"] == "pruned"
+    stopped = node.cells[2]
+    assert stopped.metadata["papermill"]["status"] == "stopped"
+    text = "".join(output.text for output in stopped.outputs if output.output_type == "stream")
+    assert "tidied" in text
+    assert "[sweeper: pruned at step" in text
+    assert not [output for output in stopped.outputs if output.output_type == "error"]
+    run = runs_by_name(result)[pruned["run_id"]]
+    assert (run.info.status, run.data.tags["sweeper.state"]) == ("FINISHED", "pruned")
+
+
+def test_a_pruned_notebook_that_reports_no_more_is_interrupted() -> None:
+    result = sweep(
+        "silent",
+        "import time, sweeper\nsweeper.report(0, val=x)\ntime.sleep(600)",
+        space={"x": [0.1, 0.2]},
+        study={"sampler": "grid", "pruner": {"name": "threshold", "lower": 0.5}},
+    ).run()
+    assert result.counts["pruned"] == 2
+    assert max(record.duration_s for record in result.records) < 30
+
+
+def test_a_study_ends_when_its_budget_is_spent() -> None:
+    cost = {"price_per_hour": 3600.0, "budget": 6.0}
+    first = sweep("costly", "import time\ntime.sleep(60)\nval = x", cost=cost).run()
+    assert "cost.budget" in str(first.stopped_by)
+    assert first.counts["stopped"] == 2
+    assert first.to_json()["cost"] >= 6.0
+    second = sweep("costly", "import time\ntime.sleep(60)\nval = x", cost=cost).run()
+    assert [record.attempt for record in second.records] == [1, 1], "nothing was started"
+
+
 def test_several_objectives_have_several_best_trials() -> None:
     result = (
         sweep(

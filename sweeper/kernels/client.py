@@ -14,11 +14,13 @@ from nbclient.util import ensure_async, run_sync
 from nbformat import NotebookNode
 from papermill.clientwrap import PapermillNotebookClient
 
-from ..reporting import MIME, Channel, Point
+from ..reporting import MIME, STOP_VARIABLE, Channel, Point, StopReason
 from .kernel import Kernel
 
 #: After an interrupt, how long a notebook has for its `finally` blocks before the next rung.
 GRACE_S = 5.0
+#: How long a pruned notebook has to come to its next report before it is interrupted.
+_COOPERATION_S = 1.0
 #: How often the file is brought up to date while a cell runs and says something.
 _AUTOSAVE_S = 2.0
 #: How long after a kernel's death no more messages must have come.
@@ -82,8 +84,9 @@ class SweepClient(PapermillNotebookClient):
         run_sync(self.kc.wait_for_ready)(timeout=timeout_s)
         self.nb.metadata["language_info"] = self.kc.language_info
         if env:
+            told = {**env, STOP_VARIABLE: str(self.kernel.stop_file)}
             # An expression: nothing of it is left among the notebook's variables.
-            self._ask(f"__import__('os').environ.update({dict(env)!r})")
+            self._ask(f"__import__('os').environ.update({told!r})")
         self.is_ready = True
 
     def disconnect(self) -> None:
@@ -125,7 +128,8 @@ class SweepClient(PapermillNotebookClient):
         try:
             self.execute_cell(cell, index)
         except CellExecutionError as error:
-            if self.channel.stop_reason:  # its KeyboardInterrupt was our doing
+            if self.channel.stop_reason:  # what it raised was our doing
+                self._say_why_stopped(cell)
                 return str(self.nb_man.STOPPED)
             if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
                 self.has_finished = True
@@ -210,11 +214,11 @@ class SweepClient(PapermillNotebookClient):
         if self._output_bytes <= self._cell_output_bytes:
             return False
         if before <= self._cell_output_bytes:
-            notice = (
-                f"\n[sweeper: this cell has put out more than {self._cell_output_bytes:,} bytes; "
-                "the rest is not kept (limits.cell_output)]\n"
+            said = (
+                f"this cell has put out more than {self._cell_output_bytes:,} bytes; "
+                "the rest is not kept (limits.cell_output)"
             )
-            cell.outputs.append(NotebookNode(output_type="stream", name="stderr", text=notice))
+            cell.outputs.append(_notice(said))
         return True
 
     # --- stopping ---------------------------------------------------------------------------
@@ -223,8 +227,17 @@ class SweepClient(PapermillNotebookClient):
         if self._stopper is None:
             self._stopper = asyncio.ensure_future(self._stop(), loop=self.loop)
 
+    def _say_why_stopped(self, cell: NotebookNode) -> None:
+        """In place of the traceback, which would look like a failure."""
+        cell.outputs = [output for output in cell.outputs if output.output_type != "error"]
+        said = self.channel.message or f"stopped: {self.channel.stop_reason}"
+        cell.outputs.append(_notice(said))
+
     async def _stop(self) -> None:
-        """Interrupt the kernel's whole group, again, then kill it."""
+        """Let a pruned trial's next report raise; interrupt the kernel's group, twice; kill it."""
+        if self.channel.stop_reason is StopReason.PRUNED:
+            self.kernel.ask_to_stop(self.channel.message)
+            await asyncio.sleep(_COOPERATION_S)
         for _ in range(_INTERRUPTS):
             await ensure_async(self.km.interrupt_kernel())
             await asyncio.sleep(GRACE_S)
@@ -253,3 +266,8 @@ class SweepClient(PapermillNotebookClient):
         return dict((reply or {}).get("content", {}).get("user_expressions", {}))
 
     _ask = run_sync(_async_ask)
+
+
+def _notice(said: str) -> NotebookNode:
+    """An output of ours, plainly not the notebook's."""
+    return NotebookNode(output_type="stream", name="stderr", text=f"\n[sweeper: {said}]\n")

@@ -100,6 +100,17 @@ class Kernel:
             loop.remove_reader(self._pidfd)
 
     @property
+    def stop_file(self) -> Path:
+        """Appears when the trial should end by itself; `report` looks for it."""
+        return self._folder / "stop"
+
+    def ask_to_stop(self, message: str) -> None:
+        """Have the notebook's next report raise, with this message."""
+        beside = self.stop_file.with_suffix(".part")
+        beside.write_text(message, encoding="utf-8")
+        beside.replace(self.stop_file)
+
+    @property
     def exit_code(self) -> int | None:
         """Negative for a signal; None while it runs."""
         code: int | None = self._process.poll()

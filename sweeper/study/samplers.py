@@ -18,9 +18,10 @@ from optuna.distributions import (
 )
 from optuna.samplers import BaseSampler
 
+from ..complaints import nearest
 from ..errors import SettingsError
 from ..settings import Settings
-from ..space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace, nearest
+from ..space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace
 
 #: Up to this many trials the Gaussian process reaches in half of them what TPE needs all for.
 _GP_TRIALS = 250

@@ -9,6 +9,7 @@ again first, with the same number, params and seed.
 from __future__ import annotations
 
 import math
+import statistics
 import threading
 import time
 import uuid
@@ -21,6 +22,7 @@ from typing import Any
 
 import optuna
 from optuna.distributions import check_distribution_compatibility
+from optuna.pruners import BasePruner
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
@@ -215,6 +217,26 @@ class Study:
             trial = optuna.Trial(self._study, self._trial(nameless.number)._trial_id)
         return trial.number, suggest(trial, settings.search_space)
 
+    def report(self, number: int, step: int, value: float, pruner: BasePruner) -> str | None:
+        """Judge a running trial by a new value of its objective.
+
+        Returns:
+            why it should be pruned, in words; None when it should go on.
+        """
+        with self._lock:
+            trial_id = self._trial(number)._trial_id
+            self._study._storage.set_trial_intermediate_value(trial_id, step, value)
+            latest = self._study._storage.get_trial(trial_id)
+            if latest.state.is_finished() or not pruner.prune(self._study, latest):
+                return None
+            others = [
+                trial.intermediate_values[step]
+                for trial in self._trials(OptunaState.COMPLETE)
+                if step in trial.intermediate_values
+            ]
+            middle = f", median {statistics.median(others):.6g}" if others else ""
+            return f"pruned at step {step} with {value:.6g}; {len(others)} finished trials{middle}"
+
     def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
         """Record how a trial ended; what was stopped stays open, to be run again."""
         with self._lock:
@@ -239,6 +261,8 @@ class Study:
         if record.state is TrialState.COMPLETED:
             names = self.facts["objectives"]
             self._study.tell(record.number, [record.scores[name] for name in names])
+        elif record.state is TrialState.PRUNED:
+            self._study.tell(record.number, state=OptunaState.PRUNED)
         else:
             self._study.tell(record.number, state=OptunaState.FAIL)
 

@@ -1,0 +1,31 @@
+"""Durations and sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .complaints import problem
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?")
+_POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds from `90s`, `15m`, `8h`, `1d` or a plain number of seconds."""
+    match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+    if match is None or float(match[1]) <= 0:
+        raise problem(f"cannot read {value!r} as a duration; expected something like 90s, 15m, 8h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from `10MB`, `9GB`, `512KiB` or a plain number of bytes."""
+    match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+    if match is None or float(match[1]) <= 0:
+        raise problem(f"cannot read {value!r} as a size; expected something like 10MB or 9GB")
+    base = 1024 if match[3] else 1000
+    unit = match[2] if match[2] != "K" else "k"
+    return int(float(match[1]) * base ** _POWERS[unit])

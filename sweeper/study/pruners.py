@@ -1,0 +1,60 @@
+"""Which of Optuna's pruners judges running trials."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import optuna
+from optuna.pruners import BasePruner
+
+from ..complaints import nearest
+from ..errors import SettingsError
+from ..settings import Settings
+
+_CLASSES: Mapping[str, type[BasePruner]] = {
+    "none": optuna.pruners.NopPruner,
+    "median": optuna.pruners.MedianPruner,
+    "percentile": optuna.pruners.PercentilePruner,
+    "hyperband": optuna.pruners.HyperbandPruner,
+    "asha": optuna.pruners.SuccessiveHalvingPruner,
+    "patient": optuna.pruners.PatientPruner,
+    "threshold": optuna.pruners.ThresholdPruner,
+    "wilcoxon": optuna.pruners.WilcoxonPruner,
+}
+#: Where Optuna has no default of its own.
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "percentile": {"percentile": 25.0},
+    "patient": {"patience": 3, "wrapped_pruner": None},
+}
+
+
+def make_pruner(settings: Settings) -> BasePruner:
+    """The pruner of a study.
+
+    Raises:
+        SettingsError: an option does not exist or does not fit, or there are several objectives.
+    """
+    chosen = settings.study.pruner
+    where = f"{settings.file or 'settings'}: study.pruner"
+    if chosen.name != "none" and len(settings.objective) > 1:
+        raise SettingsError(
+            f"{where}: {chosen.name} needs a single objective, and there are "
+            f"{len(settings.objective)}; use none"
+        )
+    make = _CLASSES[chosen.name]
+    known = [p for p in inspect.signature(make).parameters if p != "wrapped_pruner"]
+    for option in chosen.options:
+        if option not in known:
+            raise SettingsError(
+                f"{where}: {chosen.name} has no option {option!r}; {nearest(option, known)}"
+            )
+    try:
+        with warnings.catch_warnings():
+            # Experimental in Optuna, tested here.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return make(**{**_DEFAULTS.get(chosen.name, {}), **chosen.options})
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"{where}: {chosen.name}: {error}") from error
