@@ -38,12 +38,19 @@ class Devices:
     """Hands each trial the GPU with the fewest trials on it; several share one."""
 
     def __init__(
-        self, gpus: Sequence[str], *, threads: int, room: Mapping[str, int] | None = None
+        self,
+        gpus: Sequence[str],
+        *,
+        threads: int,
+        room: Mapping[str, int] | None = None,
+        hidden: bool = False,
     ) -> None:
         self._load = dict.fromkeys(gpus, 0)
         self._threads = threads
         #: How many trials fit onto a GPU, where that is known.
         self._room = dict(room or {})
+        #: Whether kernels must not see GPUs that we know nothing of: drivers without their tool.
+        self._hidden = hidden
         self._freed = threading.Condition()
 
     @property
@@ -60,7 +67,7 @@ class Devices:
             # cuBLAS is deterministic only with a workspace of fixed size.
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             # Until a trial's lease says otherwise: nothing may take a GPU before.
-            "CUDA_VISIBLE_DEVICES": "",
+            **({"CUDA_VISIBLE_DEVICES": ""} if self._load or self._hidden else {}),
         }
 
     @classmethod
@@ -79,7 +86,7 @@ class Devices:
                 small for a single trial.
         """
         if wanted == "none":
-            return cls((), threads=threads)
+            return cls((), threads=threads, hidden=True)
         present = _present_gpus()
         if isinstance(wanted, str):
             return cls(list(present), threads=threads, room=_room(present, memory_bytes))
@@ -101,7 +108,7 @@ class Devices:
             if gpu is not None:
                 self._load[gpu] += 1
         try:
-            yield Lease(gpu=gpu, env={"CUDA_VISIBLE_DEVICES": gpu or ""})
+            yield Lease(gpu=gpu, env={} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         finally:
             if gpu is not None:
                 with self._freed:

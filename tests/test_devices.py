@@ -33,9 +33,19 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_gpus_a_kernel_sees_none() -> None:
     devices = Devices.find("none", threads=2)
     assert devices.gpus == []
+    assert devices.env["CUDA_VISIBLE_DEVICES"] == ""
     with devices.lease() as lease:
         assert lease.gpu is None
-        assert lease.env["CUDA_VISIBLE_DEVICES"] == ""
+        assert lease.env == {}
+
+
+def test_a_gpu_that_nobody_could_tell_us_of_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    devices = Devices.find("auto", threads=1)
+    assert devices.gpus == []
+    assert "CUDA_VISIBLE_DEVICES" not in devices.env
 
 
 def test_a_lease_states_the_threads_for_every_library_that_counts_them() -> None:
