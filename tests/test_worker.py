@@ -295,6 +295,11 @@ def test_the_time_limit_ends_an_endless_cell(bench: Bench) -> None:
     assert node.metadata["sweeper"]["state"] == "failed"
 
 
+def test_exit_handlers_of_a_notebook_run(bench: Bench) -> None:
+    bench.run(REPORT, "import atexit\natexit.register(lambda: open('ended', 'w').write('yes'))")
+    assert (bench.folder / "ended").read_text() == "yes"
+
+
 def test_processes_that_a_notebook_leaves_behind_are_ended(bench: Bench) -> None:
     _, node = bench.run(
         REPORT,

@@ -34,7 +34,7 @@ class KernelPool:
         #: Whether a kernel can be told its trial's environment after it was started.
         self.can_prepare = is_ipykernel(name)
         self._env = env
-        self._cwd = cwd
+        self.cwd = cwd
         self._runtime_folder = runtime_folder
         self._token = token
         self._lock = threading.Lock()
@@ -89,7 +89,7 @@ class KernelPool:
         return Kernel.start(
             self.name,
             env=env,
-            cwd=self._cwd,
+            cwd=self.cwd,
             runtime_folder=self._runtime_folder,
             token=self._token,
         )
