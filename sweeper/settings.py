@@ -160,6 +160,12 @@ def _read_gpu_memory(value: Any) -> Any:
     return None if value == "auto" else parse_size(value)
 
 
+class Execution(Record):
+    """How trials are run. `warm` kernels are forked with the notebook's libraries imported."""
+
+    kernels: Literal["warm", "cold"] = "cold"
+
+
 class Cost(Record):
     """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
 
@@ -218,6 +224,7 @@ class Settings(Record):
     start: tuple[dict[str, Any], ...] = ()
     limits: Limits = Limits()
     resources: Resources = Resources()
+    execution: Execution = Execution()
     cost: Cost | None = None
 
     @model_validator(mode="before")

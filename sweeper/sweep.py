@@ -231,6 +231,7 @@ class Sweep:
             cwd=self.notebook.path.parent,
             runtime_folder=folder,
             token=token,
+            warm=self.settings.execution.kernels == "warm",
         )
         try:
             yield Worker(

@@ -80,6 +80,7 @@ class Worker:
                 cell_output_bytes=self.settings.limits.cell_output,
             )
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
+        file.metadata["kernel"] = "warm" if result.is_warm else "cold"
         if result.exit_code is not None:
             file.metadata["exit_code"] = result.exit_code
         outcome = self._judge(file, result, channel)

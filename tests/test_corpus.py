@@ -6,6 +6,7 @@ import copy
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,16 +159,31 @@ def seen(node: NotebookNode) -> list[Any]:
     ]
 
 
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool]:
+@pytest.fixture(scope="module", params=["cold", "warm"])
+def pool(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KernelPool]:
     cwd = tmp_path_factory.mktemp("cwd")
     (cwd / "beside.py").write_text("VALUE = 'beside'")
     runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     guard = Guard(token=runtime_folder.name, folder=runtime_folder)
     env = {**os.environ, **Devices([], threads=1).env}
     pool = KernelPool(
-        "python3", env=env, cwd=cwd, runtime_folder=runtime_folder, token=runtime_folder.name
+        "python3",
+        env=env,
+        cwd=cwd,
+        runtime_folder=runtime_folder,
+        token=runtime_folder.name,
+        warm=request.param == "warm",
     )
+    if request.param == "warm":
+        imported = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
+        lesson = write_notebook(cwd / "lesson.ipynb", imported)
+        by_us(lesson, pool)
+        deadline = time.monotonic() + 60
+        while not pool.is_warm:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
     yield pool
     pool.close()
     guard.close()

@@ -94,11 +94,12 @@ def runs_by_name(result: Any) -> dict[str, Any]:
 
 
 def ours() -> list[psutil.Process]:
-    """Processes of any sweep, kernels and their children."""
+    """Processes of these sweeps, kernels and their children; not those of others beside us."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.status() != psutil.STATUS_ZOMBIE and MARK_VARIABLE in process.environ():
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and MARK_VARIABLE in process.environ() and process.cwd() == str(Path.cwd()):
                 found.append(process)
         except psutil.Error:
             continue

@@ -67,6 +67,7 @@ class Bench:
             cwd=notebook.parent,
             runtime_folder=self.runtime_folder,
             token=self.token,
+            warm=False,
         )
         worker = Worker(
             notebook=ResearchNotebook(notebook),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 import time
@@ -16,6 +17,7 @@ from papermill.clientwrap import PapermillNotebookClient
 
 from ..reporting import MIME, STOP_VARIABLE, Channel, Point, StopReason
 from .kernel import Kernel
+from .nursery import IMPORTED
 
 #: After an interrupt, how long a notebook has for its `finally` blocks before the next rung.
 GRACE_S = 5.0
@@ -30,6 +32,7 @@ _INTERRUPTS = 2
 #: down may still have one to send; it then hangs, until nbclient kills it 2.5 s later. Waiting for
 #: that thread first, and before the notebook's own exit handlers, ends every kernel in order.
 _ORDERLY_EXIT = "__import__('atexit').register(get_ipython().kernel.parent.control_thread.join, 2)"
+_LESSON = "imported modules"
 #: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
 _CLEAN_EXITS = ("", "None", "0", "False")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -44,6 +47,7 @@ class SweepClient(PapermillNotebookClient):
         error: the cell that failed and what it said; None when none did.
         exit_code: of a kernel that ended by itself; negative for a signal.
         variables: floats of the asked-for top-level variables, once all cells have run.
+        imported: modules that the notebook has imported, if that was asked for.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class SweepClient(PapermillNotebookClient):
         self.died = False
         self.exit_code: int | None = None
         self.variables: dict[str, float] = {}
+        self.imported: list[str] = []
         self._cell_output_bytes = cell_output_bytes
         self._output_bytes = 0
         self._messages = 0
@@ -94,17 +99,18 @@ class SweepClient(PapermillNotebookClient):
         if self.kc is not None:
             self.kc.stop_channels()
 
-    def run(self, variables: Sequence[str]) -> None:
+    def run(self, variables: Sequence[str], *, learn: bool) -> None:
         """Run all cells, and read the variables.
 
         Args:
             variables: top-level variables to read after the last cell.
+            learn: whether to read what the notebook has imported, too.
         """
         self.channel.on_stop(lambda: self.loop.call_soon_threadsafe(self._start_stopping))
         try:
             self.papermill_execute_cells()
             if not self.died:
-                self._say_last_request([] if self.error else variables)
+                self._say_last_request([] if self.error else variables, learn=learn)
                 self.set_widgets_metadata()
         finally:
             self.channel.on_stop(None)
@@ -245,11 +251,15 @@ class SweepClient(PapermillNotebookClient):
 
     # --- the last request ---------------------------------------------------------------------
 
-    def _say_last_request(self, variables: Sequence[str]) -> None:
+    def _say_last_request(self, variables: Sequence[str], *, learn: bool) -> None:
         """Read floats out of the kernel, and prepare it to end in order."""
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {name: f"float({name}).hex()" for name in variables}
-        answers = self._ask("", {**expressions, "": _ORDERLY_EXIT})
+        lesson = {_LESSON: IMPORTED} if learn and self.has_finished else {}
+        answers = self._ask("", {**expressions, **lesson, "": _ORDERLY_EXIT})
+        if answers.get(_LESSON, {}).get("status") == "ok":
+            told = ast.literal_eval(answers[_LESSON]["data"]["text/plain"])
+            self.imported = told.split("\n")
         for name in variables:
             if answers.get(name, {}).get("status") == "ok":
                 text = answers[name]["data"]["text/plain"].strip("'")

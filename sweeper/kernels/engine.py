@@ -45,6 +45,7 @@ class KernelResult:
     exit_code: int | None = None
     stderr_tail: str = ""
     variables: Mapping[str, float] = field(default_factory=dict)
+    is_warm: bool = False
 
 
 class LiveNotebook(NotebookExecutionManager):
@@ -132,7 +133,9 @@ class SweepEngine(Engine):
             client.connect(env if pool.can_prepare else {}, timeout_s=START_TIMEOUT_S)
             if more_to_come:
                 pool.prepare()
-            client.run(variables)
+            client.run(variables, learn=pool.wants_lesson)
+            if client.imported:
+                pool.learn(client.imported)
         except RuntimeError as error:
             if client.is_ready:
                 raise
@@ -147,6 +150,7 @@ class SweepEngine(Engine):
             exit_code=client.exit_code,
             stderr_tail=tail,
             variables=client.variables,
+            is_warm=kernel.is_warm,
         )
 
 

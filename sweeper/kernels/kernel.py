@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 
 from jupyter_core.utils import run_sync
 
-from .guard import MARK_VARIABLE, kill_marked
+from .guard import MARK_VARIABLE, kill_marked, kill_session
 from .manager import PrivateKernelManager
+from .nursery import ForkedProcess, ForkingProvisioner, Nursery
 from .specs import is_ipykernel
 
 #: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.
@@ -34,6 +35,7 @@ class Kernel:
     Attributes:
         manager: jupyter_client's end of it.
         name: the kernelspec's.
+        is_warm: whether it was forked with its libraries imported.
     """
 
     def __init__(
@@ -44,12 +46,20 @@ class Kernel:
         self._folder = folder
         self._mark = mark
         self._process: Any = None
+        self.is_warm = False
         self._pidfd: int | None = None
         self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_end`
 
     @classmethod
     def start(
-        cls, name: str, *, env: Mapping[str, str], cwd: Path, runtime_folder: Path, token: str
+        cls,
+        name: str,
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        runtime_folder: Path,
+        token: str,
+        nursery: Nursery | None = None,
     ) -> Kernel:
         """Start the process; it boots while the caller goes on.
 
@@ -57,6 +67,7 @@ class Kernel:
             env: its whole environment.
             runtime_folder: where its private folder is made; a short path.
             token: the beginning of the mark that it bears.
+            nursery: to fork it from, where that is possible.
 
         Raises:
             OSError: its command cannot be run.
@@ -66,6 +77,13 @@ class Kernel:
         log = logging.getLogger(__name__)
         manager = PrivateKernelManager(folder=folder, kernel_name=name, log=log)
         kernel = cls(manager, name=name, folder=folder, mark=mark)
+        if nursery is not None:
+            manager.provisioner = ForkingProvisioner(
+                nursery=nursery,
+                kernel_id=folder.name,
+                kernel_spec=manager.kernel_spec,
+                parent=manager,
+            )
         quiet = ["--HistoryManager.enabled=False"] if is_ipykernel(name) else []
         # A private folder for IPython: no start-up files and no history of the user's.
         own = {MARK_VARIABLE: mark, "IPYTHONDIR": str(runtime_folder / "ipython")}
@@ -81,6 +99,7 @@ class Kernel:
             kernel._remove()
             raise
         kernel._process = manager.provisioner.process  # type: ignore[union-attr]
+        kernel.is_warm = isinstance(kernel._process, ForkedProcess)
         if hasattr(os, "pidfd_open"):
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
         return kernel
@@ -151,6 +170,9 @@ class Kernel:
         self._process.wait()
         # DataLoader workers, subprocesses: what the kernel's end did not take with it.
         kill_marked(self._mark)
+        if self.is_warm:
+            kill_session(self._process.pid)
+            self._process.release()
         self._remove()
         on_gone()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .kernel import Kernel
-from .specs import is_ipykernel
+from .nursery import Nursery
+from .specs import command_of, is_ipykernel
 
 
 class KernelPool:
@@ -19,6 +20,7 @@ class KernelPool:
         cwd: their working directory.
         runtime_folder: a private folder with a short path, for sockets.
         token: the beginning of the marks that they bear.
+        warm: whether to fork kernels with the notebook's libraries imported, where possible.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class KernelPool:
         cwd: Path,
         runtime_folder: Path,
         token: str,
+        warm: bool,
     ) -> None:
         self.name = name
         #: Whether a kernel can be told its trial's environment after it was started.
@@ -37,9 +40,28 @@ class KernelPool:
         self.cwd = cwd
         self._runtime_folder = runtime_folder
         self._token = token
+        self._nursery: Nursery | None = None
+        command = command_of(name)
+        if warm and Nursery.can_serve(command):
+            self._nursery = Nursery(command, env=env, runtime_folder=runtime_folder, token=token)
         self._lock = threading.Lock()
         self._prepared: dict[int, Kernel] = {}
         self._ending: list[threading.Thread] = []
+
+    @property
+    def wants_lesson(self) -> bool:
+        """Whether it should be told what the notebook has imported."""
+        return self._nursery is not None and not self._nursery.has_learned
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether kernels are forked by now."""
+        return self._nursery is not None and self._nursery.is_ready
+
+    def learn(self, modules: Sequence[str]) -> None:
+        """Fork kernels from now on, with these modules imported."""
+        if self._nursery is not None:
+            self._nursery.learn(modules)
 
     def take(self, env: Mapping[str, str]) -> Kernel:
         """The kernel that was prepared by this thread, or a new one.
@@ -84,6 +106,8 @@ class KernelPool:
             kernel.kill()
         for thread in ending:
             thread.join()
+        if self._nursery is not None:
+            self._nursery.close()
 
     def _start(self, env: Mapping[str, str]) -> Kernel:
         return Kernel.start(
@@ -92,4 +116,5 @@ class KernelPool:
             cwd=self.cwd,
             runtime_folder=self._runtime_folder,
             token=self._token,
+            nursery=self._nursery,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
 
 from ..errors import KernelError
@@ -28,6 +30,14 @@ def check_kernel(name: str, *, asked_by: str) -> None:
 def language_of(name: str) -> str:
     """The language that a kernel speaks, in lower case."""
     return str(_spec(name).language or "python").lower()
+
+
+def command_of(name: str) -> list[str]:
+    """How a kernel is started; `python` means the interpreter that runs us."""
+    argv = list(_spec(name).argv)
+    if argv and argv[0] in ("python", "python3"):
+        argv[0] = sys.executable
+    return argv
 
 
 def is_ipykernel(name: str) -> bool:
