@@ -76,7 +76,8 @@ class KernelPool:
             kernel = self._prepared.pop(threading.get_ident(), None)
         if kernel is None:
             return self._start(self._env if self.can_prepare else {**self._env, **env})
-        if kernel.exit_code is not None:  # it did not survive the wait
+        # It did not survive the wait; or a fork would now save its imports.
+        if kernel.exit_code is not None or (self.is_warm and not kernel.is_warm):
             kernel.kill()
             return self._start(self._env)
         return kernel
