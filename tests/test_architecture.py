@@ -35,6 +35,7 @@ ROOF = "__init__"  # shows the public names, so it stands above all rooms
 #: Every outside library that is imported anywhere, and the only rooms that know it.
 OWNERS = {
     "filelock": {"ownership", "tracking"},
+    "ipykernel": {"kernels"},
     "joblib": {"executor"},
     "jupyter_client": {"kernels"},
     "jupyter_core": {"kernels"},
