@@ -296,6 +296,18 @@ def test_the_time_limit_ends_an_endless_cell(bench: Bench) -> None:
     assert node.metadata["sweeper"]["state"] == "failed"
 
 
+def test_a_kernel_with_children_ends_soon(bench: Bench) -> None:
+    started = time.monotonic()
+    outcome, _ = bench.run(
+        REPORT,
+        "import multiprocessing, time\nchildren = [multiprocessing.get_context('fork').Process("
+        "target=time.sleep, args=[600], daemon=True) for _ in range(3)]\n"
+        "for child in children: child.start()",
+    )
+    waited_s = time.monotonic() - started - outcome.duration_s
+    assert waited_s < 5, "the kernel waited for children that had ended"
+
+
 def test_exit_handlers_of_a_notebook_run(bench: Bench) -> None:
     bench.run(REPORT, "import atexit\natexit.register(lambda: open('ended', 'w').write('yes'))")
     assert (bench.folder / "ended").read_text() == "yes"

@@ -28,10 +28,15 @@ _AUTOSAVE_S = 2.0
 #: How long after a kernel's death no more messages must have come.
 _LAST_WORDS_S = 0.03
 _INTERRUPTS = 2
-#: ipykernel closes the thread that sends its messages while the one that took the request to shut
-#: down may still have one to send; it then hangs, until nbclient kills it 2.5 s later. Waiting for
-#: that thread first, and before the notebook's own exit handlers, ends every kernel in order.
-_ORDERLY_EXIT = "__import__('atexit').register(get_ipython().kernel.parent.control_thread.join, 2)"
+#: Two things that keep an ipykernel from ending in order. It closes the thread that sends its
+#: messages while the one that took the request to shut down may still have one to send, and then
+#: waits for ever; so that thread is waited for first, before the notebook's own exit handlers. And
+#: it waits up to 14 s for children that have ended, but that nobody has asked for their exit code.
+_ORDERLY_EXIT = (
+    "(lambda kernel: (__import__('atexit').register(kernel.parent.control_thread.join, 2), "
+    "setattr(kernel, '_process_children', lambda all=kernel._process_children: "
+    "[child for child in all() if child.status() != 'zombie'])))(get_ipython().kernel)"
+)
 _LESSON = "imported modules"
 #: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
 _CLEAN_EXITS = ("", "None", "0", "False")
