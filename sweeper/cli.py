@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .loop import Event
     from .sweep import Sweep
 
-OK, NOTHING_COMPLETED, WRONG_USE = 0, 1, 2
+OK, NOTHING_COMPLETED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 _COMMANDS = ("run", "status")
 _FATAL_SIGNALS = {"SIGTERM": 143, "SIGHUP": 129}
 
@@ -45,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SweepError as error:
         print(f"notebook_hpo.py: {error}", file=sys.stderr)
         return WRONG_USE
+    except KeyboardInterrupt:  # before the sweep has begun: nothing to end, nothing to lose
+        print("notebook_hpo.py: stopped by Ctrl-C before anything had started", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone
         sys.stderr.close()
         return NOTHING_COMPLETED
@@ -167,7 +170,7 @@ def _signals(sweep: Sweep, talk: _Talk) -> Iterator[list[int]]:
     received: list[int] = []
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        received.append(130)
+        received.append(INTERRUPTED)
         sweep.stop("Ctrl-C", now=len(received) > 1)
 
     def terminate(number: int, _frame: FrameType | None) -> None:

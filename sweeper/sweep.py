@@ -268,6 +268,8 @@ class Sweep:
         said = f"{whose} after {limit_s:g} s"
         if limit_s == 0:
             self.stop(said)
+            yield
+            return
         timer = threading.Timer(limit_s, self.stop, args=[said], kwargs={"now": True})
         timer.daemon = True
         timer.start()

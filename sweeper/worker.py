@@ -61,12 +61,12 @@ class Worker:
         # The device is free again when the kernel has really gone, after the slot has moved on.
         held = ExitStack()
         lease = held.enter_context(self.devices.lease())
-        with _time_limit(self.settings.limits.trial, channel):
 
-            def on_point(point: Point) -> None:
-                file.record(point)
-                channel.publish(point)
+        def on_point(point: Point) -> None:
+            file.record(point)
+            channel.publish(point)
 
+        with _time_limit(self.settings.limits.trial, channel), _closed_on_error(held):
             result = kernels.execute(
                 file.node,
                 pool=self.pool,
@@ -177,6 +177,16 @@ def _whose(path: Path) -> str | None:
     if not path.exists():
         return None
     return str((read_metadata(path) or {}).get("study_id", ""))
+
+
+@contextmanager
+def _closed_on_error(held: ExitStack) -> Iterator[None]:
+    """Give back at once what would otherwise wait for the end of a kernel that never was."""
+    try:
+        yield
+    except BaseException:
+        held.close()
+        raise
 
 
 @contextmanager

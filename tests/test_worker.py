@@ -40,6 +40,7 @@ class Bench:
         self.folder = folder
         self.runtime_folder = runtime_folder
         self.token = runtime_folder.name
+        self.devices: Devices | None = None
         self.points: list[tuple[float, Point]] = []
 
     def run(
@@ -60,7 +61,7 @@ class Bench:
         )
         data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}, **settings}
         read = Settings.from_mapping(data)
-        devices = Devices([], threads=read.resources.threads)
+        devices = self.devices or Devices([], threads=read.resources.threads)
         pool = KernelPool(
             kernel,
             env={**os.environ, **devices.env},
@@ -386,6 +387,21 @@ def test_a_file_of_somebody_else_is_never_overwritten(bench: Bench) -> None:
     outcome, _ = bench.run(REPORT)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.FILE)
     assert theirs.read_bytes() == before
+
+
+def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -> None:
+    bench.devices = Devices(["GPU-a"], threads=1, room={"GPU-a": 1})
+    (bench.folder / "out").write_text("a file where the folder should be")
+    outcome, _ = bench.run(REPORT)
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.FILE)
+    leased = threading.Event()
+
+    def lease() -> None:
+        with bench.devices.lease():  # type: ignore[union-attr]
+            leased.set()
+
+    threading.Thread(target=lease, daemon=True).start()
+    assert leased.wait(5)
 
 
 def test_trials_at_once_do_not_meet(bench: Bench, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,13 +72,11 @@ class LiveNotebook(NotebookExecutionManager):
         if status == self.FAILED:
             self.cell_exception(cell)
         ended = self.now()
+        started = datetime.datetime.fromisoformat(cell.metadata.papermill["start_time"])
         cell.metadata.papermill["end_time"] = ended.isoformat()
-        cell.metadata.papermill["duration"] = (ended - self._started(cell)).total_seconds()
+        cell.metadata.papermill["duration"] = (ended - started).total_seconds()
         cell.metadata.papermill["status"] = status
         self.save()
-
-    def _started(self, cell: NotebookNode) -> Any:
-        return type(self.start_time).fromisoformat(cell.metadata.papermill["start_time"])
 
     def notebook_complete(self, **_: Any) -> None:
         """State how long the notebook took; cells that never ran stay `pending`."""
