@@ -182,9 +182,11 @@ class Loop:
         self._admission.enter(spec.number, channel)
         return spec, channel
 
-    def has_more(self) -> bool:
-        """Whether the next free slot will get a trial, as far as is known."""
-        return self._begun < self._settings.study.trials and self._admission.closed_by is None
+    def trials_left(self) -> int:
+        """How many trials have not begun yet, as far as is known."""
+        if self._admission.closed_by is not None:
+            return 0
+        return max(0, self._settings.study.trials - self._begun)
 
     def done(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Record an outcome."""

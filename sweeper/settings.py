@@ -161,9 +161,14 @@ def _read_gpu_memory(value: Any) -> Any:
 
 
 class Execution(Record):
-    """How trials are run. `warm` kernels are forked with the notebook's libraries imported."""
+    """How trials are run.
 
-    kernels: Literal["warm", "cold"] = "cold"
+    `warm` kernels are forked with the notebook's libraries imported; with `prefix: auto` also with
+    the leading cells run that cannot depend on a swept parameter.
+    """
+
+    kernels: Literal["warm", "cold"] = "warm"
+    prefix: Literal["auto", "off"] = "auto"
 
 
 class Cost(Record):

@@ -15,7 +15,7 @@ from pathlib import Path
 from .devices import Devices, as_many_as_fit
 from .errors import OutputError, SettingsError, StudyError
 from .executor import Executor, LocalExecutor
-from .kernels import Guard, KernelPool, check_kernel
+from .kernels import CellsToShare, Guard, KernelPool, cells_to_share, check_kernel
 from .loop import Admission, Event, Loop, Observer
 from .notebook import ResearchNotebook, read_metadata
 from .ownership import held_folder
@@ -233,17 +233,31 @@ class Sweep:
             token=token,
             warm=self.settings.execution.kernels == "warm",
         )
+        pool.share(self._cells_to_share())
         try:
             yield Worker(
                 notebook=self.notebook,
                 settings=self.settings,
                 devices=self.devices,
                 pool=pool,
-                has_more=loop.has_more,
+                trials_left=loop.trials_left,
             )
             pool.close()
         finally:
             guard.close()
+
+    def _cells_to_share(self) -> CellsToShare | None:
+        if self.settings.execution.prefix == "off" or self.notebook.language != "python":
+            return None
+        fixed = self.settings.fixed
+        given = {name for name in ("seed", "run_id") if self.notebook.assigns(name)}
+        swept = {*self.settings.search_space, *given} - set(fixed)
+        return cells_to_share(
+            self.notebook.fresh_copy(),
+            fixed=fixed,
+            swept=sorted(swept),
+            kernel_name=self.kernel_name,
+        )
 
     def _cost(self, spent_s: float) -> float | None:
         cost = self.settings.cost

@@ -7,23 +7,27 @@ import json
 import logging
 import math
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import kernels
 from .devices import Devices
-from .kernels import Ending, KernelPool, KernelResult
+from .kernels import Ending, KernelPool, KernelResult, SharedRun
 from .notebook import ExecutedNotebook, ResearchNotebook, read_metadata
 from .reporting import TRIAL_VARIABLE, Channel, Point, StopReason, encode_float
 from .scraping import scrape, variables_to_read
 from .settings import Settings
-from .trials import Reason, TrialOutcome, TrialSpec, TrialState, Value
+from .trials import Params, Reason, TrialOutcome, TrialSpec, TrialState, Value
 
 _log = logging.getLogger(__name__)
+
+#: How much longer than before a trial may take that proves that leading cells can be shared.
+_PROOF_FACTOR, _PROOF_SLACK_S = 3.0, 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +35,22 @@ class Worker:
     """Everything that all trials of a sweep have in common on the machine that runs them.
 
     Attributes:
-        has_more: whether another trial will follow on this one's slot, as far as is known.
+        trials_left: how many trials have not begun yet, as far as is known.
     """
 
     notebook: ResearchNotebook
     settings: Settings
     devices: Devices
     pool: KernelPool
-    has_more: Callable[[], bool]
+    trials_left: Callable[[], int]
+    _first: list[tuple[TrialSpec, TrialOutcome]] = field(default_factory=list)
 
     def run_trial(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
         started = time.monotonic()
         try:
+            self._prove_sharing(channel)
+            started = time.monotonic()
             outcome = self._run(spec, channel)
         except OSError as error:
             outcome = _failed(Reason.FILE, f"{spec.notebook}: {error.strerror or error}")
@@ -56,8 +63,32 @@ class Worker:
         if (there := _whose(spec.notebook)) not in (None, spec.study_id):
             message = f"{spec.notebook} appeared meanwhile and was not written by this study"
             return _failed(Reason.FILE, message)
+        if there is not None and spec.attempt > 1:
+            kept = spec.notebook.with_suffix(f".attempt{spec.attempt - 1}.ipynb")
+            os.replace(spec.notebook, kept)
         started = time.monotonic()
-        file = self._prepare(spec, attempt_of=there)
+        file = self._file(spec)
+        with _time_limit(self.settings.limits.trial, channel):
+            result = self._execute(file, spec, channel, write=file.write)
+        outcome = self._judge(file, result, channel)
+        outcome = replace(outcome, duration_s=time.monotonic() - started)
+        file.finish(outcome)
+        file.write()
+        if outcome.state is TrialState.COMPLETED and not result.shared_cells:
+            self._first.append((spec, outcome))
+            del self._first[1:]
+        return outcome
+
+    def _execute(
+        self,
+        file: ExecutedNotebook,
+        spec: TrialSpec,
+        channel: Channel,
+        *,
+        write: Callable[[], None],
+        after: SharedRun | None = None,
+    ) -> KernelResult:
+        """Run the notebook's cells, with the trial's lease on a device."""
         # The device is free again when the kernel has really gone, after the slot has moved on.
         held = ExitStack()
         lease = held.enter_context(self.devices.lease())
@@ -66,14 +97,16 @@ class Worker:
             file.record(point)
             channel.publish(point)
 
-        with _time_limit(self.settings.limits.trial, channel), _closed_on_error(held):
+        with _closed_on_error(held):
             result = kernels.execute(
                 file.node,
                 pool=self.pool,
-                more_to_come=self.has_more(),
+                more_to_come=after is None and self.trials_left() > 0,
+                after=after,
+                own_params=self._own_params(spec),
                 env={**self._env(spec), **lease.env},
                 on_gone=held.close,
-                write=file.write,
+                write=write,
                 channel=channel,
                 on_point=on_point,
                 variables=variables_to_read(self.settings.scores, self.settings.objective),
@@ -81,27 +114,66 @@ class Worker:
             )
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
         file.metadata["kernel"] = "warm" if result.is_warm else "cold"
+        if result.shared_cells:
+            file.metadata["shared_cells"] = result.shared_cells
         if result.exit_code is not None:
             file.metadata["exit_code"] = result.exit_code
-        outcome = self._judge(file, result, channel)
-        file.finish(replace(outcome, duration_s=time.monotonic() - started))
-        file.write()
-        return outcome
+        return result
 
-    def _prepare(self, spec: TrialSpec, *, attempt_of: str | None) -> ExecutedNotebook:
-        if attempt_of is not None and spec.attempt > 1:
-            kept = spec.notebook.with_suffix(f".attempt{spec.attempt - 1}.ipynb")
-            os.replace(spec.notebook, kept)
+    def _own_params(self, spec: TrialSpec) -> Params:
+        """What is injected in this trial, and is not the same in all of them."""
         given: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
         wanted = {name: value for name, value in given.items() if self.notebook.assigns(name)}
+        told = {**wanted, **spec.params}
+        return {name: value for name, value in told.items() if name not in spec.fixed}
+
+    def _file(self, spec: TrialSpec) -> ExecutedNotebook:
         node = kernels.inject(
             self.notebook.fresh_copy(),
-            {**wanted, **spec.fixed, **spec.params},
+            {**self._own_params(spec), **spec.fixed},
             kernel_name=self.pool.name,
             language=kernels.language_of(self.pool.name),
         )
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         return ExecutedNotebook(node, spec, started_at=now)
+
+    def _prove_sharing(self, channel: Channel) -> None:
+        """Once in a sweep: run a trial again after the shared cells, and compare its scores.
+
+        Args:
+            channel: of the trial that this slot was to run, and runs next.
+        """
+        shared = self.pool.claim_proof() if self._first else None
+        if shared is None:
+            return
+        spec, outcome = self._first[0]
+        saved_s = shared.duration_s * self.trials_left()
+        if saved_s <= outcome.duration_s - shared.duration_s:
+            _log.info("sharing %d cells would save less than its proof takes", len(shared.cells))
+            self.pool.settle_sharing(False)
+            return
+        proving = Channel(lambda _: None)
+        channel.on_stop(lambda: proving.stop(StopReason.INTERRUPTED))
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                # Its checkpoints are not for this one to go on from.
+                spec = replace(spec, checkpoint_dir=Path(folder) / "checkpoints")
+                file = self._file(spec)
+                limit_s = _PROOF_FACTOR * outcome.duration_s + _PROOF_SLACK_S
+                with _time_limit(limit_s, proving):
+                    result = self._execute(file, spec, proving, write=_unseen, after=shared)
+                again = self._judge(file, result, proving)
+        finally:
+            channel.on_stop(None)
+        difference = _difference(outcome, again, list(self.settings.objective))
+        if difference and proving.stop_reason is not StopReason.INTERRUPTED:
+            _log.warning(
+                "leading cells are not shared, every trial runs all its cells: trial %s gave %s "
+                "(as a notebook does, too, whose random numbers are not seeded)",
+                spec.run_id,
+                difference,
+            )
+        self.pool.settle_sharing(not difference)
 
     def _env(self, spec: TrialSpec) -> Mapping[str, str]:
         told = {
@@ -158,6 +230,23 @@ def _ended_early(result: KernelResult, channel: Channel, limit_s: float | None) 
     if result.ending is Ending.KERNEL_DIED:
         return _failed(Reason.KERNEL_DIED, f"the kernel died: {_death(result.exit_code)}{said}")
     return _failed(Reason.CELL_ERROR, result.error)
+
+
+def _difference(before: TrialOutcome, after: TrialOutcome, objectives: list[str]) -> str:
+    """How the objectives of two tries at a trial differ, in words; empty when they are equal."""
+    if after.state is not TrialState.COMPLETED:
+        return f"{after.state} after the shared cells: {after.message}"
+    for name in objectives:
+        one, other = before.scores[name], after.scores[name]
+        if one.hex() != other.hex():
+            return f"{name} {one!r}, and {other!r} after the shared cells"
+        if repr(before.series.get(name)) != repr(after.series.get(name)):
+            return f"another series of {name} after the shared cells"
+    return ""
+
+
+def _unseen() -> None:
+    """Writes nothing."""
 
 
 def _death(exit_code: int | None) -> str:

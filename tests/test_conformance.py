@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -64,7 +65,7 @@ class Conformance(KernelTests):
             warm=cls.warm,
         )
         if cls.warm:
-            cls._pool.learn(["json", "numpy"])
+            cls._pool.learn(json.dumps({"modules": ["json", "numpy"], "environment": {}}))
             deadline = time.monotonic() + 60
             while not cls._pool.is_warm:
                 assert time.monotonic() < deadline

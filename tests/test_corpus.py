@@ -6,7 +6,6 @@ import copy
 import os
 import re
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,15 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
 
 from sweeper.devices import Devices
-from sweeper.kernels import Ending, Guard, KernelPool, KernelResult, execute, inject
+from sweeper.kernels import (
+    Ending,
+    Guard,
+    KernelPool,
+    KernelResult,
+    cells_to_share,
+    execute,
+    inject,
+)
 from sweeper.notebook import ResearchNotebook
 from sweeper.reporting import Channel
 from sweeper.testing import write_notebook
@@ -159,7 +166,7 @@ def seen(node: NotebookNode) -> list[Any]:
     ]
 
 
-@pytest.fixture(scope="module", params=["cold", "warm"])
+@pytest.fixture(scope="module", params=["cold", "warm", "shared"])
 def pool(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KernelPool]:
@@ -174,16 +181,14 @@ def pool(
         cwd=cwd,
         runtime_folder=runtime_folder,
         token=runtime_folder.name,
-        warm=request.param == "warm",
+        warm=request.param != "cold",
     )
-    if request.param == "warm":
+    if request.param != "cold":
         imported = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
         lesson = write_notebook(cwd / "lesson.ipynb", imported)
         by_us(lesson, pool)
-        deadline = time.monotonic() + 60
-        while not pool.is_warm:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        pool.wait_until_warm()
+        assert pool.is_warm
     yield pool
     pool.close()
     guard.close()
@@ -196,6 +201,7 @@ def by_us(source: Path, pool: KernelPool) -> tuple[NotebookNode, KernelResult]:
         node,
         pool=pool,
         more_to_come=True,
+        own_params={"x": 2.0},
         env={},
         on_gone=lambda: None,
         write=lambda: None,
@@ -205,6 +211,14 @@ def by_us(source: Path, pool: KernelPool) -> tuple[NotebookNode, KernelResult]:
         cell_output_bytes=10**8,
     )
     return node, result
+
+
+def share_cells(source: Path, pool: KernelPool) -> None:
+    """Have the cells that do not depend on x run once, before the kernel is forked."""
+    node = ResearchNotebook(source).fresh_copy()
+    pool.share(cells_to_share(node, fixed={}, swept=["x"], kernel_name="python3"))
+    pool.wait_until_warm()
+    pool.settle_sharing(pool.shared is not None)
 
 
 def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:
@@ -229,7 +243,7 @@ def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_notebook_looks_as_in_a_kernel_of_its_own(
-    name: str, pool: KernelPool, tmp_path: Path
+    name: str, pool: KernelPool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     cells = [cell if isinstance(cell, str) else cell[0] for cell in CORPUS[name]]
     source = write_notebook(tmp_path / "nb.ipynb", *cells)
@@ -239,6 +253,8 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
             cell.metadata["tags"] = [told[1]]
     nbformat.write(node, source)
 
+    if request.node.callspec.params["pool"] == "shared":
+        share_cells(source, pool)
     ours, result = by_us(source, pool)
     nbformat.validate(ours)
     theirs, ran_all = by_nbclient(ours, pool.cwd)

@@ -75,7 +75,7 @@ class Bench:
             settings=read,
             devices=devices,
             pool=pool,
-            has_more=lambda: False,
+            trials_left=lambda: 0,
         )
         spec = TrialSpec(
             study="bench",

@@ -1,15 +1,20 @@
 """Run one notebook in one kernel: the only owner of papermill, nbclient and jupyter_client."""
 
-from .engine import Ending, KernelResult, execute, inject
+from .engine import Ending, KernelResult, execute
 from .guard import Guard
+from .inject import inject
 from .pool import KernelPool
+from .sharing import CellsToShare, SharedRun, cells_to_share
 from .specs import check_kernel, language_of
 
 __all__ = [
+    "CellsToShare",
     "Ending",
     "Guard",
     "KernelPool",
     "KernelResult",
+    "SharedRun",
+    "cells_to_share",
     "check_kernel",
     "execute",
     "inject",

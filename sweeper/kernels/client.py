@@ -17,7 +17,9 @@ from papermill.clientwrap import PapermillNotebookClient
 
 from ..reporting import MIME, STOP_VARIABLE, Channel, Point, StopReason
 from .kernel import Kernel
-from .nursery import IMPORTED
+from .nursery import LESSON
+from .replay import RecordedClient
+from .sharing import SharedRun
 
 #: After an interrupt, how long a notebook has for its `finally` blocks before the next rung.
 GRACE_S = 5.0
@@ -37,7 +39,7 @@ _ORDERLY_EXIT = (
     "setattr(kernel, '_process_children', lambda all=kernel._process_children: "
     "[child for child in all() if child.status() != 'zombie'])))(get_ipython().kernel)"
 )
-_LESSON = "imported modules"
+_LESSON = "lesson"
 #: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
 _CLEAN_EXITS = ("", "None", "0", "False")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -52,7 +54,7 @@ class SweepClient(PapermillNotebookClient):
         error: the cell that failed and what it said; None when none did.
         exit_code: of a kernel that ended by itself; negative for a signal.
         variables: floats of the asked-for top-level variables, once all cells have run.
-        imported: modules that the notebook has imported, if that was asked for.
+        lesson: what the notebook needs of a kernel, if that was asked for.
     """
 
     def __init__(
@@ -75,7 +77,8 @@ class SweepClient(PapermillNotebookClient):
         self.died = False
         self.exit_code: int | None = None
         self.variables: dict[str, float] = {}
-        self.imported: list[str] = []
+        self.lesson: str | None = None
+        self._first_index = 0
         self._cell_output_bytes = cell_output_bytes
         self._output_bytes = 0
         self._messages = 0
@@ -98,6 +101,33 @@ class SweepClient(PapermillNotebookClient):
             # An expression: nothing of it is left among the notebook's variables.
             self._ask(f"__import__('os').environ.update({told!r})")
         self.is_ready = True
+
+    def take_over(self, shared: SharedRun, assignments: str) -> None:
+        """Go on where the kernel was forked: replay what its cells said, assign what is swept.
+
+        Args:
+            shared: the cells that have run in it.
+            assignments: code for what the injected cell assigns in this trial only.
+        """
+        self._first_index = shared.until
+        asking = self.kc
+        self.nb_man.is_held = True  # one write for all of them
+        try:
+            for index, cell in enumerate(self.nb.cells[: shared.until]):
+                self.nb_man.cell_start(cell, index)
+                if index in shared.cells:
+                    self.kc = RecordedClient(shared.cells[index])
+                    self._output_bytes = 0
+                    self.execute_cell(cell, index)
+                self.nb_man.cell_end(cell, self.nb_man.COMPLETED)
+        finally:
+            self.kc = asking
+            self.nb_man.is_held = False
+        for index, cell in enumerate(self.nb.cells[: shared.until]):
+            if "injected-parameters" in cell.metadata.get("tags", []):
+                count = shared.cells[index].execution_count
+                names = f"get_ipython().user_ns['In'][{count}] = _i{count} = {cell.source!r}"
+                self._ask(f"{assignments}\n{names}")
 
     def disconnect(self) -> None:
         """Close the sockets; the kernel itself is not ours to end."""
@@ -125,6 +155,8 @@ class SweepClient(PapermillNotebookClient):
     def papermill_execute_cells(self) -> None:
         """Run the cells in order, up to the first that does not complete."""
         for index, cell in enumerate(self.nb.cells):
+            if index < self._first_index:
+                continue
             if self.channel.stop_reason:
                 return
             self._output_bytes = 0
@@ -260,11 +292,10 @@ class SweepClient(PapermillNotebookClient):
         """Read floats out of the kernel, and prepare it to end in order."""
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {name: f"float({name}).hex()" for name in variables}
-        lesson = {_LESSON: IMPORTED} if learn and self.has_finished else {}
+        lesson = {_LESSON: LESSON} if learn and self.has_finished else {}
         answers = self._ask("", {**expressions, **lesson, "": _ORDERLY_EXIT})
         if answers.get(_LESSON, {}).get("status") == "ok":
-            told = ast.literal_eval(answers[_LESSON]["data"]["text/plain"])
-            self.imported = told.split("\n")
+            self.lesson = ast.literal_eval(answers[_LESSON]["data"]["text/plain"])
         for name in variables:
             if answers.get(name, {}).get("status") == "ok":
                 text = answers[name]["data"]["text/plain"].strip("'")

@@ -11,12 +11,13 @@ from typing import Any
 
 from nbformat import NotebookNode
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
-from papermill.parameterize import parameterize_notebook
 
 from ..reporting import Channel, Point
 from ..trials import Params
 from .client import SweepClient
+from .inject import assignments
 from .pool import KernelPool
+from .sharing import SharedRun
 
 #: How long a kernel may take to answer for the first time.
 START_TIMEOUT_S = 120
@@ -47,6 +48,7 @@ class KernelResult:
     stderr_tail: str = ""
     variables: Mapping[str, float] = field(default_factory=dict)
     is_warm: bool = False
+    shared_cells: int = 0
 
 
 class LiveNotebook(NotebookExecutionManager):
@@ -61,9 +63,12 @@ class LiveNotebook(NotebookExecutionManager):
         # papermill saves only when a message arrives; the client does it by time.
         super().__init__(nb, progress_bar=False, autosave_cell_every=0)
         self._write = write
+        self.is_held = False
 
     def save(self, **_: Any) -> None:
-        """Write the notebook as it is now."""
+        """Write the notebook as it is now, unless that is held back."""
+        if self.is_held:
+            return
         self._write()
         self.last_save_time = self.now()
 
@@ -108,6 +113,8 @@ class SweepEngine(Engine):
         *,
         pool: KernelPool,
         more_to_come: bool,
+        after: SharedRun | None,
+        own_params: Params,
         env: Mapping[str, str],
         on_gone: Callable[[], None],
         variables: Sequence[str],
@@ -115,7 +122,7 @@ class SweepEngine(Engine):
     ) -> KernelResult:
         """Take a kernel, run the cells in it, let it end behind our back."""
         try:
-            kernel = pool.take(env)
+            kernel = pool.take(env) if after is None else pool.take_after(after)
         except OSError as error:
             on_gone()
             return KernelResult(ending=Ending.NOT_STARTED, error=str(error))
@@ -132,9 +139,11 @@ class SweepEngine(Engine):
             client.connect(env if pool.can_prepare else {}, timeout_s=START_TIMEOUT_S)
             if more_to_come:
                 pool.prepare()
+            if kernel.shared is not None:
+                client.take_over(kernel.shared, assignments(own_params))
             client.run(variables, learn=pool.wants_lesson)
-            if client.imported:
-                pool.learn(client.imported)
+            if client.lesson is not None:
+                pool.learn(client.lesson)
         except RuntimeError as error:
             if client.is_ready:
                 raise
@@ -150,6 +159,7 @@ class SweepEngine(Engine):
             stderr_tail=tail,
             variables=client.variables,
             is_warm=kernel.is_warm,
+            shared_cells=0 if kernel.shared is None else kernel.shared.until,
         )
 
 
@@ -165,20 +175,13 @@ def _ending(client: SweepClient, channel: Channel) -> Ending:
     return Ending.CELL_FAILED
 
 
-def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
-    """The notebook with a cell after its parameters cell that assigns `params`."""
-    node.metadata.setdefault("papermill", NotebookNode())
-    injected: NotebookNode = parameterize_notebook(
-        node, dict(params), kernel_name=kernel_name, language=language, engine_name=_ENGINE
-    )
-    return injected
-
-
 def execute(
     node: NotebookNode,
     *,
     pool: KernelPool,
     more_to_come: bool,
+    after: SharedRun | None = None,
+    own_params: Params,
     env: Mapping[str, str],
     on_gone: Callable[[], None],
     write: Callable[[], None],
@@ -193,6 +196,8 @@ def execute(
         node: executed in place; outputs, states and times end up in it.
         pool: where the kernel comes from.
         more_to_come: whether this thread will ask for another kernel, to be prepared meanwhile.
+        after: leading cells that have run in the kernel to take; None for the pool's choice.
+        own_params: injected parameters that not all trials have in common.
         env: what the trial adds to the kernel's environment.
         on_gone: called once the kernel and all that it started have ended, which may be later.
         write: called whenever the file should be brought up to date.
@@ -210,6 +215,8 @@ def execute(
         write=write,
         pool=pool,
         more_to_come=more_to_come,
+        after=after,
+        own_params=own_params,
         env=env,
         on_gone=on_gone,
         channel=channel,

@@ -19,7 +19,9 @@ from jupyter_core.utils import run_sync
 
 from .guard import MARK_VARIABLE, kill_marked, kill_session
 from .manager import PrivateKernelManager
-from .nursery import ForkedProcess, ForkingProvisioner, Nursery
+from .nursery import QUIET, ForkingProvisioner, Nursery
+from .process import ForkedProcess
+from .sharing import SharedRun
 from .specs import is_ipykernel
 
 #: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.
@@ -36,6 +38,7 @@ class Kernel:
         manager: jupyter_client's end of it.
         name: the kernelspec's.
         is_warm: whether it was forked with its libraries imported.
+        shared: the leading cells that have run in it; None when none have.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Kernel:
         self._mark = mark
         self._process: Any = None
         self.is_warm = False
+        self.shared: SharedRun | None = None
         self._pidfd: int | None = None
         self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_end`
 
@@ -60,6 +64,7 @@ class Kernel:
         runtime_folder: Path,
         token: str,
         nursery: Nursery | None = None,
+        after: SharedRun | None = None,
     ) -> Kernel:
         """Start the process; it boots while the caller goes on.
 
@@ -68,6 +73,7 @@ class Kernel:
             runtime_folder: where its private folder is made; a short path.
             token: the beginning of the mark that it bears.
             nursery: to fork it from, where that is possible.
+            after: leading cells that should have run in it.
 
         Raises:
             OSError: its command cannot be run.
@@ -80,11 +86,12 @@ class Kernel:
         if nursery is not None:
             manager.provisioner = ForkingProvisioner(
                 nursery=nursery,
+                after=after,
                 kernel_id=folder.name,
                 kernel_spec=manager.kernel_spec,
                 parent=manager,
             )
-        quiet = ["--HistoryManager.enabled=False"] if is_ipykernel(name) else []
+        quiet = QUIET if is_ipykernel(name) else []
         # A private folder for IPython: no start-up files and no history of the user's.
         own = {MARK_VARIABLE: mark, "IPYTHONDIR": str(runtime_folder / "ipython")}
         try:
@@ -100,6 +107,8 @@ class Kernel:
             raise
         kernel._process = manager.provisioner.process  # type: ignore[union-attr]
         kernel.is_warm = isinstance(kernel._process, ForkedProcess)
+        if isinstance(manager.provisioner, ForkingProvisioner):
+            kernel.shared = manager.provisioner.after
         if hasattr(os, "pidfd_open"):
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
         return kernel

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .kernel import Kernel
 from .nursery import Nursery
+from .sharing import CellsToShare, SharedRun
 from .specs import command_of, is_ipykernel
 
 
@@ -43,10 +44,15 @@ class KernelPool:
         self._nursery: Nursery | None = None
         command = command_of(name)
         if warm and Nursery.can_serve(command):
-            self._nursery = Nursery(command, env=env, runtime_folder=runtime_folder, token=token)
+            self._nursery = Nursery(
+                command, env=env, cwd=cwd, runtime_folder=runtime_folder, token=token
+            )
         self._lock = threading.Lock()
         self._prepared: dict[int, Kernel] = {}
         self._ending: list[threading.Thread] = []
+        #: Whether sharing may be used: True and False once that is known.
+        self._is_proven: bool | None = None
+        self._is_claimed = False
 
     @property
     def wants_lesson(self) -> bool:
@@ -58,10 +64,42 @@ class KernelPool:
         """Whether kernels are forked by now."""
         return self._nursery is not None and self._nursery.is_ready
 
-    def learn(self, modules: Sequence[str]) -> None:
-        """Fork kernels from now on, with these modules imported."""
+    def learn(self, lesson: str) -> None:
+        """Fork kernels from now on, with what a kernel has told that it has imported."""
         if self._nursery is not None:
-            self._nursery.learn(modules)
+            self._nursery.learn(lesson)
+
+    def share(self, cells: CellsToShare | None) -> None:
+        """Run leading cells once for all trials, as soon as that can be; None for none."""
+        if self._nursery is not None:
+            self._nursery.share(cells)
+
+    def wait_until_warm(self) -> None:
+        """Wait until it is known whether kernels can be forked, and after which cells."""
+        if self._nursery is not None:
+            self._nursery.wait()
+
+    @property
+    def shared(self) -> SharedRun | None:
+        """The leading cells that have run once for all trials, proven or not."""
+        return None if self._nursery is None else self._nursery.shared
+
+    def claim_proof(self) -> SharedRun | None:
+        """The leading cells that have run, for the first caller: it has to say what they are worth.
+
+        They are used by no trial until `settle_sharing` was called with True.
+        """
+        with self._lock:
+            if self._is_claimed or self.shared is None:
+                return None
+            self._is_claimed = True
+            return self.shared
+
+    def settle_sharing(self, is_proven: bool) -> None:
+        """Say whether trials may be forked after the leading cells."""
+        self._is_proven = is_proven
+        if not is_proven and self._nursery is not None:
+            self._nursery.share(None)
 
     def take(self, env: Mapping[str, str]) -> Kernel:
         """The kernel that was prepared by this thread, or a new one.
@@ -76,10 +114,23 @@ class KernelPool:
             kernel = self._prepared.pop(threading.get_ident(), None)
         if kernel is None:
             return self._start(self._env if self.can_prepare else {**self._env, **env})
-        # It did not survive the wait; or a fork would now save its imports.
-        if kernel.exit_code is not None or (self.is_warm and not kernel.is_warm):
+        # It did not survive the wait; or another would now have more of its work done.
+        is_best = kernel.is_warm == self.is_warm and kernel.shared is self._after
+        if kernel.exit_code is not None or not is_best:
             kernel.kill()
             return self._start(self._env)
+        return kernel
+
+    def take_after(self, shared: SharedRun) -> Kernel:
+        """A new kernel in which leading cells have run.
+
+        Raises:
+            OSError: it cannot be forked.
+        """
+        kernel = self._start(self._env, after=shared)
+        if kernel.shared is None:
+            kernel.kill()
+            raise OSError("no kernel can be forked after the leading cells")
         return kernel
 
     def prepare(self) -> None:
@@ -110,7 +161,11 @@ class KernelPool:
         if self._nursery is not None:
             self._nursery.close()
 
-    def _start(self, env: Mapping[str, str]) -> Kernel:
+    @property
+    def _after(self) -> SharedRun | None:
+        return self.shared if self._is_proven else None
+
+    def _start(self, env: Mapping[str, str], *, after: SharedRun | None = None) -> Kernel:
         return Kernel.start(
             self.name,
             env=env,
@@ -118,4 +173,5 @@ class KernelPool:
             runtime_folder=self._runtime_folder,
             token=self._token,
             nursery=self._nursery,
+            after=after or self._after,
         )

@@ -1,0 +1,25 @@
+"""The zygote's process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+if sys.path and sys.path[0] == _FOLDER:
+    del sys.path[0]  # of a script; a kernel has none
+
+# The interpreter may have nothing of ours installed, and a notebook must not find these files
+# under any name that it could mean.
+_NAME = "_sweeper_zygote"
+_spec = importlib.util.spec_from_file_location(
+    _NAME, os.path.join(_FOLDER, "__init__.py"), submodule_search_locations=[_FOLDER]
+)
+assert _spec is not None and _spec.loader is not None
+sys.modules[_NAME] = importlib.util.module_from_spec(_spec)
+
+if __name__ == "__main__":
+    importlib.import_module(f"{_NAME}.forked").live(
+        sys.argv[1], owner=int(sys.argv[2]), report=int(sys.argv[3])
+    )

@@ -1,0 +1,140 @@
+"""Forks a child for each request.
+
+One connection a child, which is also its lease: a request comes in with open files, the child's pid
+goes out, later its exit code; when the connection closes, the child and its session are killed.
+When the owner's pipe closes, all are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import warnings
+from typing import Any, NoReturn
+
+from .messages import receive, send
+
+_PR_SET_PDEATHSIG = 1
+#: Requests that may wait while a fork is made.
+_BACKLOG = 64
+
+
+def fork() -> int:
+    """`os.fork`, which newer Pythons warn of when the allocator has a thread."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+class _Child:
+    """A forked process, until its lease ends."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        self.has_ended = False
+
+
+class Server:
+    """Listens at a path. In a forked child `serve` returns what the child should become.
+
+    Args:
+        owner: a pipe whose end ends the server; None for one that is killed with its parent.
+    """
+
+    def __init__(self, path: str, owner: int | None) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(path)
+        self._listener.listen(_BACKLOG)
+        self._owner = owner
+        self._children: dict[socket.socket, _Child | None] = {}
+
+    def serve(self) -> tuple[dict[str, Any], list[int]]:
+        """Fork a child for each request; returns in the child: (request, open files)."""
+        while True:
+            watched: list[Any] = [self._listener, *self._children]
+            if self._owner is not None:
+                watched.append(self._owner)
+            pidfds = {c.pidfd: s for s, c in self._children.items() if c and not c.has_ended}
+            ready, _, _ = select.select([*watched, *pidfds], [], [])
+            for source in ready:
+                if source == self._owner:
+                    self._end()
+                elif source is self._listener:
+                    connection, _ = self._listener.accept()
+                    self._children[connection] = None
+                elif source in pidfds:
+                    self._tell_end(pidfds[source])
+                elif source in self._children:
+                    request = self._hear(source)
+                    if request is not None:
+                        return request
+                break  # what was ready may be gone by now
+
+    def _hear(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+        try:
+            request, descriptors = receive(connection)
+        except OSError:
+            request, descriptors = None, []
+        if request is None:
+            self._drop(connection)
+            return None
+        pid = fork()
+        if pid == 0:
+            self._become_child()
+            return request, descriptors
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._children[connection] = _Child(pid)
+        try:
+            send(connection, {"pid": pid})
+        except OSError:
+            self._drop(connection)
+        return None
+
+    def _become_child(self) -> None:
+        parent = os.getppid()
+        os.setsid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        self._listener.close()
+        if self._owner is not None:
+            os.close(self._owner)
+        for connection, child in self._children.items():
+            connection.close()
+            if child is not None:
+                os.close(child.pidfd)
+
+    def _tell_end(self, connection: socket.socket) -> None:
+        """Tell the exit code; the zombie stays, and so its number, until the lease ends."""
+        child = self._children[connection]
+        assert child is not None
+        ended = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        child.has_ended = True
+        try:
+            send(connection, {"exit": code})
+        except OSError:
+            self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        child = self._children.pop(connection)
+        connection.close()
+        if child is not None:
+            if not child.has_ended:
+                try:
+                    os.killpg(child.pid, signal.SIGKILL)
+                except ProcessLookupError:  # not yet the leader of its group
+                    os.kill(child.pid, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+            os.close(child.pidfd)
+
+    def _end(self) -> NoReturn:
+        for connection in list(self._children):
+            self._drop(connection)
+        os._exit(0)

@@ -1,0 +1,231 @@
+"""Which leading cells of a notebook are the same for every trial: read, never run.
+
+The cells up to the first that mentions a swept name, or does what reading cannot follow, can run
+once and be shared. Doubt ends the prefix: a cell too few costs time, one too many would be wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: Ways to names that do not stand in the text, to the user, or to the kernel itself.
+_UNREADABLE_NAMES = frozenset(
+    "globals locals vars exec eval compile input __import__ __builtins__ __main__ "
+    "get_ipython breakpoint exit quit".split()
+)
+#: Modules that may be imported; used, they start something, wait for something, or give each
+#: process a value of its own. Then what is harmless of them.
+_UNSHARABLE_MODULES: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(
+        "asyncio atexit builtins code concurrent ctypes dask fcntl getpass inspect "
+        "ipywidgets mmap multiprocessing pty ray runpy sched secrets select selectors "
+        "signal socket subprocess sweeper tempfile threading uuid _thread".split(),
+        frozenset[str](),
+    ),
+    "IPython": frozenset({"HTML", "Image", "Markdown", "clear_output", "display", "Latex"}),
+    "joblib": frozenset({"dump", "load"}),
+    "time": frozenset({"sleep"}),
+}
+#: Of any object: processes, clocks, frames, namespaces.
+_UNSHARABLE_ATTRIBUTES = frozenset(
+    "system popen fork forkpty posix_spawn getpid getppid urandom argv modules "
+    "_getframe currentframe settrace setprofile f_globals f_locals __globals__ "
+    "__builtins__ __dict__ get_objects get_referrers now today utcnow "
+    "register_at_fork".split()
+)
+#: Strings that lead to what differs between trials.
+_UNSHARABLE_TEXT = re.compile(r"__main__|SWEEPER_|(CUDA|NVIDIA)_VISIBLE_DEVICES")
+_LINE_MAGIC = re.compile(
+    r"%(matplotlib\s+inline|load_ext\s+autoreload|autoreload(\s+[0-3])?|"
+    r"config\s+InlineBackend\.[^?!]*)\s*"
+)
+_CELL_MAGIC = re.compile(r"%%(time|capture(\s+\w+)?)\s*")
+_WRITING = frozenset("wax+")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPrefix:
+    """The leading cells that are the same for all trials.
+
+    Attributes:
+        cells: how many, with those that are no code.
+        ended_by: why the next cell is not among them; empty when all are.
+    """
+
+    cells: int
+    ended_by: str
+
+
+def shared_prefix(cells: Sequence[Any], swept: Collection[str]) -> SharedPrefix:
+    """Find the leading cells that cannot depend on a swept name.
+
+    Args:
+        cells: of a notebook in which papermill has injected its cell.
+        swept: names that get another value in each trial.
+    """
+    reader = _Reader(frozenset(swept))
+    codes = 0
+    for index, cell in enumerate(cells):
+        if cell["cell_type"] != "code":
+            continue
+        codes += 1
+        tags = cell.get("metadata", {}).get("tags", [])
+        if "injected-parameters" in tags or "skip-execution" in tags:
+            continue
+        try:
+            if "raises-exception" in tags:
+                raise _Unsharable("is tagged raises-exception")
+            reader.read("".join(cell["source"]), is_parameters="parameters" in tags)
+        except _Unsharable as error:
+            return SharedPrefix(cells=index, ended_by=f"code cell {codes} {error}")
+    return SharedPrefix(cells=len(cells), ended_by="")
+
+
+class _Unsharable(Exception):
+    """What a cell does that keeps it from being shared."""
+
+
+class _Reader:
+    """Reads one cell after the other, and remembers which names stand for which modules."""
+
+    def __init__(self, swept: frozenset[str]) -> None:
+        self._swept = swept
+        #: From a name to the module that it may stand for; also without an import that we saw.
+        self._modules = {name: name for name in _UNSHARABLE_MODULES}
+        #: From a name to what it was imported from, and as what.
+        self._members: dict[str, tuple[str, str]] = {}
+
+    def read(self, source: str, *, is_parameters: bool) -> None:
+        """Go past a cell.
+
+        Raises:
+            _Unsharable: it cannot be shared.
+        """
+        python, magics = _without_magics(source)
+        try:
+            tree = ast.parse(python)
+        except (SyntaxError, ValueError, RecursionError):
+            raise _Unsharable("is not plain Python") from None
+        self._refuse_words(magics)
+        self._note_imports(tree)
+        self._look(tree)
+        # The parameters cell assigns the defaults, which every trial sees; only what runs later
+        # in it could meet another value.
+        for part in _runs_later(tree) if is_parameters else [tree]:
+            for node in ast.walk(part):
+                for text in _texts(node):
+                    self._refuse_words(text)
+
+    def _refuse_words(self, text: str) -> None:
+        mentioned = self._swept.intersection(_WORD.findall(text))
+        if mentioned:
+            raise _Unsharable(f"mentions {min(mentioned)}")
+
+    def _note_imports(self, tree: ast.AST) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    root = alias.name.partition(".")[0]
+                    self._modules[alias.asname or root] = root
+            elif isinstance(node, ast.ImportFrom):
+                root = (node.module or "").partition(".")[0]
+                for alias in node.names:
+                    if alias.name == "*" and root in _UNSHARABLE_MODULES:
+                        raise _Unsharable(f"imports all of {root}")
+                    self._modules.pop(alias.asname or alias.name, None)
+                    self._members[alias.asname or alias.name] = (root, alias.name)
+
+    def _look(self, node: ast.AST, *, is_closed: bool = False) -> None:
+        """Refuse what cannot be followed, here and below.
+
+        Args:
+            is_closed: whether what the node opens is closed by the `with` around it.
+        """
+        if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
+            raise _Unsharable("awaits something")
+        if isinstance(node, ast.Name):
+            self._look_at_name(node.id)
+        elif isinstance(node, ast.Attribute):
+            if node.attr in _UNSHARABLE_ATTRIBUTES:
+                raise _Unsharable(f"uses .{node.attr}")
+            if isinstance(node.value, ast.Name):
+                root = self._modules.get(node.value.id, "")
+                if node.attr in _UNSHARABLE_MODULES.get(root, ()):
+                    return
+        elif isinstance(node, ast.Constant):
+            text = node.value
+            if isinstance(text, str) and _UNSHARABLE_TEXT.search(text):
+                raise _Unsharable(f"mentions {text!r:.60}")
+        elif isinstance(node, ast.Call) and not is_closed and _opens_for_writing(node):
+            raise _Unsharable("opens a file for writing outside of a with statement")
+        if isinstance(node, ast.With):
+            for item in node.items:
+                self._look(item.context_expr, is_closed=True)
+                if item.optional_vars is not None:
+                    self._look(item.optional_vars)
+            for statement in node.body:
+                self._look(statement)
+            return
+        for child in ast.iter_child_nodes(node):
+            self._look(child)
+
+    def _look_at_name(self, name: str) -> None:
+        if name in _UNREADABLE_NAMES:
+            raise _Unsharable(f"uses {name}")
+        if name in self._members:
+            root, member = self._members[name]
+            if member in _UNSHARABLE_ATTRIBUTES:
+                raise _Unsharable(f"uses {member} of {root}")
+            if root in _UNSHARABLE_MODULES and member not in _UNSHARABLE_MODULES[root]:
+                raise _Unsharable(f"uses {root}")
+        elif self._modules.get(name) in _UNSHARABLE_MODULES:
+            raise _Unsharable(f"uses {self._modules[name]}")
+
+
+def _without_magics(source: str) -> tuple[str, str]:
+    """A cell's Python, and its harmless magics; a line with any other magic stays as it is."""
+    lines, magics = source.splitlines(), []
+    if lines and _CELL_MAGIC.fullmatch(lines[0]):
+        magics.append(lines[0])
+        lines[0] = ""
+    for number, line in enumerate(lines):
+        stripped = line.lstrip()
+        if _LINE_MAGIC.fullmatch(stripped):
+            magics.append(stripped)
+            lines[number] = line[: len(line) - len(stripped)] + "pass"
+    return "\n".join(lines), "\n".join(magics)
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """All words of a node that could mean a variable.
+
+    An attribute or a keyword of a call is none: it names something of another object.
+    """
+    for field, value in ast.iter_fields(node):
+        is_foreign = field == "attr" or (isinstance(node, ast.keyword) and field == "arg")
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, bytes):
+                yield text.decode("latin-1")
+            elif isinstance(text, str) and not is_foreign:
+                yield text
+
+
+def _runs_later(tree: ast.AST) -> list[ast.AST]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def _opens_for_writing(call: ast.Call) -> bool:
+    function = call.func
+    named = getattr(function, "id", None) or getattr(function, "attr", None)
+    if named not in ("open", "fdopen"):
+        return False
+    given = [*call.args[isinstance(function, ast.Name) :], *(k.value for k in call.keywords)]
+    told = [a.value for a in given if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    modes = [mode for mode in told if len(mode) <= 3]
+    return any(_WRITING.intersection(mode) for mode in modes)
