@@ -97,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "-k", "--kernel", metavar="NAME", help="kernel to use instead of the notebook's own"
     )
+    run.add_argument(
+        "--cold",
+        action="store_true",
+        help="start every kernel anew (execution: {kernels: cold} of the parameters file)",
+    )
     _add_talk(run)
 
     status = commands.add_parser(
@@ -136,12 +141,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace, talk: _Talk) -> Sweep:
-    from .settings import Settings, read_duration_flag, read_trials_flag, read_value
+    from .flags import read_duration_flag, read_trials_flag, read_value
+    from .settings import Settings
 
     settings = Settings.load(options.parameters).with_overrides(
         study=options.study,
         trials=read_trials_flag(options.trials),
         fixed=dict(read_value(text) for text in options.set),
+        cold=options.cold,
     )
     from .sweep import Sweep
 
@@ -359,6 +366,7 @@ def _quiet_libraries(*, verbose: bool) -> None:
     """The libraries below talk to their own users; ours hear from us."""
     level = logging.INFO if verbose else logging.ERROR
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    logging.getLogger("sweeper").setLevel(logging.INFO if verbose else logging.WARNING)
     for name in ("papermill", "traitlets", "asyncio", "optuna"):
         logging.getLogger(name).setLevel(level)
     # nbclient logs the deaths and failures that every outcome tells anyway.

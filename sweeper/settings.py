@@ -329,6 +329,7 @@ class Settings(Record):
         study: str | None = None,
         trials: int | None = None,
         fixed: Params | None = None,
+        cold: bool = False,
     ) -> Settings:
         """These settings with what one call says differently; a fixed name leaves the space.
 
@@ -353,50 +354,14 @@ class Settings(Record):
         given = {"name": study, "trials": trials}
         changed = {key: value for key, value in given.items() if value is not None}
         data["study"] = {**data.get("study", {}), **changed}
+        if cold:
+            data["execution"] = {**data.get("execution", {}), "kernels": "cold"}
         data["space"] = {k: v for k, v in data["space"].items() if k not in fixed}
         data["fixed"] = {**data.get("fixed", {}), **fixed}
         data["start"] = [
             {k: v for k, v in params.items() if k not in fixed} for params in data.get("start", [])
         ]
         return Settings.from_mapping(data, file=self.file)
-
-
-def read_value(text: str) -> tuple[str, Any]:
-    """Name and value of a `--set NAME=VALUE`; the value is read as in a parameters file.
-
-    Raises:
-        SettingsError: it has no `=`, or the value is not one.
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise SettingsError(f"--set {text}: expected NAME=VALUE, as in --set epochs=3")
-    try:
-        return name.strip(), YAML(typ="safe", pure=True).load(value)
-    except YAMLError as error:
-        raise SettingsError(f"--set {text}: cannot read the value {value!r}") from error
-
-
-def read_trials_flag(text: str | None) -> int | None:
-    """The number of `--trials N`.
-
-    Raises:
-        SettingsError: it is no whole number of 1 or more.
-    """
-    if text is not None and not (text.isdigit() and int(text) >= 1):
-        raise SettingsError(f"--trials {text}: expected a whole number of 1 or more")
-    return None if text is None else int(text)
-
-
-def read_duration_flag(flag: str, text: str | None) -> float | None:
-    """Seconds of a duration on the command line.
-
-    Raises:
-        SettingsError: it is no duration.
-    """
-    try:
-        return None if text is None else parse_duration(text)
-    except PydanticCustomError as error:
-        raise SettingsError(f"{flag}: {error}") from error
 
 
 _KEYS = [key for key in Settings.model_fields if key != "file"]

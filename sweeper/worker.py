@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import kernels
 from .devices import Devices
-from .kernels import Ending, KernelPool, KernelResult, SharedRun
+from .kernels import Ending, Kernel, KernelPool, KernelResult
 from .notebook import ExecutedNotebook, ResearchNotebook, read_metadata
 from .reporting import TRIAL_VARIABLE, Channel, Point, StopReason, encode_float
 from .scraping import scrape, variables_to_read
@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 
 #: How much longer than before a trial may take that proves that leading cells can be shared.
 _PROOF_FACTOR, _PROOF_SLACK_S = 3.0, 60.0
+#: A trial that fails sooner, before any has come to its end in a forked kernel, is tried in a
+#: started one: what a fork cannot do, such as to use CUDA that was initialised before, fails early.
+_EARLY_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,12 @@ class Worker:
         file = self._file(spec)
         with _time_limit(self.settings.limits.trial, channel):
             result = self._execute(file, spec, channel, write=file.write)
-        outcome = self._judge(file, result, channel)
+            outcome = self._judge(file, result, channel)
+            if result.is_warm and self.pool.is_in_doubt:
+                if outcome.state is TrialState.FAILED and time.monotonic() - started < _EARLY_S:
+                    file, result, outcome = self._try_fresh(spec, channel, outcome)
+                elif outcome.state is TrialState.COMPLETED:
+                    self.pool.trust(True)
         outcome = replace(outcome, duration_s=time.monotonic() - started)
         file.finish(outcome)
         file.write()
@@ -86,7 +94,7 @@ class Worker:
         channel: Channel,
         *,
         write: Callable[[], None],
-        after: SharedRun | None = None,
+        take: Callable[[Mapping[str, str]], Kernel] | None = None,
     ) -> KernelResult:
         """Run the notebook's cells, with the trial's lease on a device."""
         # The device is free again when the kernel has really gone, after the slot has moved on.
@@ -101,8 +109,8 @@ class Worker:
             result = kernels.execute(
                 file.node,
                 pool=self.pool,
-                more_to_come=after is None and self.trials_left() > 0,
-                after=after,
+                more_to_come=take is None and self.trials_left() > 0,
+                take=take,
                 own_params=self._own_params(spec),
                 env={**self._env(spec), **lease.env},
                 on_gone=held.close,
@@ -119,6 +127,26 @@ class Worker:
         if result.exit_code is not None:
             file.metadata["exit_code"] = result.exit_code
         return result
+
+    def _try_fresh(
+        self, spec: TrialSpec, channel: Channel, failed: TrialOutcome
+    ) -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
+        """Run a trial that failed in a forked kernel again, in one that is started."""
+        file = self._file(spec)
+        quiet = Channel(lambda _: None)  # its points were published once
+        with _passed_on(channel, quiet):
+            result = self._execute(file, spec, quiet, write=file.write, take=self.pool.take_fresh)
+            outcome = self._judge(file, result, quiet)
+        if outcome.state is not TrialState.STOPPED:
+            self.pool.trust(outcome.state is TrialState.FAILED)
+        if outcome.state is TrialState.COMPLETED:
+            _log.warning(
+                "kernels are started anew from now on: trial %s failed in a forked one (%s), and "
+                "not in one that was started",
+                spec.run_id,
+                failed.message,
+            )
+        return file, result, outcome
 
     def _own_params(self, spec: TrialSpec) -> Params:
         """What is injected in this trial, and is not the same in all of them."""
@@ -153,20 +181,22 @@ class Worker:
             self.pool.settle_sharing(False)
             return
         proving = Channel(lambda _: None)
-        channel.on_stop(lambda: proving.stop(StopReason.INTERRUPTED))
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                # Its checkpoints are not for this one to go on from.
-                spec = replace(spec, checkpoint_dir=Path(folder) / "checkpoints")
-                file = self._file(spec)
-                limit_s = _PROOF_FACTOR * outcome.duration_s + _PROOF_SLACK_S
-                with _time_limit(limit_s, proving):
-                    result = self._execute(file, spec, proving, write=_unseen, after=shared)
-                again = self._judge(file, result, proving)
-        finally:
-            channel.on_stop(None)
+        limit_s = _PROOF_FACTOR * outcome.duration_s + _PROOF_SLACK_S
+        with tempfile.TemporaryDirectory() as folder, _passed_on(channel, proving):
+            # Its checkpoints are not for this one to go on from.
+            spec = replace(spec, checkpoint_dir=Path(folder) / "checkpoints")
+            file = self._file(spec)
+            with _time_limit(limit_s, proving):
+                result = self._execute(
+                    file,
+                    spec,
+                    proving,
+                    write=_unseen,
+                    take=lambda _: self.pool.take_after(shared),
+                )
+            again = self._judge(file, result, proving)
         difference = _difference(outcome, again, list(self.settings.objective))
-        if difference and proving.stop_reason is not StopReason.INTERRUPTED:
+        if difference and again.state is not TrialState.STOPPED:
             _log.warning(
                 "leading cells are not shared, every trial runs all its cells: trial %s gave %s "
                 "(as a notebook does, too, whose random numbers are not seeded)",
@@ -216,7 +246,8 @@ class Worker:
 def _ended_early(result: KernelResult, channel: Channel, limit_s: float | None) -> TrialOutcome:
     if result.ending is Ending.STOPPED:
         if channel.stop_reason is StopReason.TIME_LIMIT:
-            return _failed(Reason.TIME_LIMIT, f"ran longer than limits.trial ({limit_s:g} s)")
+            limit = "its limit" if limit_s is None else f"limits.trial ({limit_s:g} s)"
+            return _failed(Reason.TIME_LIMIT, f"ran longer than {limit}")
         if channel.stop_reason is StopReason.PRUNED:
             return TrialOutcome(
                 state=TrialState.PRUNED, reason=Reason.PRUNED, message=channel.message
@@ -276,6 +307,20 @@ def _closed_on_error(held: ExitStack) -> Iterator[None]:
     except BaseException:
         held.close()
         raise
+
+
+@contextmanager
+def _passed_on(channel: Channel, to: Channel) -> Iterator[None]:
+    """While a trial waits for another execution, what stops it stops that one."""
+
+    def stop() -> None:
+        to.stop(channel.stop_reason or StopReason.INTERRUPTED, channel.message)
+
+    channel.on_stop(stop)
+    try:
+        yield
+    finally:
+        channel.on_stop(None)
 
 
 @contextmanager

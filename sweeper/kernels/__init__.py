@@ -3,17 +3,18 @@
 from .engine import Ending, KernelResult, execute
 from .guard import Guard
 from .inject import inject
+from .kernel import Kernel
 from .pool import KernelPool
-from .sharing import CellsToShare, SharedRun, cells_to_share
+from .sharing import CellsToShare, cells_to_share
 from .specs import check_kernel, language_of
 
 __all__ = [
     "CellsToShare",
     "Ending",
     "Guard",
+    "Kernel",
     "KernelPool",
     "KernelResult",
-    "SharedRun",
     "cells_to_share",
     "check_kernel",
     "execute",

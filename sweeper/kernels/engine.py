@@ -16,8 +16,8 @@ from ..reporting import Channel, Point
 from ..trials import Params
 from .client import SweepClient
 from .inject import assignments
+from .kernel import Kernel
 from .pool import KernelPool
-from .sharing import SharedRun
 
 #: How long a kernel may take to answer for the first time.
 START_TIMEOUT_S = 120
@@ -113,7 +113,7 @@ class SweepEngine(Engine):
         *,
         pool: KernelPool,
         more_to_come: bool,
-        after: SharedRun | None,
+        take: Callable[[Mapping[str, str]], Kernel],
         own_params: Params,
         env: Mapping[str, str],
         on_gone: Callable[[], None],
@@ -122,7 +122,7 @@ class SweepEngine(Engine):
     ) -> KernelResult:
         """Take a kernel, run the cells in it, let it end behind our back."""
         try:
-            kernel = pool.take(env) if after is None else pool.take_after(after)
+            kernel = take(env)
         except OSError as error:
             on_gone()
             return KernelResult(ending=Ending.NOT_STARTED, error=str(error))
@@ -180,7 +180,7 @@ def execute(
     *,
     pool: KernelPool,
     more_to_come: bool,
-    after: SharedRun | None = None,
+    take: Callable[[Mapping[str, str]], Kernel] | None = None,
     own_params: Params,
     env: Mapping[str, str],
     on_gone: Callable[[], None],
@@ -196,7 +196,7 @@ def execute(
         node: executed in place; outputs, states and times end up in it.
         pool: where the kernel comes from.
         more_to_come: whether this thread will ask for another kernel, to be prepared meanwhile.
-        after: leading cells that have run in the kernel to take; None for the pool's choice.
+        take: gives the kernel for an environment; None for `pool.take`.
         own_params: injected parameters that not all trials have in common.
         env: what the trial adds to the kernel's environment.
         on_gone: called once the kernel and all that it started have ended, which may be later.
@@ -215,7 +215,7 @@ def execute(
         write=write,
         pool=pool,
         more_to_come=more_to_come,
-        after=after,
+        take=take or pool.take,
         own_params=own_params,
         env=env,
         on_gone=on_gone,

@@ -128,9 +128,14 @@ class Nursery:
         try:
             lease, pid = _request(path, request, [output])
             return ForkedProcess(lease, pid)
+        except TimeoutError:
+            _log.info("the zygote has not answered in %g s", _ANSWER_S)
         except OSError as error:
-            _log.info("the zygote does not answer: %s", error)
-        self._bury()
+            _log.info("the zygote has ended: %s", error)
+            if after is None:
+                self._bury()
+            else:
+                self._end_sharing()
         return None
 
     def share(self, cells: CellsToShare | None) -> None:
@@ -144,6 +149,11 @@ class Nursery:
         """Wait until it is known what can be forked and shared."""
         if self._waiting is not None:
             self._waiting.join()
+
+    def stand_down(self) -> None:
+        """Fork no more kernels; those that run go on."""
+        with self._lock:
+            self._path = self._shared = self._to_share = None
 
     def close(self) -> None:
         """End the zygote, and with it every kernel that it has forked."""

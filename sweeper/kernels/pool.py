@@ -50,6 +50,8 @@ class KernelPool:
         self._lock = threading.Lock()
         self._prepared: dict[int, Kernel] = {}
         self._ending: list[threading.Thread] = []
+        #: Whether a notebook runs in a forked kernel as in a started one, once that is known.
+        self._is_trusted: bool | None = None
         #: Whether sharing may be used: True and False once that is known.
         self._is_proven: bool | None = None
         self._is_claimed = False
@@ -95,6 +97,17 @@ class KernelPool:
             self._is_claimed = True
             return self.shared
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether no notebook has come to its end in a forked kernel yet."""
+        return self._is_trusted is None
+
+    def trust(self, is_trusted: bool) -> None:
+        """Say whether forked kernels do what started ones do; without trust none is forked."""
+        self._is_trusted = is_trusted
+        if not is_trusted and self._nursery is not None:
+            self._nursery.stand_down()
+
     def settle_sharing(self, is_proven: bool) -> None:
         """Say whether trials may be forked after the leading cells."""
         self._is_proven = is_proven
@@ -113,12 +126,12 @@ class KernelPool:
         with self._lock:
             kernel = self._prepared.pop(threading.get_ident(), None)
         if kernel is None:
-            return self._start(self._env if self.can_prepare else {**self._env, **env})
+            return self._begin(self._env if self.can_prepare else {**self._env, **env})
         # It did not survive the wait; or another would now have more of its work done.
         is_best = kernel.is_warm == self.is_warm and kernel.shared is self._after
         if kernel.exit_code is not None or not is_best:
             kernel.kill()
-            return self._start(self._env)
+            return self._begin(self._env)
         return kernel
 
     def take_after(self, shared: SharedRun) -> Kernel:
@@ -127,18 +140,26 @@ class KernelPool:
         Raises:
             OSError: it cannot be forked.
         """
-        kernel = self._start(self._env, after=shared)
+        kernel = self._start(self._env, nursery=self._nursery, after=shared)
         if kernel.shared is None:
             kernel.kill()
             raise OSError("no kernel can be forked after the leading cells")
         return kernel
+
+    def take_fresh(self, env: Mapping[str, str]) -> Kernel:
+        """A kernel that is started anew, whatever others are.
+
+        Raises:
+            OSError: the kernel's command cannot be run.
+        """
+        return self._start(self._env if self.can_prepare else {**self._env, **env}, nursery=None)
 
     def prepare(self) -> None:
         """Start the kernel of this thread's next trial; it boots while this trial runs."""
         if not self.can_prepare:
             return
         with contextlib.suppress(OSError):  # the next trial will say so, if it is still so
-            kernel = self._start(self._env)
+            kernel = self._begin(self._env)
             with self._lock:
                 self._prepared[threading.get_ident()] = kernel
 
@@ -165,13 +186,18 @@ class KernelPool:
     def _after(self) -> SharedRun | None:
         return self.shared if self._is_proven else None
 
-    def _start(self, env: Mapping[str, str], *, after: SharedRun | None = None) -> Kernel:
+    def _begin(self, env: Mapping[str, str]) -> Kernel:
+        return self._start(env, nursery=self._nursery, after=self._after)
+
+    def _start(
+        self, env: Mapping[str, str], *, nursery: Nursery | None, after: SharedRun | None = None
+    ) -> Kernel:
         return Kernel.start(
             self.name,
             env=env,
             cwd=self.cwd,
             runtime_folder=self._runtime_folder,
             token=self._token,
-            nursery=self._nursery,
-            after=after or self._after,
+            nursery=nursery,
+            after=after,
         )

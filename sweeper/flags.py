@@ -1,0 +1,50 @@
+"""The values of the command line's flags; every mistake becomes one message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from .errors import SettingsError
+from .quantities import parse_duration
+
+
+def read_value(text: str) -> tuple[str, Any]:
+    """Name and value of a `--set NAME=VALUE`; the value is read as in a parameters file.
+
+    Raises:
+        SettingsError: it has no `=`, or the value is not one.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise SettingsError(f"--set {text}: expected NAME=VALUE, as in --set epochs=3")
+    try:
+        return name.strip(), YAML(typ="safe", pure=True).load(value)
+    except YAMLError as error:
+        raise SettingsError(f"--set {text}: cannot read the value {value!r}") from error
+
+
+def read_trials_flag(text: str | None) -> int | None:
+    """The number of `--trials N`.
+
+    Raises:
+        SettingsError: it is no whole number of 1 or more.
+    """
+    if text is not None and not (text.isdigit() and int(text) >= 1):
+        raise SettingsError(f"--trials {text}: expected a whole number of 1 or more")
+    return None if text is None else int(text)
+
+
+def read_duration_flag(flag: str, text: str | None) -> float | None:
+    """Seconds of a duration on the command line.
+
+    Raises:
+        SettingsError: it is no duration.
+    """
+    try:
+        return None if text is None else parse_duration(text)
+    except PydanticCustomError as error:
+        raise SettingsError(f"{flag}: {error}") from error
