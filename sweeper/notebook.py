@@ -11,6 +11,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -239,13 +240,17 @@ def mark_stopped(path: Path, message: str) -> None:
 
 def render_html(path: Path) -> str:
     """An executed notebook as one HTML page that loads nothing from elsewhere."""
+    body, _ = _exporter().from_notebook_node(_read(path, str(path)))
+    return str(body)
+
+
+@cache  # its templates take four times as long to compile as a small notebook to render
+def _exporter() -> Any:
     from nbconvert import HTMLExporter  # 0.5 s and more: only who renders pays
 
-    exporter = HTMLExporter(
+    return HTMLExporter(
         mathjax_url="", require_js_url="", jquery_url="", mermaid_js_url="", embed_images=True
     )
-    body, _ = exporter.from_notebook_node(_read(path, str(path)))
-    return str(body)
 
 
 def _read(path: Path, shown: str) -> NotebookNode:

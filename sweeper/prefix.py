@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,30 +16,43 @@ from typing import Any
 #: Ways to names that do not stand in the text, to the user, or to the kernel itself.
 _UNREADABLE_NAMES = frozenset(
     "globals locals vars exec eval compile input __import__ __builtins__ __main__ "
-    "get_ipython breakpoint exit quit".split()
+    "get_ipython breakpoint exit quit In _ih _i _ii _iii".split()
+)
+_EARLIER_INPUT = re.compile(r"_i\d+")
+#: Magics that IPython runs without a percent sign when they begin a cell's only line.
+_BARE_MAGIC = re.compile(
+    r"\s*(connect_info|debug|edit|env|gui|hist|history|logstart|recall|rep|rerun|"
+    r"reset|reset_selective|tb|who|who_ls|whos)\s*([-;].*)?"
 )
 #: Modules that may be imported; used, they start something, wait for something, or give each
 #: process a value of its own. Then what is harmless of them.
 _UNSHARABLE_MODULES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(
-        "asyncio atexit builtins code concurrent ctypes dask fcntl getpass inspect "
-        "ipywidgets mmap multiprocessing pty ray runpy sched secrets select selectors "
-        "signal socket subprocess sweeper tempfile threading uuid _thread".split(),
+        "__main__ asyncio atexit builtins clearml code comet_ml concurrent ctypes dask fcntl "
+        "getpass inspect ipywidgets mlflow mmap multiprocessing neptune psutil pty ray resource "
+        "runpy sched secrets select selectors signal socket subprocess sweeper tempfile "
+        "threading timeit uuid wandb _thread".split(),
         frozenset[str](),
     ),
     "IPython": frozenset({"HTML", "Image", "Markdown", "clear_output", "display", "Latex"}),
     "joblib": frozenset({"dump", "load"}),
     "time": frozenset({"sleep"}),
 }
-#: Of any object: processes, clocks, frames, namespaces.
+#: Of any object: processes, clocks, frames, namespaces, memory that forks would have in common;
+#: and what clears away the files of an earlier trial.
 _UNSHARABLE_ATTRIBUTES = frozenset(
     "system popen fork forkpty posix_spawn getpid getppid urandom argv modules "
     "_getframe currentframe settrace setprofile f_globals f_locals __globals__ "
     "__builtins__ __dict__ get_objects get_referrers now today utcnow "
-    "register_at_fork".split()
+    "register_at_fork share_memory share_memory_ rmtree unlink rmdir removedirs".split()
 )
+_UNSHARABLE_MEMBERS = frozenset({("os", "remove"), ("os", "rename"), ("shutil", "move")})
+#: Of `sys`; what replaces them would be lost to the streams of each kernel.
+_REPLACED = frozenset({"stdin", "stdout", "stderr", "displayhook", "excepthook"})
+#: Modules that have the attributes above; with all of one imported, they come without a dot.
+_HAVE_UNSHARABLE = frozenset({"datetime", "os", "shutil", "sys"})
 #: Strings that lead to what differs between trials.
-_UNSHARABLE_TEXT = re.compile(r"__main__|SWEEPER_|(CUDA|NVIDIA)_VISIBLE_DEVICES")
+_UNSHARABLE_TEXT = re.compile(r"__main__|SWEEPER_|(CUDA|NVIDIA)_VISIBLE_DEVICES|^(now|today)$")
 _LINE_MAGIC = re.compile(
     r"%(matplotlib\s+inline|load_ext\s+autoreload|autoreload(\s+[0-3])?|"
     r"config\s+InlineBackend\.[^?!]*)\s*"
@@ -75,12 +89,15 @@ def shared_prefix(cells: Sequence[Any], swept: Collection[str]) -> SharedPrefix:
             continue
         codes += 1
         tags = cell.get("metadata", {}).get("tags", [])
-        if "injected-parameters" in tags or "skip-execution" in tags:
+        if "skip-execution" in tags:
             continue
         try:
             if "raises-exception" in tags:
                 raise _Unsharable("is tagged raises-exception")
-            reader.read("".join(cell["source"]), is_parameters="parameters" in tags)
+            is_parameters = not {"parameters", "injected-parameters"}.isdisjoint(tags)
+            reader.read("".join(cell["source"]), is_parameters=is_parameters)
+        except RecursionError:
+            return SharedPrefix(cells=index, ended_by=f"code cell {codes} is nested too deeply")
         except _Unsharable as error:
             return SharedPrefix(cells=index, ended_by=f"code cell {codes} {error}")
     return SharedPrefix(cells=len(cells), ended_by="")
@@ -95,10 +112,8 @@ class _Reader:
 
     def __init__(self, swept: frozenset[str]) -> None:
         self._swept = swept
-        #: From a name to the module that it may stand for; also without an import that we saw.
-        self._modules = {name: name for name in _UNSHARABLE_MODULES}
-        #: From a name to what it was imported from, and as what.
-        self._members: dict[str, tuple[str, str]] = {}
+        #: From a name to all that it was imported as: a module, and what of it; empty for itself.
+        self._imported: dict[str, set[tuple[str, str]]] = {}
 
     def read(self, source: str, *, is_parameters: bool) -> None:
         """Go past a cell.
@@ -108,14 +123,18 @@ class _Reader:
         """
         python, magics = _without_magics(source)
         try:
-            tree = ast.parse(python)
-        except (SyntaxError, ValueError, RecursionError):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # each kernel says them
+                tree = ast.parse(python)
+        except (SyntaxError, ValueError):
             raise _Unsharable("is not plain Python") from None
+        if _BARE_MAGIC.fullmatch(python.strip()):
+            raise _Unsharable("may be a magic")
         self._refuse_words(magics)
         self._note_imports(tree)
         self._look(tree)
         # The parameters cell assigns the defaults, which every trial sees; only what runs later
-        # in it could meet another value.
+        # in it, or is read later (`df.query`), could meet another value.
         for part in _runs_later(tree) if is_parameters else [tree]:
             for node in ast.walk(part):
                 for text in _texts(node):
@@ -131,14 +150,18 @@ class _Reader:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     root = alias.name.partition(".")[0]
-                    self._modules[alias.asname or root] = root
+                    self._imported.setdefault(alias.asname or root, set()).add((root, ""))
             elif isinstance(node, ast.ImportFrom):
                 root = (node.module or "").partition(".")[0]
                 for alias in node.names:
-                    if alias.name == "*" and root in _UNSHARABLE_MODULES:
+                    if alias.name == "*" and root in _HAVE_UNSHARABLE.union(_UNSHARABLE_MODULES):
                         raise _Unsharable(f"imports all of {root}")
-                    self._modules.pop(alias.asname or alias.name, None)
-                    self._members[alias.asname or alias.name] = (root, alias.name)
+                    named = self._imported.setdefault(alias.asname or alias.name, set())
+                    named.add((root, alias.name))
+
+    def _meanings(self, name: str) -> set[tuple[str, str]]:
+        """What a name may stand for; an import may have been out of our sight."""
+        return self._imported.get(name, {(name, "")})
 
     def _look(self, node: ast.AST, *, is_closed: bool = False) -> None:
         """Refuse what cannot be followed, here and below.
@@ -146,17 +169,19 @@ class _Reader:
         Args:
             is_closed: whether what the node opens is closed by the `with` around it.
         """
-        if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
+        is_async = isinstance(node, ast.comprehension) and node.is_async
+        if is_async or isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
             raise _Unsharable("awaits something")
         if isinstance(node, ast.Name):
             self._look_at_name(node.id)
         elif isinstance(node, ast.Attribute):
             if node.attr in _UNSHARABLE_ATTRIBUTES:
                 raise _Unsharable(f"uses .{node.attr}")
+            if node.attr in _REPLACED and isinstance(node.ctx, ast.Store):
+                raise _Unsharable(f"replaces .{node.attr}")
             if isinstance(node.value, ast.Name):
-                root = self._modules.get(node.value.id, "")
-                if node.attr in _UNSHARABLE_MODULES.get(root, ()):
-                    return
+                self._look_at_member(node.value.id, node.attr)
+                return
         elif isinstance(node, ast.Constant):
             text = node.value
             if isinstance(text, str) and _UNSHARABLE_TEXT.search(text):
@@ -175,16 +200,25 @@ class _Reader:
             self._look(child)
 
     def _look_at_name(self, name: str) -> None:
+        if name in _UNREADABLE_NAMES or _EARLIER_INPUT.fullmatch(name):
+            raise _Unsharable(f"uses {name}")
+        for root, member in self._meanings(name):
+            _refuse(root, member)
+
+    def _look_at_member(self, name: str, attribute: str) -> None:
+        """A name with a dot behind it, which may be a module."""
         if name in _UNREADABLE_NAMES:
             raise _Unsharable(f"uses {name}")
-        if name in self._members:
-            root, member = self._members[name]
-            if member in _UNSHARABLE_ATTRIBUTES:
-                raise _Unsharable(f"uses {member} of {root}")
-            if root in _UNSHARABLE_MODULES and member not in _UNSHARABLE_MODULES[root]:
-                raise _Unsharable(f"uses {root}")
-        elif self._modules.get(name) in _UNSHARABLE_MODULES:
-            raise _Unsharable(f"uses {self._modules[name]}")
+        for root, member in self._meanings(name):
+            _refuse(root, member or attribute)
+
+
+def _refuse(root: str, member: str) -> None:
+    """Refuse a module, or a member of it, that cannot be shared."""
+    if member in _UNSHARABLE_ATTRIBUTES or (root, member) in _UNSHARABLE_MEMBERS:
+        raise _Unsharable(f"uses {member} of {root}")
+    if root in _UNSHARABLE_MODULES and member not in _UNSHARABLE_MODULES[root]:
+        raise _Unsharable(f"uses {root}")
 
 
 def _without_magics(source: str) -> tuple[str, str]:
@@ -215,9 +249,13 @@ def _texts(node: ast.AST) -> Iterator[str]:
                 yield text
 
 
-def _runs_later(tree: ast.AST) -> list[ast.AST]:
+def _runs_later(tree: ast.AST) -> Iterator[ast.AST]:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
-    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    remarks = {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and node not in remarks
+        if is_text or isinstance(node, kinds):
+            yield node
 
 
 def _opens_for_writing(call: ast.Call) -> bool:

@@ -21,7 +21,7 @@ PACKAGE = Path(sweeper.__file__).parent
 FLOORS = (
     ("errors", "reporting", "determinism", "complaints"),
     ("trials", "quantities"),
-    ("space", "scraping", "results"),
+    ("space", "scraping", "results", "flags", "prefix"),
     ("settings", "notebook", "devices", "kernels"),
     ("study", "tracking", "ownership", "worker"),
     ("executor",),
@@ -35,6 +35,7 @@ ROOF = "__init__"  # shows the public names, so it stands above all rooms
 #: Every outside library that is imported anywhere, and the only rooms that know it.
 OWNERS = {
     "filelock": {"ownership", "tracking"},
+    "IPython": {"kernels"},
     "ipykernel": {"kernels"},
     "joblib": {"executor"},
     "jupyter_client": {"kernels"},
@@ -47,8 +48,8 @@ OWNERS = {
     "optuna": {"study"},
     "papermill": {"kernels"},
     "pydantic": {"space", "settings", "complaints"},
-    "pydantic_core": {"complaints", "settings"},
-    "ruamel": {"settings"},
+    "pydantic_core": {"complaints", "flags", "settings"},
+    "ruamel": {"flags", "settings"},
     "sqlalchemy": {"study"},
     "torch": {"determinism"},
     "traitlets": {"kernels"},

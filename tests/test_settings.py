@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sweeper.errors import SettingsError
-from sweeper.settings import Settings, read_duration_flag, read_trials_flag, read_value
+from sweeper.flags import read_duration_flag, read_trials_flag, read_value
+from sweeper.settings import Settings
 from sweeper.space import ChoiceDimension, FloatDimension, IntDimension
 
 Load = Callable[[str], Settings]

@@ -25,8 +25,10 @@ from .sharing import SharedRun
 GRACE_S = 5.0
 #: How long a pruned notebook has to come to its next report before it is interrupted.
 _COOPERATION_S = 1.0
-#: How often the file is brought up to date while a cell runs and says something.
+#: How often the file is brought up to date while a cell runs and says something; and how far it may
+#: be behind while short cells follow each other.
 _AUTOSAVE_S = 2.0
+CATCH_UP_S = 0.2
 #: How long after a kernel's death no more messages must have come.
 _LAST_WORDS_S = 0.03
 _INTERRUPTS = 2
@@ -111,7 +113,6 @@ class SweepClient(PapermillNotebookClient):
         """
         self._first_index = shared.until
         asking = self.kc
-        self.nb_man.is_held = True  # one write for all of them
         try:
             for index, cell in enumerate(self.nb.cells[: shared.until]):
                 self.nb_man.cell_start(cell, index)
@@ -122,7 +123,6 @@ class SweepClient(PapermillNotebookClient):
                 self.nb_man.cell_end(cell, self.nb_man.COMPLETED)
         finally:
             self.kc = asking
-            self.nb_man.is_held = False
         for index, cell in enumerate(self.nb.cells[: shared.until]):
             if "injected-parameters" in cell.metadata.get("tags", []):
                 count = shared.cells[index].execution_count
@@ -206,6 +206,8 @@ class SweepClient(PapermillNotebookClient):
     execute_cell = run_sync(_async_execute_and_save)
 
     async def _save_by_time(self) -> None:
+        await asyncio.sleep(CATCH_UP_S)
+        self.nb_man.catch_up()
         interval_s = _AUTOSAVE_S
         while True:
             seen = self._messages

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +16,7 @@ from papermill.engines import Engine, NotebookExecutionManager, papermill_engine
 
 from ..reporting import Channel, Point
 from ..trials import Params
-from .client import SweepClient
+from .client import CATCH_UP_S, SweepClient
 from .inject import assignments
 from .kernel import Kernel
 from .pool import KernelPool
@@ -63,14 +65,20 @@ class LiveNotebook(NotebookExecutionManager):
         # papermill saves only when a message arrives; the client does it by time.
         super().__init__(nb, progress_bar=False, autosave_cell_every=0)
         self._write = write
-        self.is_held = False
+        self._written_s = -math.inf
+        self._is_behind = False
 
     def save(self, **_: Any) -> None:
-        """Write the notebook as it is now, unless that is held back."""
-        if self.is_held:
-            return
-        self._write()
-        self.last_save_time = self.now()
+        """Write the notebook as it is now; or soon, where it was written just before."""
+        self._is_behind = True
+        if time.monotonic() - self._written_s >= CATCH_UP_S:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Write what has changed since the last time."""
+        if self._is_behind:
+            self._write()
+            self._is_behind, self._written_s = False, time.monotonic()
 
     def cell_end(self, cell: NotebookNode, status: str) -> None:
         """State how a cell ended, and save."""

@@ -17,7 +17,7 @@ from traitlets import Type, default
 
 #: How soon to try again to reach a kernel that has not bound its sockets yet.
 _RECONNECT_MS = 5
-#: A first request is repeated until its answer is seen on both sockets; each time later.
+#: After these times it is seen whether the kernel lives, and asked again where that is needed.
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.02, 0.5
 
 
@@ -53,18 +53,21 @@ class QuickClient(AsyncKernelClient):
         """
         deadline = time.monotonic() + (timeout or 60.0)
         retry_s = _FIRST_RETRY_S
-        asked: set[str] = set()
+        asked = {self.kernel_info()}
         reply: dict[str, Any] | None = None
-        while reply is None:
-            asked.add(self.kernel_info())
-            shell = self._reply_within(retry_s)
-            iopub = self._idle_within(retry_s, asked)
-            answered, has_ended = await asyncio.gather(shell, iopub)
-            reply = answered if has_ended else None
+        is_heard = False
+        while reply is None or not is_heard:
+            answered, heard = await asyncio.gather(
+                self._reply_within(retry_s if reply is None else 0.0),
+                self._heard_within(retry_s if not is_heard else 0.0, asked),
+            )
+            reply, is_heard = reply or answered, is_heard or heard
+            if reply is not None and not is_heard:
+                asked.add(self.kernel_info())  # the last one's end came before we listened
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
             if reply is None and not await self._async_is_alive():
                 raise RuntimeError("it died before its first answer")
-            if reply is None and time.monotonic() > deadline:
+            if time.monotonic() > deadline and not (reply and is_heard):
                 raise RuntimeError(f"no answer within {timeout:g} s")
         self._handle_kernel_info_reply(reply)
         self.language_info = reply["content"]["language_info"]
@@ -75,12 +78,17 @@ class QuickClient(AsyncKernelClient):
             return message if message["msg_type"] == "kernel_info_reply" else None
         return None
 
-    async def _idle_within(self, limit_s: float, asked: set[str]) -> bool:
-        """Whether the end of one of our requests was seen where outputs will come."""
+    async def _heard_within(self, limit_s: float, asked: set[str]) -> bool:
+        """Whether we are heard to listen where outputs will come.
+
+        ipykernel welcomes who listens; of others, the end of one of our requests is seen.
+        """
         deadline = time.monotonic() + limit_s
         with suppress(Empty):
             while (left_s := deadline - time.monotonic()) > 0:
                 message = await self.iopub_channel.get_msg(timeout=left_s)
+                if message["msg_type"] == "iopub_welcome":
+                    return True
                 is_idle = message["content"].get("execution_state") == "idle"
                 if is_idle and message["parent_header"].get("msg_id") in asked:
                     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from .kernel import Kernel
@@ -48,7 +49,9 @@ class KernelPool:
                 command, env=env, cwd=cwd, runtime_folder=runtime_folder, token=token
             )
         self._lock = threading.Lock()
-        self._prepared: dict[int, Kernel] = {}
+        #: Starting a process takes its time, which is not the slot's.
+        self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")
+        self._prepared: dict[int, Future[Kernel]] = {}
         self._ending: list[threading.Thread] = []
         #: Whether a notebook runs in a forked kernel as in a started one, once that is known.
         self._is_trusted: bool | None = None
@@ -124,7 +127,11 @@ class KernelPool:
             OSError: the kernel's command cannot be run.
         """
         with self._lock:
-            kernel = self._prepared.pop(threading.get_ident(), None)
+            prepared = self._prepared.pop(threading.get_ident(), None)
+        kernel = None
+        if prepared is not None:
+            with contextlib.suppress(OSError):  # if it is still so, this trial will say it
+                kernel = prepared.result()
         if kernel is None:
             return self._begin(self._env if self.can_prepare else {**self._env, **env})
         # It did not survive the wait; or another would now have more of its work done.
@@ -156,12 +163,10 @@ class KernelPool:
 
     def prepare(self) -> None:
         """Start the kernel of this thread's next trial; it boots while this trial runs."""
-        if not self.can_prepare:
-            return
-        with contextlib.suppress(OSError):  # the next trial will say so, if it is still so
-            kernel = self._begin(self._env)
+        if self.can_prepare:
             with self._lock:
-                self._prepared[threading.get_ident()] = kernel
+                start = self._starter.submit(self._begin, self._env)
+                self._prepared[threading.get_ident()] = start
 
     def retire(self, kernel: Kernel, on_gone: Callable[[], None]) -> None:
         """Have a kernel end behind its trial's back; `on_gone` is called when it has."""
@@ -175,8 +180,10 @@ class KernelPool:
         with self._lock:
             prepared, self._prepared = list(self._prepared.values()), {}
             ending, self._ending = self._ending, []
-        for kernel in prepared:
-            kernel.kill()
+        self._starter.shutdown()
+        for start in prepared:
+            with contextlib.suppress(OSError):
+                start.result().kill()
         for thread in ending:
             thread.join()
         if self._nursery is not None:

@@ -32,6 +32,7 @@ from ..errors import StudyError
 from ..settings import Settings
 from ..trials import Reason, TrialOutcome, TrialRecord, TrialState
 from .samplers import EXHAUSTIBLE, SamplerFactory, derived_seed, distributions, suggest
+from .storage import MirroredStorage
 
 _RECORD = "sweeper"
 _STUDY = "sweeper"
@@ -102,19 +103,19 @@ class Study:
         directions = [objective.direction for objective in settings.objective.values()]
         names = list(settings.objective)
         existing = settings.name in [s.study_name for s in storage.get_all_studies()]
-        study = optuna.create_study(
+        optuna.create_study(
             study_name=settings.name,
             storage=storage,
             directions=directions,
             sampler=_neutral(),
             load_if_exists=True,
         )
-        opened = cls(study)
+        opened = cls(_mirrored(MirroredStorage(storage, settings.name)))
         if existing:
             opened._check_fits(settings, storage.url)
         else:
             for params in settings.start_params:
-                study.enqueue_trial(params)
+                opened._study.enqueue_trial(params)
             opened.note_facts(id=uuid.uuid4().hex, objectives=names)
         opened._requeue()
         return opened
@@ -175,6 +176,7 @@ class Study:
             notebook_of: from a trial's number to its executed notebook.
         """
         with self._lock:
+            self._mirror.read_new_trials()
             unfinished = self._again.pop(0) if self._again else None
             if unfinished is None and self._is_complete(settings, samplers):
                 return None
@@ -195,10 +197,19 @@ class Study:
                 started_at_s=time.time(),
             )
             self._write(record)
-            return record
+            if self._mirror.keep(self._trial(number)._trial_id):
+                return record
+            self._study = _mirrored(self._mirror.anew())
+            return self.ask(settings, samplers, notebook_of)
+
+    @property
+    def _mirror(self) -> MirroredStorage:
+        storage = self._study._storage
+        assert isinstance(storage, MirroredStorage), "the study was loaded to be looked at"
+        return storage
 
     def _is_complete(self, settings: Settings, samplers: SamplerFactory) -> bool:
-        begun = sum(trial.state is not OptunaState.WAITING for trial in self._trials())
+        begun = sum(_RECORD in trial.user_attrs for trial in self._trials())
         different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
         return begun >= min(settings.study.trials, different or settings.study.trials)
 
@@ -316,6 +327,11 @@ class Study:
 
     def _trial(self, number: int) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]
+
+
+def _mirrored(storage: MirroredStorage) -> optuna.Study:
+    name = storage.get_all_studies()[0].study_name
+    return optuna.load_study(study_name=name, storage=storage, sampler=_neutral())
 
 
 def _neutral() -> optuna.samplers.BaseSampler:
