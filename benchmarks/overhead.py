@@ -1,131 +1,290 @@
-"""What a trial costs beyond its cells: plain papermill against this engine, interleaved in one run.
+"""What a trial costs beyond its cells: papermill, scripts and this engine, in turns in one run.
 
-    uv run benchmarks/overhead.py [--trials 8] [--jobs 1,2]
+    uv run --with wordfreq benchmarks/overhead.py [--notebooks imports,data] [--jobs 1,2]
 
-Each round runs one batch of trials with every contender, in turns, so that a change of the
-machine's load meets all of them. Overhead per trial is the batch's wall time times the trials at
-once, divided by the trials, less the time that the cells themselves took; "all" is both together,
-which is what a user waits for.
+Each round runs one batch of trials with every contender, so that a change of the machine's load
+meets all of them. This engine's batches are whole sweeps: Optuna on SQLite, the executed
+notebooks, scores, MLflow with both artifacts. Its first trials run in kernels that are started,
+while it learns what to fork: "ms a trial" is the time from one start to the next after that, times
+the trials at once, and "with warm-up" counts everything. "on the path" is what lies between the
+cells of one trial and those of the next on its slot. CPU is of all processes, per trial.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
+import itertools
+import json
 import logging
 import os
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-import nbformat
 import papermill
 from joblib import Parallel, delayed
+from joblib.externals.loky import get_reusable_executor
 
 from sweeper import Settings, Sweep
 from sweeper.testing import write_notebook
 
-NOTEBOOKS = {
-    "two lines": ("y = x * 2", "val = y"),
-    "imports": ("import numpy, pandas, sklearn.linear_model, torch", "val = x"),
+#: Of each notebook the cells before x, and the others; its parameters cell is `x = 0.5`.
+NOTEBOOKS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "two lines": ((), ("y = x * 2", "val = y")),
+    # The same with half a second in which the machine is idle, as while a GPU computes.
+    "two lines and a wait": (("import time",), ("y = x * 2\ntime.sleep(0.5)", "val = y")),
+    "imports": (
+        ("import matplotlib.pyplot, numpy, pandas, sklearn.linear_model, torch, torchvision",),
+        ("val = x",),
+    ),
+    # Seven million word frequencies of 15 languages: 58 MB packed, 130 MB decoded.
+    "data": (
+        (
+            "import numpy as np\nfrom wordfreq import get_frequency_dict",
+            "languages = 'ar cs de en es fi fr he it nl pl pt ru sv uk'.split()\n"
+            "lists = {language: get_frequency_dict(language, 'large') for language in languages}\n"
+            "print(f'{sum(map(len, lists.values())):,} words')",
+        ),
+        (
+            "ranked = np.sort(np.fromiter(lists['en'].values(), float))[::-1][:20_000]\n"
+            "ranks = np.log(np.arange(1, 20_001) + 10 * x)\n"
+            "val = float(np.corrcoef(np.log(ranked), ranks)[0, 1])",
+        ),
+    ),
+    "small CNN": (
+        (
+            "import numpy as np, torch\nfrom sklearn.datasets import load_digits\n"
+            "from torch import nn",
+            "digits = load_digits()\n"
+            "images = torch.tensor(digits.images[:, None] / 16, dtype=torch.float32)\n"
+            "labels = torch.tensor(digits.target)",
+        ),
+        (
+            "torch.manual_seed(0)\n"
+            "model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), "
+            "nn.ReLU(), nn.Flatten(), nn.Linear(512, 10))\n"
+            "descent = torch.optim.SGD(model.parameters(), lr=0.01 + 0.2 * x, momentum=0.9)",
+            "for epoch in range(4):\n"
+            "    for chosen in torch.randperm(1500).split(50):\n"
+            "        loss = nn.functional.cross_entropy(model(images[chosen]), labels[chosen])\n"
+            "        descent.zero_grad(); loss.backward(); descent.step()\n"
+            "val = float((model(images[1500:]).argmax(1) == labels[1500:]).float().mean())",
+        ),
+    ),
 }
-Batch = Callable[[str, Path, int, int], float]
+#: All kernels and scripts compute with one thread, so that trials at once do not fight.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def plain_papermill(name: str, folder: Path, trials: int, jobs: int) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one batch took: seconds on the clock, of CPU, and between the cells of trials."""
+
+    trial_s: float
+    whole_s: float
+    cpu_s: float
+    path_s: float | None = None
+
+
+Run = Callable[[str, Path, int, int], Batch]
+
+
+def timed(call: Callable[[], None], trials: int, jobs: int) -> Batch:
+    """A batch whose trials are all alike."""
+    cpu_s, started_s = cpu_of_all_s(), time.monotonic()
+    call()
+    took_s = (time.monotonic() - started_s) * jobs / trials
+    return Batch(trial_s=took_s, whole_s=took_s, cpu_s=(cpu_of_all_s() - cpu_s) / trials)
+
+
+def cpu_of_all_s() -> float:
+    """CPU seconds of this process and of all that have ended below it."""
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def plain_papermill(name: str, folder: Path, trials: int, jobs: int) -> Batch:
     """What a user would write: `papermill.execute_notebook` in joblib processes."""
-    source = folder / f"{name}.ipynb"
 
     def run(number: int) -> None:
         papermill.execute_notebook(
-            str(source), str(folder / f"{number}.ipynb"), {"x": 0.1 * number}, progress_bar=False
+            str(folder / "nb.ipynb"),
+            str(folder / f"{number}.ipynb"),
+            {"x": number / trials},
+            progress_bar=False,
         )
 
     Parallel(n_jobs=jobs)(delayed(lambda: None)() for _ in range(jobs))  # workers are up
-    started = time.monotonic()
-    Parallel(n_jobs=jobs)(delayed(run)(number) for number in range(trials))
-    return time.monotonic() - started
+    try:
+        return timed(lambda: Parallel(n_jobs=jobs)(map(delayed(run), range(trials))), trials, jobs)
+    finally:
+        get_reusable_executor().shutdown(wait=True)  # they would keep the folder open
 
 
-def this_engine(name: str, folder: Path, trials: int, jobs: int, kernels: str = "cold") -> float:
-    """A whole sweep: Optuna, the same notebook, scores, MLflow with artifacts."""
+def commands(command: Callable[[int], list[str]], trials: int, jobs: int) -> Batch:
+    """A process for each trial."""
+
+    def run(number: int) -> None:
+        subprocess.run(command(number), check=True, capture_output=True)
+
+    in_threads = Parallel(n_jobs=jobs, backend="threading")
+    return timed(lambda: in_threads(map(delayed(run), range(trials))), trials, jobs)
+
+
+def papermill_processes(name: str, folder: Path, trials: int, jobs: int) -> Batch:
+    """`papermill` on the command line, for each trial."""
+    there = [sys.executable, "-m", "papermill", "--no-progress-bar", str(folder / "nb.ipynb")]
+    return commands(
+        lambda n: [*there, str(folder / f"{n}.ipynb"), "-p", "x", str(n / trials)], trials, jobs
+    )
+
+
+def scripts(name: str, folder: Path, trials: int, jobs: int) -> Batch:
+    """The notebook's cells as a script."""
+    script = folder / "nb.py"
+    leading, rest = NOTEBOOKS[name]
+    script.write_text("\n".join(["import sys", "x = float(sys.argv[1])", *leading, *rest]))
+    return commands(lambda n: [sys.executable, str(script), str(n / trials)], trials, jobs)
+
+
+def function(name: str, folder: Path, trials: int, jobs: int) -> Batch:
+    """The cells that depend on x, in a process where the others have run: the floor."""
+    leading, rest = NOTEBOOKS[name]
+    program = (
+        f"import time\nnames = {{}}\nfor cell in {leading!r}: exec(cell, names)\n"
+        f"started = time.perf_counter()\nfor number in range({trials}):\n"
+        f"    names['x'] = number / {trials}\n    for cell in {rest!r}: exec(cell, names)\n"
+        "print(time.perf_counter() - started)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    took_s = float(done.stdout.splitlines()[-1]) / trials
+    return Batch(trial_s=took_s, whole_s=took_s, cpu_s=took_s)
+
+
+def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: str) -> Batch:
+    """A whole sweep with everything logged."""
+    trials = max(trials, 24 + 4 * jobs)
     data = {
         "objective": {"val": "maximize"},
         "space": {"x": {"low": 0.0, "high": 1.0}},
-        "execution": {"kernels": kernels},
-        "study": {"name": f"bench-{time.monotonic_ns()}", "trials": trials, "sampler": "random"},
+        "execution": execution,
+        "study": {"name": f"s{time.monotonic_ns()}", "trials": trials, "sampler": "random"},
     }
     sweep = Sweep.from_settings(
         Settings.from_mapping(data),
-        notebook=folder / f"{name}.ipynb",
+        notebook=folder / "nb.ipynb",
         output=f"{folder}/{{study}}.{{run_id}}.ipynb",
         jobs=jobs,
     )
+    cpu_s = cpu_of_all_s()
     result = sweep.run()
+    cpu_s = cpu_of_all_s() - cpu_s
     assert result.counts["completed"] == trials, result.records
-    ended = max(record.started_at_s + record.duration_s for record in result.records)
-    return ended - min(record.started_at_s for record in result.records)
+    told = [json.loads(record.notebook.read_text()) for record in result.records]
+    starts = [record.started_at_s for record in result.records]
+    ready = _as_fast_as_it_gets([notebook["metadata"]["sweeper"] for notebook in told])
+    steady = sorted(starts[number] for number in ready)[jobs:]
+    cells_s = statistics.median(_cells_s(told[number]) for number in ready[jobs:])
+    trial_s = statistics.median(
+        (later - earlier) / (len(steady) // 2) * jobs
+        for earlier, later in zip(steady, steady[len(steady) // 2 :], strict=False)
+    )
+    ended = max(r.started_at_s + r.duration_s for r in result.records)
+    path_s = None
+    if jobs == 1:
+        gaps = itertools.pairwise(ready[1:])
+        path_s = statistics.median(starts[b] - starts[a] - _cells_s(told[a]) for a, b in gaps)
+    print(f"  {name}, {jobs} at once, {execution}: cells {cells_s:.3f} s", file=sys.stderr)
+    return Batch(
+        trial_s=trial_s,
+        whole_s=(ended - min(starts)) * jobs / trials,
+        cpu_s=cpu_s / trials,
+        path_s=path_s,
+    )
 
 
-CONTENDERS: dict[str, Batch] = {
-    "papermill": plain_papermill,
+def _as_fast_as_it_gets(told: list[dict[str, object]]) -> list[int]:
+    """Which trials ran in the best kernel that any had."""
+    for is_best in (lambda t: "shared_cells" in t, lambda t: t["kernel"] == "warm"):
+        if found := [number for number, trial in enumerate(told) if is_best(trial)]:
+            return found
+    return list(range(len(told)))
+
+
+def _cells_s(notebook: Mapping[str, object]) -> float:
+    """How long the cells of an executed notebook ran, in their own trial."""
+    cells = notebook["cells"]
+    assert isinstance(cells, list)
+    return sum(cell["metadata"].get("papermill", {}).get("duration") or 0.0 for cell in cells)
+
+
+CONTENDERS: Mapping[str, Run] = {
+    "papermill in joblib": plain_papermill,
+    "papermill, a process each": papermill_processes,
+    "script, a process each": scripts,
+    "function, one process": function,
+    "this engine, --cold": lambda *a: this_engine(*a, kernels="cold"),
+    "this engine, warm only": lambda *a: this_engine(*a, prefix="off"),
     "this engine": this_engine,
-    "this engine, warm": functools.partial(this_engine, kernels="warm"),
 }
-
-
-def cells_s(folder: Path) -> float:
-    """Median over the executed notebooks in a folder of the time that their cells took."""
-    took = []
-    for path in folder.glob("*.ipynb"):
-        cells = nbformat.read(path, as_version=4).cells
-        told = [cell.metadata.get("papermill", {}).get("duration") for cell in cells]
-        if any(told):
-            took.append(sum(duration or 0.0 for duration in told))
-    return statistics.median(took)
 
 
 def main() -> None:
     """Measure and print one table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--notebooks", default=",".join(NOTEBOOKS), help="default: all")
     parser.add_argument("--trials", type=int, default=8, help="trials a batch (default: 8)")
     parser.add_argument("--jobs", default="1,2", help="trials at once (default: 1,2)")
-    parser.add_argument("--rounds", type=int, default=3, help="batches each (default: 3)")
+    parser.add_argument("--rounds", type=int, default=2, help="batches each (default: 2)")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    print("| notebook | at once | contender | cells s | overhead s | all s | papermill / it |")
-    print("|---|---|---|---|---|---|---|")
-    for name, cells in NOTEBOOKS.items():
+    os.environ.update(ONE_THREAD)
+    print(
+        "| notebook | at once | contender | ms a trial | with warm-up | on the path | CPU ms |",
+        end="",
+    )
+    print(" papermill / it | trials a minute |\n|---|---|---|---|---|---|---|---|---|", flush=True)
+    for name in options.notebooks.split(","):
         for jobs in map(int, options.jobs.split(",")):
-            walls: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
-            spent: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
+            batches: dict[str, list[Batch]] = {contender: [] for contender in CONTENDERS}
             with tempfile.TemporaryDirectory() as root:
-                for turn in range(options.rounds):
-                    for contender, run in CONTENDERS.items():
-                        folder = (
-                            Path(root)
-                            / contender
-                            / (str(turn) if contender == "papermill" else "out")
-                        )
-                        write_notebook(folder / f"{name}.ipynb", *cells)
-                        wall = run(name, folder, options.trials, jobs)
-                        walls[contender].append(wall * jobs / options.trials)
-                        spent[contender].append(cells_s(folder))
-            overhead = {
-                c: statistics.median(w - s for w, s in zip(walls[c], spent[c], strict=True))
-                for c in CONTENDERS
-            }
-            whole = {c: statistics.median(walls[c]) for c in CONTENDERS}
-            for contender in CONTENDERS:
-                print(
-                    f"| {name} | {jobs} | {contender} | {statistics.median(spent[contender]):.2f} "
-                    f"| {overhead[contender]:.2f} | {whole[contender]:.2f} "
-                    f"| {whole['papermill'] / whole[contender]:.1f} |",
-                    flush=True,
-                )
+                for turn, (contender, run) in itertools.product(
+                    range(options.rounds), CONTENDERS.items()
+                ):
+                    folder = Path(root) / f"{turn} {contender}"
+                    cells = itertools.chain(*NOTEBOOKS[name])
+                    write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
+                    batches[contender].append(run(name, folder, options.trials, jobs))
+            _print_rows(name, jobs, batches)
+
+
+def _print_rows(name: str, jobs: int, batches: Mapping[str, list[Batch]]) -> None:
+    def median(contender: str, of: Callable[[Batch], float | None]) -> float:
+        return statistics.median(of(batch) or 0.0 for batch in batches[contender])
+
+    for contender in batches:
+        trial_s = median(contender, lambda batch: batch.trial_s)
+        papermill_s = median("papermill in joblib", lambda batch: batch.trial_s)
+        path_s = median(contender, lambda batch: batch.path_s)
+        print(
+            f"| {name} | {jobs} | {contender} | {1e3 * trial_s:.3g} "
+            f"| {1e3 * median(contender, lambda batch: batch.whole_s):.3g} "
+            f"| {f'{1e3 * path_s:.0f} ms' if path_s else ''} "
+            f"| {1e3 * median(contender, lambda batch: batch.cpu_s):.3g} "
+            f"| {papermill_s / trial_s:.1f} | {60 * jobs / trial_s:.0f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -51,6 +51,9 @@ _STUDY_ID = "sweeper.study_id"
 _PROBE_TIMEOUT_S = 5
 #: How long the end of a sweep waits for a store that does not take one message more.
 _PATIENCE_S = 60
+#: How long after it was said a message is told: by then the slot that it came from has its next
+#: trial running, which would otherwise wait for its turn in this interpreter.
+_ASIDE_S = 0.1
 _TAG_CHARACTERS = 5000
 #: Where `mlflow ui` serves an embedded store when nothing else is said.
 _LOCAL_UI = "http://127.0.0.1:5000"
@@ -69,7 +72,10 @@ class Tracker:
         self._runs: dict[str, str] = {}
         self._terminated: set[str] = set()
         self._points: dict[str, Counter[str]] = {}
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[float, Callable[[], None]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._closing = threading.Event()
         self._untold = 0
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         for run in self._search():
@@ -170,6 +176,7 @@ class Tracker:
         Returns:
             how many messages MLflow did not take.
         """
+        self._closing.set()
         self._queue.put(None)
         waiting = -1
         while self._thread.is_alive() and waiting != self._queue.qsize():
@@ -203,10 +210,12 @@ class Tracker:
     # --- the thread ---------------------------------------------------------------------------
 
     def _put(self, call: Callable[[], None]) -> None:
-        self._queue.put(call)
+        self._queue.put((time.monotonic() + _ASIDE_S, call))
 
     def _work(self) -> None:
-        while (call := self._queue.get()) is not None:
+        while (said := self._queue.get()) is not None:
+            due_s, call = said
+            self._closing.wait(max(0.0, due_s - time.monotonic()))
             try:
                 call()
             except Exception as error:  # noqa: BLE001  the store's trouble must not cost a trial

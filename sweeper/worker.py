@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 #: How much longer than before a trial may take that proves that leading cells can be shared.
 _PROOF_FACTOR, _PROOF_SLACK_S = 3.0, 60.0
+#: Cells that took less are as well run again: to show what they said costs about as much.
+_LITTLE_S = 0.05
 #: A trial that fails sooner, before any has come to its end in a forked kernel, is tried in a
 #: started one: what a fork cannot do, such as to use CUDA that was initialised before, fails early.
 _EARLY_S = 120.0
@@ -176,8 +178,9 @@ class Worker:
             return
         spec, outcome = self._first[0]
         saved_s = shared.duration_s * self.trials_left()
-        if saved_s <= outcome.duration_s - shared.duration_s:
-            _log.info("sharing %d cells would save less than its proof takes", len(shared.cells))
+        is_little = shared.duration_s < _LITTLE_S
+        if is_little or saved_s <= outcome.duration_s - shared.duration_s:
+            _log.info("sharing %d cells would save less than it takes", len(shared.cells))
             self.pool.settle_sharing(False)
             return
         proving = Channel(lambda _: None)

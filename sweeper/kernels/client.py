@@ -101,7 +101,7 @@ class SweepClient(PapermillNotebookClient):
         if env:
             told = {**env, STOP_VARIABLE: str(self.kernel.stop_file)}
             # An expression: nothing of it is left among the notebook's variables.
-            self._ask(f"__import__('os').environ.update({told!r})")
+            self._tell(f"__import__('os').environ.update({told!r})")
         self.is_ready = True
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
@@ -127,7 +127,7 @@ class SweepClient(PapermillNotebookClient):
             if "injected-parameters" in cell.metadata.get("tags", []):
                 count = shared.cells[index].execution_count
                 names = f"get_ipython().user_ns['In'][{count}] = _i{count} = {cell.source!r}"
-                self._ask(f"{assignments}\n{names}")
+                self._tell(f"{assignments}\n{names}")
 
     def disconnect(self) -> None:
         """Close the sockets; the kernel itself is not ours to end."""
@@ -302,6 +302,10 @@ class SweepClient(PapermillNotebookClient):
             if answers.get(name, {}).get("status") == "ok":
                 text = answers[name]["data"]["text/plain"].strip("'")
                 self.variables[name] = float.fromhex(text)
+
+    def _tell(self, code: str) -> None:
+        """Have the kernel run code that leaves no trace, before anything that is asked later."""
+        self.kc.execute(code, silent=True, store_history=False)
 
     async def _async_ask(
         self, code: str, expressions: Mapping[str, str] | None = None

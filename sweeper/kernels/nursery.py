@@ -228,7 +228,6 @@ class Nursery:
     def _run_cells(self, wanted: CellsToShare, path: str) -> None:
         """Run as many of the cells as a fork can carry over, in a fork of the zygote."""
         count = len(wanted.sources)
-        why = f"until {wanted.ended_by}" if wanted.ended_by else ""
         while count:
             folder = tempfile.mkdtemp(prefix="p", dir=self._runtime_folder)
             reading, writing = os.pipe()
@@ -257,7 +256,7 @@ class Nursery:
             lease.close()
             count = report["refused_at"]
             place = list(wanted.sources)[count]
-            _log.info("cell %d is not shared: %s %s", place, report["why"], why)
+            _log.info("cell %d is not shared: %s", place, report["why"])
 
     def _begin_sharing(
         self, wanted: CellsToShare, path: str, ran: Sequence[Any], lease: socket.socket
@@ -268,6 +267,13 @@ class Nursery:
                 lease.close()
                 return
             self._shared, self._shared_lease = SharedRun(path=path, cells=cells), lease
+        until = f" (then {wanted.ended_by})" if wanted.ended_by else ""
+        _log.info(
+            "%d cells have run for all trials in %.1f s%s",
+            len(cells),
+            self._shared.duration_s,
+            until,
+        )
 
     def _end_sharing(self) -> None:
         with self._lock:
