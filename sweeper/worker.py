@@ -76,11 +76,13 @@ class Worker:
         with _time_limit(self.settings.limits.trial, channel):
             result = self._execute(file, spec, channel, write=file.write)
             outcome = self._judge(file, result, channel)
-            if result.is_warm and self.pool.is_in_doubt:
-                if outcome.state is TrialState.FAILED and time.monotonic() - started < _EARLY_S:
-                    file, result, outcome = self._try_fresh(spec, channel, outcome)
-                elif outcome.state is TrialState.COMPLETED:
-                    self.pool.trust(True)
+            if outcome.state is TrialState.FAILED and self._doubts(result, since_s=started):
+                failed, doubted = outcome, result
+                file, result, outcome = self._run_fresh(spec, channel)
+                if not doubted.is_orphan:
+                    self._compare(spec, failed, outcome)
+            elif outcome.state is TrialState.COMPLETED and result.is_warm:
+                self.pool.trust(True)
         outcome = replace(outcome, duration_s=time.monotonic() - started)
         file.finish(outcome)
         file.write()
@@ -130,25 +132,33 @@ class Worker:
             file.metadata["exit_code"] = result.exit_code
         return result
 
-    def _try_fresh(
-        self, spec: TrialSpec, channel: Channel, failed: TrialOutcome
+    def _doubts(self, result: KernelResult, *, since_s: float) -> bool:
+        """Whether a trial may have failed because its kernel was forked."""
+        is_early = time.monotonic() - since_s < _EARLY_S
+        return result.is_orphan or (result.is_warm and self.pool.is_in_doubt and is_early)
+
+    def _run_fresh(
+        self, spec: TrialSpec, channel: Channel
     ) -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
-        """Run a trial that failed in a forked kernel again, in one that is started."""
+        """Run a trial again, in a kernel that is started."""
         file = self._file(spec)
         quiet = Channel(lambda _: None)  # its points were published once
         with _passed_on(channel, quiet):
             result = self._execute(file, spec, quiet, write=file.write, take=self.pool.take_fresh)
-            outcome = self._judge(file, result, quiet)
-        if outcome.state is not TrialState.STOPPED:
-            self.pool.trust(outcome.state is TrialState.FAILED)
-        if outcome.state is TrialState.COMPLETED:
+            return file, result, self._judge(file, result, quiet)
+
+    def _compare(self, spec: TrialSpec, forked: TrialOutcome, fresh: TrialOutcome) -> None:
+        """Fork no more kernels when a trial fails in those only."""
+        if fresh.state is TrialState.STOPPED:
+            return
+        self.pool.trust(fresh.state is TrialState.FAILED)
+        if fresh.state is not TrialState.FAILED:
             _log.warning(
                 "kernels are started anew from now on: trial %s failed in a forked one (%s), and "
                 "not in one that was started",
                 spec.run_id,
-                failed.message,
+                forked.message,
             )
-        return file, result, outcome
 
     def _own_params(self, spec: TrialSpec) -> Params:
         """What is injected in this trial, and is not the same in all of them."""

@@ -75,7 +75,7 @@ def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
         assert len({record.scores[name] for record in result.records}) == len(result.records)
 
 
-def test_a_zygote_that_dies_costs_the_trials_in_it_and_no_more(tmp_path: Path) -> None:
+def test_a_zygote_that_dies_costs_time_and_no_trial(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
         "import os, signal\nfrom pathlib import Path",
@@ -89,10 +89,39 @@ def test_a_zygote_that_dies_costs_the_trials_in_it_and_no_more(tmp_path: Path) -
         jobs=1,
     )
     assert (tmp_path / "killed").exists()
-    failed = [record for record in result.records if record.state == "failed"]
-    assert [str(record.reason) for record in failed] == ["kernel_died"]
-    assert result.counts["completed"] == 11
+    assert result.counts["completed"] == 12
     assert told(result.records[-1])["kernel"] == "warm", "another zygote was raised"
+
+
+def test_what_fails_in_forked_kernels_only_is_run_in_started_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = sweep(
+        tmp_path,
+        "import os\nfrom pathlib import Path",
+        PAUSE,
+        "if 'zygote' in Path(f'/proc/{os.getppid()}/cmdline').read_text():\n"
+        "    raise RuntimeError('Cannot re-initialize CUDA in forked subprocess')\nval = x",
+        trials=8,
+        jobs=1,
+    )
+    assert result.counts["completed"] == 8
+    assert [told(record)["kernel"] for record in result.records] == ["cold"] * 8
+    said = [r.getMessage() for r in caplog.records if r.name == "sweeper.worker"]
+    assert len(said) == 1 and "re-initialize CUDA" in said[0]
+
+
+def test_a_notebook_that_fails_anywhere_keeps_its_forked_kernels(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        "import sys\nfrom pathlib import Path",
+        PAUSE,
+        "if Path('once').exists():\n    raise ValueError('anyway')\nPath('once').touch()\nval = x",
+        trials=7,
+        jobs=1,
+    )
+    assert result.counts["completed"] == 1
+    assert told(result.records[-1])["kernel"] == "warm"
 
 
 def test_a_killed_sweep_leaves_no_zygote_and_no_forked_kernel(tmp_path: Path) -> None:

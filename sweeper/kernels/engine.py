@@ -50,6 +50,7 @@ class KernelResult:
     stderr_tail: str = ""
     variables: Mapping[str, float] = field(default_factory=dict)
     is_warm: bool = False
+    is_orphan: bool = False
     shared_cells: int = 0
 
 
@@ -167,6 +168,7 @@ class SweepEngine(Engine):
             stderr_tail=tail,
             variables=client.variables,
             is_warm=kernel.is_warm,
+            is_orphan=kernel.is_orphan,
             shared_cells=0 if kernel.shared is None else kernel.shared.until,
         )
 

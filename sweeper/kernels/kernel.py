@@ -144,6 +144,11 @@ class Kernel:
         code: int | None = self._process.poll()
         return code
 
+    @property
+    def is_orphan(self) -> bool:
+        """Whether it has ended because the process that it was forked from has."""
+        return isinstance(self._process, ForkedProcess) and self._process.is_orphan
+
     def stderr_tail(self) -> str:
         """The end of what the process wrote outside of any cell."""
         size = self._stderr.seek(0, 2)

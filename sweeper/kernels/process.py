@@ -23,6 +23,8 @@ class ForkedProcess:
     def __init__(self, lease: socket.socket, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        #: Whether it was the zygote's end that ended it.
+        self.is_orphan = False
         self._lease = lease
         self._pidfd = os.pidfd_open(pid)
         self._lock = threading.Lock()
@@ -67,6 +69,7 @@ class ForkedProcess:
         except OSError:
             told = None
         # Without an answer the zygote is gone, and has taken its children with it.
+        self.is_orphan = told is None
         self.returncode = -signal.SIGKILL if told is None else int(told["exit"])
 
 
