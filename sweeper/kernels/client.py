@@ -18,6 +18,7 @@ from papermill.clientwrap import PapermillNotebookClient
 from ..reporting import MIME, STOP_VARIABLE, Channel, Point, StopReason
 from .kernel import Kernel
 from .nursery import LESSON
+from .outputs import joined, moved
 from .replay import RecordedClient
 from .sharing import SharedRun
 
@@ -201,6 +202,10 @@ class SweepClient(PapermillNotebookClient):
             return done
         finally:
             saver.cancel()
+            before = cell.get("outputs", [])
+            if before:
+                cell.outputs = joined(before)
+                moved(self._display_id_map, cell_index, before, cell.outputs)
 
     # nbclient binds its own coroutine under the public name.
     execute_cell = run_sync(_async_execute_and_save)

@@ -140,7 +140,6 @@ class SweepEngine(Engine):
             kernel=kernel,
             iopub_timeout=_IOPUB_TIMEOUT_S,
             timeout=None,
-            coalesce_streams=True,
             log=_log,
             **options,
         )
