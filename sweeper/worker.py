@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import kernels
 from .devices import Devices
-from .kernels import Ending, Kernel, KernelPool, KernelResult
+from .kernels import Ending, Kernel, KernelPool, KernelResult, SharedRun
 from .notebook import ExecutedNotebook, ResearchNotebook, read_metadata
 from .reporting import TRIAL_VARIABLE, Channel, Point, StopReason, encode_float
 from .scraping import scrape, variables_to_read
@@ -73,6 +73,23 @@ class Worker:
             os.replace(spec.notebook, kept)
         started = time.monotonic()
         file = self._file(spec)
+        try:
+            file, outcome = self._try(file, spec, channel)
+        except OSError:
+            raise  # most likely the file itself cannot be written
+        except Exception as error:  # noqa: BLE001  as in run_trial, and the file says so too
+            _log.exception("trial %s", spec.run_id)
+            outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+        outcome = replace(outcome, duration_s=time.monotonic() - started)
+        file.finish(outcome)
+        file.write()
+        return outcome
+
+    def _try(
+        self, file: ExecutedNotebook, spec: TrialSpec, channel: Channel
+    ) -> tuple[ExecutedNotebook, TrialOutcome]:
+        """Execute the notebook; and again, where it may have been the kernel that failed."""
+        started = time.monotonic()
         with _time_limit(self.settings.limits.trial, channel):
             result = self._execute(file, spec, channel, write=file.write)
             outcome = self._judge(file, result, channel)
@@ -83,13 +100,10 @@ class Worker:
                     self._compare(spec, failed, outcome)
             elif outcome.state is TrialState.COMPLETED and result.is_warm:
                 self.pool.trust(True)
-        outcome = replace(outcome, duration_s=time.monotonic() - started)
-        file.finish(outcome)
-        file.write()
         if outcome.state is TrialState.COMPLETED and not result.shared_cells:
-            self._first.append((spec, outcome))
+            self._first.append((spec, replace(outcome, duration_s=time.monotonic() - started)))
             del self._first[1:]
-        return outcome
+        return file, outcome
 
     def _execute(
         self,
@@ -186,13 +200,20 @@ class Worker:
         shared = self.pool.claim_proof() if self._first else None
         if shared is None:
             return
+        try:
+            is_proven = self._is_proven(shared, channel)
+        except Exception:  # noqa: BLE001  a trial must not fail for what only saves time
+            _log.exception("shared cells")
+            is_proven = False
+        self.pool.settle_sharing(is_proven)
+
+    def _is_proven(self, shared: SharedRun, channel: Channel) -> bool:
         spec, outcome = self._first[0]
         saved_s = shared.duration_s * self.trials_left()
         is_little = shared.duration_s < _LITTLE_S
         if is_little or saved_s <= outcome.duration_s - shared.duration_s:
             _log.info("sharing %d cells would save less than it takes", len(shared.cells))
-            self.pool.settle_sharing(False)
-            return
+            return False
         proving = Channel(lambda _: None)
         limit_s = _PROOF_FACTOR * outcome.duration_s + _PROOF_SLACK_S
         with tempfile.TemporaryDirectory() as folder, _passed_on(channel, proving):
@@ -216,7 +237,7 @@ class Worker:
                 spec.run_id,
                 difference,
             )
-        self.pool.settle_sharing(not difference)
+        return not difference
 
     def _env(self, spec: TrialSpec) -> Mapping[str, str]:
         told = {

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
-from sweeper.kernels.guard import MARK_VARIABLE, marked_processes
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
 
@@ -124,20 +126,41 @@ def test_a_notebook_that_fails_anywhere_keeps_its_forked_kernels(tmp_path: Path)
     assert told(result.records[-1])["kernel"] == "warm"
 
 
-def test_a_killed_sweep_leaves_no_zygote_and_no_forked_kernel(tmp_path: Path) -> None:
-    write_notebook(
-        tmp_path / "nb.ipynb",
-        "import multiprocessing, os, time\nfrom pathlib import Path",
-        PAUSE,
-        "warm = 'zygote' in Path(f'/proc/{os.getppid()}/cmdline').read_text()\n"
-        "if warm:\n"
-        "    multiprocessing.get_context('fork').Process(target=time.sleep, args=[600]).start()\n"
-        "    Path('warm').touch()\n    time.sleep(600)\nval = 1",
-        parameters="x = 1",
-    )
+#: Runs through, also the first time that it is forked after the cell above, which proves that this
+#: cell can be shared; later it hangs there, with two children, and tells who they are.
+HANGS = """
+import json, multiprocessing, os, subprocess, time
+from pathlib import Path
+
+def parent_of(pid):
+    return int(Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[1])
+
+shared = os.getppid()
+zygote = parent_of(shared)
+if all('zygote' in Path(f'/proc/{pid}/cmdline').read_text() for pid in (shared, zygote)):
+    if not Path('proof').exists():
+        Path('proof').touch()
+    else:
+        child = multiprocessing.get_context('fork').Process(target=time.sleep, args=[600])
+        child.start()
+        children = [subprocess.Popen(['sleep', '600']).pid, child.pid]
+        told = dict(kernel=os.getpid(), shared=shared, zygote=zygote, children=children)
+        part = Path(f'hangs.{os.getpid()}.part')
+        part.write_text(json.dumps(told))
+        part.rename(part.stem)
+        time.sleep(600)
+val = x
+"""
+
+
+@pytest.mark.parametrize("victim", ["sweep", "zygote", "shared", "kernel"])
+def test_whoever_is_killed_takes_his_children_along_and_leaves_true_notebooks(
+    victim: str, tmp_path: Path
+) -> None:
+    write_notebook(tmp_path / "nb.ipynb", PAUSE, HANGS, parameters="x = 1")
     (tmp_path / "p.yml").write_text(
-        "objective: {val: maximize}\nspace: {x: {low: 1, high: 1000}}\nstudy: {trials: 20}\n"
-        "execution: {kernels: warm}\n"
+        "objective: {val: maximize}\nspace: {x: {low: 1, high: 1000}}\n"
+        "study: {trials: 40, sampler: random}\n"
     )
     sweeping = subprocess.Popen(
         [
@@ -148,21 +171,60 @@ def test_a_killed_sweep_leaves_no_zygote_and_no_forked_kernel(tmp_path: Path) ->
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "warm").exists():
+    try:
+        hanging = wait_for(
+            lambda: [json.loads(p.read_text()) for p in tmp_path.glob("hangs.*[0-9]")]
+        )
+        pids = {"sweep": sweeping.pid, **hanging[0]}
+        os.kill(pids[victim], signal.SIGKILL)
+        gone = [hanging[0]["kernel"], *hanging[0]["children"]]
+        deadline = time.monotonic() + 3
+        while any(is_alive(pid) for pid in gone) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [pid for pid in gone if is_alive(pid)] == []
+    finally:
+        sweeping.send_signal(signal.SIGTERM)
+        sweeping.wait()
+    assert wait_for(lambda: not processes_in(tmp_path)), "something was left"
+    states = []
+    for path in (tmp_path / "out").glob("*.ipynb"):
+        node = nbformat.read(path, as_version=4)
+        nbformat.validate(node)
+        states.append(node.metadata["sweeper"]["state"])
+        if states[-1] == "completed":
+            assert (
+                node.metadata["sweeper"]["scores"]["val"] == node.metadata["sweeper"]["params"]["x"]
+            )
+    assert "completed" in states
+    if victim == "sweep":
+        assert "running" in states, "as far as anybody could write"
+    else:
+        assert set(states) <= {"completed", "stopped"}
+
+
+def wait_for(found: Callable[[], Any], limit_s: float = 60.0) -> Any:
+    deadline = time.monotonic() + limit_s
+    while not (what := found()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    mark = next(
-        variable.partition(b"=")[2].partition(b".")[0].decode()
-        for pid in marked_processes("")
-        if Path(f"/proc/{pid}/cwd").readlink() == tmp_path
-        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if variable.startswith(MARK_VARIABLE.encode())
-    )
-    assert len(marked_processes(mark)) >= 3
-    sweeping.send_signal(signal.SIGKILL)
-    sweeping.wait()
-    deadline = time.monotonic() + 3
-    while marked_processes(mark) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert marked_processes(mark) == []
+    return what
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Processes that work in a folder: kernels, and what they have started."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cwd").readlink() == folder and is_alive(int(entry.name)):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found

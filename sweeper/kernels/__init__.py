@@ -5,7 +5,7 @@ from .guard import Guard
 from .inject import inject
 from .kernel import Kernel
 from .pool import KernelPool
-from .sharing import CellsToShare, cells_to_share
+from .sharing import CellsToShare, SharedRun, cells_to_share
 from .specs import check_kernel, language_of
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Kernel",
     "KernelPool",
     "KernelResult",
+    "SharedRun",
     "cells_to_share",
     "check_kernel",
     "execute",

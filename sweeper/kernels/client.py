@@ -152,6 +152,7 @@ class SweepClient(PapermillNotebookClient):
             self.channel.on_stop(None)
             if self._stopper is not None:
                 self._stopper.cancel()
+                self.loop.run_until_complete(asyncio.wait({self._stopper}))
 
     def papermill_execute_cells(self) -> None:
         """Run the cells in order, up to the first that does not complete."""
@@ -319,8 +320,20 @@ class SweepClient(PapermillNotebookClient):
         request = self.kc.execute(
             code, silent=True, store_history=False, user_expressions=dict(expressions or {})
         )
-        reply = await self.async_wait_for_reply(request)
-        return dict((reply or {}).get("content", {}).get("user_expressions", {}))
+        reply = asyncio.ensure_future(self._reply_to(request))
+        end = asyncio.ensure_future(self.kernel.ended())
+        try:
+            await asyncio.wait({reply, end}, return_when=asyncio.FIRST_COMPLETED)
+            return reply.result() if reply.done() else {}
+        finally:
+            reply.cancel()
+            end.cancel()
+
+    async def _reply_to(self, request: str) -> dict[str, Any]:
+        while True:
+            message = await self.kc.shell_channel.get_msg(timeout=None)
+            if message["parent_header"].get("msg_id") == request:
+                return dict(message["content"].get("user_expressions", {}))
 
     _ask = run_sync(_async_ask)
 

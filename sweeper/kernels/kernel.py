@@ -109,7 +109,9 @@ class Kernel:
         kernel.is_warm = isinstance(kernel._process, ForkedProcess)
         if isinstance(manager.provisioner, ForkingProvisioner):
             kernel.shared = manager.provisioner.after
-        if hasattr(os, "pidfd_open"):
+        if isinstance(kernel._process, ForkedProcess):
+            kernel._pidfd = os.dup(kernel._process.pidfd)  # it may have ended by now
+        elif hasattr(os, "pidfd_open"):
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
         return kernel
 

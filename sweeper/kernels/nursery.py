@@ -133,7 +133,7 @@ class Nursery:
         except OSError as error:
             _log.info("the zygote has ended: %s", error)
             if after is None:
-                self._bury()
+                self._bury(path)
             else:
                 self._end_sharing()
         return None
@@ -167,7 +167,12 @@ class Nursery:
         if process is not None:
             process.wait()
 
-    def _bury(self) -> None:
+    def _bury(self, path: str) -> None:
+        """Put another zygote in the place of one that has ended; once, whoever sees it first."""
+        with self._lock:
+            if self._path != path:
+                return
+            self._path = None
         self.close()
         self._deaths += 1
         if self._deaths < _MOST_DEATHS:

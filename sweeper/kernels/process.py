@@ -26,19 +26,19 @@ class ForkedProcess:
         #: Whether it was the zygote's end that ended it.
         self.is_orphan = False
         self._lease = lease
-        self._pidfd = os.pidfd_open(pid)
+        self.pidfd = os.pidfd_open(pid)
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
         """The exit code; None while it runs."""
         with self._lock:
-            if self.returncode is None and is_readable(self._pidfd, 0.0):
+            if self.returncode is None and is_readable(self.pidfd, 0.0):
                 self._collect()
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Wait for its end."""
-        if is_readable(self._pidfd, timeout) or self.returncode is not None:
+        if is_readable(self.pidfd, timeout) or self.returncode is not None:
             return self.poll()
         raise subprocess.TimeoutExpired("forked kernel", timeout or 0.0)
 
@@ -60,7 +60,7 @@ class ForkedProcess:
         """Give the lease back; its number may be another's from now on."""
         with self._lock:
             self._lease.close()
-            os.close(self._pidfd)
+            os.close(self.pidfd)
 
     def _collect(self) -> None:
         self._lease.settimeout(_ANSWER_S)
