@@ -39,12 +39,14 @@ _UNSHARABLE_MODULES: Mapping[str, frozenset[str]] = {
     "time": frozenset({"sleep"}),
 }
 #: Of any object: processes, clocks, frames, namespaces, memory that forks would have in common;
-#: and what clears away the files of an earlier trial.
+#: what clears away the files of an earlier trial; and what asks for a GPU, which a trial has a
+#: lease on and the shared cells have not.
 _UNSHARABLE_ATTRIBUTES = frozenset(
     "system popen fork forkpty posix_spawn getpid getppid urandom argv modules "
     "_getframe currentframe settrace setprofile f_globals f_locals __globals__ "
     "__builtins__ __dict__ get_objects get_referrers now today utcnow "
-    "register_at_fork share_memory share_memory_ rmtree unlink rmdir removedirs".split()
+    "register_at_fork share_memory share_memory_ rmtree unlink rmdir removedirs cuda mps xpu "
+    "accelerator".split()
 )
 _UNSHARABLE_MEMBERS = frozenset({("os", "remove"), ("os", "rename"), ("shutil", "move")})
 #: Of `sys`; what replaces them would be lost to the streams of each kernel.
@@ -52,7 +54,9 @@ _REPLACED = frozenset({"stdin", "stdout", "stderr", "displayhook", "excepthook"}
 #: Modules that have the attributes above; with all of one imported, they come without a dot.
 _HAVE_UNSHARABLE = frozenset({"datetime", "os", "shutil", "sys"})
 #: Strings that lead to what differs between trials.
-_UNSHARABLE_TEXT = re.compile(r"__main__|SWEEPER_|(CUDA|NVIDIA)_VISIBLE_DEVICES|^(now|today)$")
+_UNSHARABLE_TEXT = re.compile(
+    r"__main__|SWEEPER_|(CUDA|NVIDIA)_VISIBLE_DEVICES|^(now|today)$|\bcuda\b"
+)
 _LINE_MAGIC = re.compile(
     r"%(matplotlib\s+inline|load_ext\s+autoreload|autoreload(\s+[0-3])?|"
     r"config\s+InlineBackend\.[^?!]*)\s*"
