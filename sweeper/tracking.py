@@ -14,6 +14,7 @@ import math
 import os
 import queue
 import re
+import sqlite3
 import threading
 import time
 import urllib.error
@@ -21,7 +22,7 @@ import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,10 @@ class Tracker:
             logging.getLogger(name).setLevel(logging.ERROR)  # they tell of every table they make
         try:
             with lock:
+                if uri == f"sqlite:///{embedded}":
+                    with closing(sqlite3.connect(embedded)) as connection:
+                        # For good: one wait for the disk a commit, and the UI locks nobody out.
+                        connection.execute("PRAGMA journal_mode=WAL")
                 client = MlflowClient(uri)
                 experiment = client.get_experiment_by_name(study)
                 if experiment is None:

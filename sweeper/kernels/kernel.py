@@ -26,6 +26,8 @@ from .specs import is_ipykernel
 
 #: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.
 _SHUTDOWN_S, _TERMINATE_S = 10.0, 2.0
+#: How long the request to shut down may be on its way.
+_DELIVERY_MS = 5000
 #: Where the system cannot tell of a process's end, how often to look.
 _LOOK_S = 0.05
 _TAIL_BYTES = 2000
@@ -167,6 +169,11 @@ class Kernel:
         """
         if self.exit_code is None:
             run_sync(self.manager._async_request_shutdown)()
+            # By default what has not left within 0.1 s is dropped, which is not long on a busy
+            # machine; the kernel would then be waited for in vain, and hold its GPU meanwhile.
+            control = self.manager._control_socket
+            if control is not None:
+                control.linger = _DELIVERY_MS
         self.manager._close_control_socket()
         thread = threading.Thread(target=self._end, args=[on_gone], name="kernel end", daemon=True)
         thread.start()

@@ -100,6 +100,10 @@ class Study:
         """
         if isinstance(storage, str):
             storage = _open_storage(storage)
+        if storage.engine.name == "sqlite":
+            # One wait for the disk a commit, not four, and who looks on locks nobody out.
+            with storage.engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
         directions = [objective.direction for objective in settings.objective.values()]
         names = list(settings.objective)
         existing = settings.name in [s.study_name for s in storage.get_all_studies()]
