@@ -165,6 +165,8 @@ ENDING = [
     ("import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'", "CUDA_VISIBLE_DEVICES"),
     ("import os\nos.environ['SWEEPER_TRIAL']", "SWEEPER_TRIAL"),
     ("import sys\nsys.argv", "argv"),
+    ("import torch\nn = torch.cuda.device_count()", "cuda"),
+    ("net.to('cuda')", "cuda"),
     # It leaves what forks would have in common, or clears what an earlier trial has left.
     ("log = open('log.txt', 'w')", "writing"),
     ("open('log.txt', mode='a').write('x')", "writing"),

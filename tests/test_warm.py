@@ -199,7 +199,8 @@ def test_whoever_is_killed_takes_his_children_along_and_leaves_true_notebooks(
     if victim == "sweep":
         assert "running" in states, "as far as anybody could write"
     else:
-        assert set(states) <= {"completed", "stopped"}
+        # A kernel that somebody kills is a failure; one that dies with its zygote is run again.
+        assert set(states) <= {"completed", "stopped", *({"failed"} if victim == "kernel" else ())}
 
 
 def wait_for(found: Callable[[], Any], limit_s: float = 60.0) -> Any:

@@ -43,6 +43,18 @@ _ORDERLY_EXIT = (
     "[child for child in all() if child.status() != 'zombie'])))(get_ipython().kernel)"
 )
 _LESSON = "lesson"
+#: Puts the source of the injected cell, which had the fixed values only when it ran, into all the
+#: places where IPython remembers it.
+_IN_HISTORY = (
+    "(lambda history, names, old, new: ("
+    "history.input_hist_raw.__setitem__({count}, new), "
+    "history.input_hist_parsed.__setitem__({count}, new), "
+    "names.__setitem__('_i{count}', new), "
+    "[setattr(history, n, new) for n in ('_i00', '_i', '_ii', '_iii') "
+    "if getattr(history, n) == old], "
+    "[names.__setitem__(n, new) for n in ('_i', '_ii', '_iii') if names.get(n) == old]"
+    "))(get_ipython().history_manager, get_ipython().user_ns, _i{count}, {source!r})"
+)
 #: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
 _CLEAN_EXITS = ("", "None", "0", "False")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -127,8 +139,9 @@ class SweepClient(PapermillNotebookClient):
         for index, cell in enumerate(self.nb.cells[: shared.until]):
             if "injected-parameters" in cell.metadata.get("tags", []):
                 count = shared.cells[index].execution_count
-                names = f"get_ipython().user_ns['In'][{count}] = _i{count} = {cell.source!r}"
-                self._tell(f"{assignments}\n{names}")
+                source = cell.source.rstrip("\n")  # as IPython keeps it
+                history = _IN_HISTORY.format(count=count, source=source)
+                self._tell(f"{assignments}\n{history}")
 
     def disconnect(self) -> None:
         """Close the sockets; the kernel itself is not ours to end."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from ipykernel import iostream
@@ -30,7 +31,7 @@ _REPLAYABLE = (
     *("stream", "display_data", "execute_result"),
     *("update_display_data", "clear_output"),
 )
-_MISSING = object()
+_HIDDEN = object()
 
 
 class SharedCells:
@@ -54,17 +55,18 @@ class SharedCells:
         self._said_bytes = _said_bytes()
         environment, states = dict(os.environ), _random_states()
         self.report: dict[str, Any] = {"cells": [], "refused_at": None, "why": None}
-        defaults = self._values(request["swept"])
+        swept, defaults = request["swept"], {}
         for index, cell in enumerate(request["cells"]):
             self.report["cells"].append(self._run(cell["source"]))
             if cell["is_parameters"]:
-                defaults = self._values(request["swept"])
+                defaults = self._hide(swept)
             why = self._lost()
-            if why is None and any(map(_differ, defaults, self._values(request["swept"]))):
+            if why is None and self._are_assigned(swept, hidden=defaults):
                 why = "it assigns a swept name"
             if why is not None:
                 self.report.update(refused_at=index, why=why)
                 return
+        self._show(defaults)
         self._environment = {
             k: os.environ.get(k)
             for k in {*environment, *os.environ}
@@ -88,9 +90,14 @@ class SharedCells:
             else:
                 os.environ[name] = value
         os.chdir(self._cwd)
-        _restore(self._states)
         self._app.attach(argv[list(argv).index("-f") + 1])
+        # At last: the sockets draw their ports, some of them on threads of their own.
+        self._app.shell.events.register("pre_execute", self._go_on_drawing)
         return self._app
+
+    def _go_on_drawing(self) -> None:
+        self._app.shell.events.unregister("pre_execute", self._go_on_drawing)
+        _restore(self._states)
 
     def _run(self, source: str) -> dict[str, Any]:
         """Run one cell; return what it said and how long it took."""
@@ -138,8 +145,23 @@ class SharedCells:
         lost = libraries.lost_by_a_fork()
         return None if lost is None else f"it leaves {lost}"
 
-    def _values(self, names: Sequence[str]) -> list[Any]:
-        return [self._app.shell.user_ns.get(name, _MISSING) for name in names]
+    def _hide(self, names: Sequence[str]) -> dict[str, Any]:
+        """Put a mark in the place of defaults that no cell reads; return the defaults."""
+        names_now = self._app.shell.user_ns
+        hidden = {name: names_now[name] for name in names if name in names_now}
+        names_now.update(dict.fromkeys(hidden, _HIDDEN))
+        return hidden
+
+    def _show(self, hidden: dict[str, Any]) -> None:
+        self._app.shell.user_ns.update(hidden)
+
+    def _are_assigned(self, names: Sequence[str], *, hidden: dict[str, Any]) -> bool:
+        """Whether a cell has given one of the names a value, as `from … import *` may."""
+        names_now = self._app.shell.user_ns
+        return any(
+            names_now.get(name, _HIDDEN) is not _HIDDEN or (name in hidden) != (name in names_now)
+            for name in names
+        )
 
     def _try_a_kernel(self) -> str:
         """In a throw-away fork: boot a kernel that nobody talks to."""
@@ -219,6 +241,8 @@ class _App(IPKernelApp):
         assert isinstance(displayhook, ZMQShellDisplayHook)
         assert isinstance(publisher, ZMQDisplayPublisher)
         displayhook.session = publisher.session = recorder
+        # `%matplotlib inline` asks the kernel for its event loop, which is none.
+        self.kernel = self.shell.kernel = SimpleNamespace(eventloop=None)
         self.init_path()
         self.init_gui_pylab()
         self.init_extensions()
@@ -250,10 +274,6 @@ class _App(IPKernelApp):
 
     def patch_io(self) -> None:
         """Done once, in the first half."""
-
-
-def _differ(before: Any, after: Any) -> bool:
-    return before is not after
 
 
 def _said_bytes() -> int:
