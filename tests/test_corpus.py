@@ -231,6 +231,9 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
         "shell = get_ipython()\nshell.execution_count, shell.user_ns is globals(), shell.kernel.shell is shell, shell.parent is shell.kernel",
         "import __main__, sys\n__main__.a, __main__.x, sys.modules['__main__'] is __main__, __name__",
     ]),
+    "names in a leading cell": (1, [
+        "a = 1\nprint(sorted(dir())); print(__name__, __doc__, open.__module__, display.__name__)", "x",
+    ]),
     "a function that fails later": (2, [
         "def ratio(n):\n    return 1 / n\n\ndef call(f, n):\n    # calls it\n    return f(n)",
         "class Mine(Exception): ...\ncalls = [lambda n: call(ratio, n)]",
