@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from .notebook import read_executed
@@ -70,6 +71,18 @@ class Admission:
         with self._lock:
             self._channels.pop(number, None)
 
+    def stop(self, number: int, message: str) -> None:
+        """Stop one trial, if it runs; it is over for good."""
+        with self._lock:
+            channel = self._channels.get(number)
+        if channel is not None:
+            channel.stop(StopReason.BY_HAND, message)
+
+    def channels(self) -> dict[int, Channel]:
+        """Those of the trials that run, by their numbers."""
+        with self._lock:
+            return dict(self._channels)
+
     def close(self, by: str) -> None:
         """Let no more trials start; the first reason is kept."""
         with self._lock:
@@ -124,6 +137,35 @@ class Judge:
                 channel.stop(StopReason.PRUNED, said)
 
 
+class Ahead:
+    """Has a proposal made while trials run, on a thread of its own: no slot waits for a sampler."""
+
+    def __init__(self, prepare: Callable[[], None]) -> None:
+        self._prepare = prepare
+        self._is_wanted = threading.Event()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._work, name="ahead", daemon=True)
+        self._thread.start()
+
+    def want(self) -> None:
+        """The last proposal was taken."""
+        self._is_wanted.set()
+
+    def close(self) -> None:
+        """Make no more."""
+        self._is_closing = True
+        self._is_wanted.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while self._is_wanted.wait() and not self._is_closing:
+            self._is_wanted.clear()
+            try:
+                self._prepare()
+            except Exception:  # noqa: BLE001  who asks next fails likewise, and is heard
+                _log.info("no proposal ahead", exc_info=True)
+
+
 class Loop:
     """Gives trials to the executor and takes their outcomes; called from the slots' threads."""
 
@@ -138,6 +180,7 @@ class Loop:
         tags: Mapping[str, str],
         admission: Admission,
         observer: Observer,
+        jobs: int,
     ) -> None:
         self._settings = settings
         self._samplers = samplers
@@ -149,15 +192,18 @@ class Loop:
         self._observer = observer
         self._failures_in_a_row = 0
         self._begun = 0
-        self._lock = threading.Lock()
+        self._asking, self._lock = threading.Lock(), threading.Lock()
         self._judge = Judge(study, settings) if settings.study.pruner.name != "none" else None
+        # One slot alone has its proposal made when the last trial is known: what a trial tries then
+        # depends on nothing but the study, and not on when things happen.
+        prepare = partial(study.prepare, settings, samplers)
+        self._ahead = Ahead(prepare) if jobs > 1 else None
         self.broken: Exception | None = None
         self.stopped_by: str | None = None
 
     def next(self) -> tuple[TrialSpec, Channel] | None:
         """A trial to run now; None when the study has enough, or the sweep is being stopped."""
-        # One slot at a time, so that every outcome told so far is known to the next proposal.
-        with self._lock:
+        with self._asking:
             if self._admission.closed_by is not None:
                 self.stopped_by = self._admission.closed_by
                 return None
@@ -169,6 +215,8 @@ class Loop:
         if record is None:
             return None
         self._begun = max(self._begun, record.number + 1)
+        if self._ahead is not None:
+            self._ahead.want()
         spec = self._spec(record)
         self._tracker.started(record, self._described(record.params))
         self._observer(Event.TRIAL_STARTED, record)
@@ -181,6 +229,11 @@ class Loop:
         channel = Channel(on_point)
         self._admission.enter(spec.number, channel)
         return spec, channel
+
+    def close(self) -> None:
+        """Nobody asks for a trial any more."""
+        if self._ahead is not None:
+            self._ahead.close()
 
     def trials_left(self) -> int:
         """How many trials have not begun yet, as far as is known."""
@@ -206,7 +259,7 @@ class Loop:
     def tell_what_was_missed(self) -> None:
         """Tell MLflow of trials that ended while it could not be told, from their notebooks."""
         for record in self._study.records():
-            if record.state.is_final and not self._tracker.is_told(record.run_id):
+            if record.is_final and not self._tracker.is_told(record.run_id):
                 self._tracker.started(record, self._described(record.params))
                 series: Mapping[str, list[tuple[int, float]]] = {}
                 if record.notebook.exists():

@@ -156,17 +156,19 @@ class ExecutedNotebook:
             "scores": {},
             "started_at": started_at,
             "series": {},
+            "printed": {},
             "finals": {},
             "variables": {},
         }
 
-    def record(self, point: Point) -> None:
-        """Keep a reported point; a display may be cleared by the notebook, this is not."""
+    def record(self, point: Point, *, printed: bool = False) -> None:
+        """Keep a reported or printed point; outputs may be cleared by the notebook, this is not."""
+        kept = self.metadata["printed" if printed else "series"]
         for name, value in point.metrics.items():
             if point.step is None:
                 self.metadata["finals"][name] = encode_float(value)
                 continue
-            series = self.metadata["series"].setdefault(name, {"steps": [], "values": []})
+            series = kept.setdefault(name, {"steps": [], "values": []})
             series["steps"].append(point.step)
             series["values"].append(encode_float(value))
 

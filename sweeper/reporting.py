@@ -1,21 +1,25 @@
 """Both ends of the channel between a notebook and the sweep that runs it; stdlib only.
 
-In the kernel: `report`, `score` and `trial`. Each call shows one small display, updated in place,
-whose message also carries the new point under a MIME type of our own; the sweep's client sees the
-message as it arrives, and the executed notebook keeps the whole series. Run by hand, the same
-calls show the same display and talk to nobody.
+In the notebook: `report`, `score` and `trial`. Each call sends its point to a socket of the sweep,
+from whichever thread or process it is made, and shows one small display, updated in place. Where
+there is no socket the display carries the point, so that it is in the file all the same; run by
+hand, the calls show the same display and talk to nobody.
 
-In the coordinator: `Channel`, on which points come up and one stop goes down.
+In the coordinator: `Mailbox`, the socket's other end, and `Channel`, on which points come up and
+one stop goes down.
 """
 
 from __future__ import annotations
 
+import errno
 import html
 import json
 import math
 import os
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,9 +32,15 @@ MIME = "application/vnd.sweeper.report+json"
 TRIAL_VARIABLE = "SWEEPER_TRIAL"
 #: The environment variable with the file that appears when the trial should end by itself.
 STOP_VARIABLE = "SWEEPER_STOP"
+#: The environment variables with the socket for points, and with the kernel's own process.
+REPORTS_VARIABLE, KERNEL_VARIABLE = "SWEEPER_REPORTS", "SWEEPER_KERNEL"
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
+#: How often the display changes at most while points go to a socket.
+_DISPLAY_S = 0.2
+#: What one datagram may hold, and how many bytes of them may wait, whatever the system's default.
+_DATAGRAM_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +168,24 @@ def _floats(call: str, metrics: Mapping[str, Any]) -> dict[str, float]:
     return floats
 
 
+def _send(path: str, point: Point) -> bool:
+    """Send a point to the sweep; returns whether there still is one."""
+    data = json.dumps(point.encode()).encode()
+    try:
+        # A socket for each: nothing is shared with other threads or with forked children.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _DATAGRAM_BYTES)
+            sender.sendto(data, path)
+    except OSError as error:
+        if error.errno != errno.EMSGSIZE or len(point.metrics) < 2:
+            return False
+        names = list(point.metrics)
+        halves = names[: len(names) // 2], names[len(names) // 2 :]
+        parts = [{name: point.metrics[name] for name in half} for half in halves]
+        return all(_send(path, Point(step=point.step, metrics=part)) for part in parts)
+    return True
+
+
 class _Reporter:
     """Shows what was reported so far in one display per executed cell."""
 
@@ -167,23 +195,45 @@ class _Reporter:
         self._finals: dict[str, float] = {}
         self._last_step: int | None = None
         self._cell: int | None = None
+        self._shown_s = -math.inf
+        self._is_behind = False
+        self._is_flushed_by: Any = None
 
     def send(self, point: Point) -> None:
-        # A session exists only where IPython runs; in a plain script there is nobody to tell.
+        path = os.environ.get(REPORTS_VARIABLE)
+        is_sent = path is not None and _send(path, point)
+        # A session exists only where IPython runs; in a plain script there is nobody to show to.
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None else None
-        if shell is None:
+        # A forked child has its parent's session, and no way to speak in it.
+        if shell is None or os.environ.get(KERNEL_VARIABLE, str(os.getpid())) != str(os.getpid()):
             return
         with self._lock:
             self._remember(point)
+            self._is_behind = True
             # A cell that is run again by hand has lost its old display: it gets a new one.
-            update, self._cell = self._cell == shell.execution_count, shell.execution_count
-            shell.display_pub.publish(
-                data={"text/plain": self._text(), "text/html": self._html(), MIME: point.encode()},
-                metadata={},
-                transient={"display_id": f"sweeper-{shell.execution_count}"},
-                update=update,
-            )
+            is_new, self._cell = self._cell != shell.execution_count, shell.execution_count
+            if is_new or not is_sent or time.monotonic() - self._shown_s >= _DISPLAY_S:
+                self._show(shell, None if is_sent else point, update=not is_new)
+            if self._is_flushed_by is not shell:
+                shell.events.register("post_run_cell", lambda *_: self._flush(shell))
+                self._is_flushed_by = shell
+
+    def _flush(self, shell: Any) -> None:
+        """At the end of a cell its display shows the last point."""
+        with self._lock:
+            if self._is_behind:
+                self._show(shell, None, update=True)
+
+    def _show(self, shell: Any, point: Point | None, *, update: bool) -> None:
+        told = {} if point is None else {MIME: point.encode()}
+        shell.display_pub.publish(
+            data={"text/plain": self._text(), "text/html": self._html(), **told},
+            metadata={},
+            transient={"display_id": f"sweeper-{self._cell}"},
+            update=update,
+        )
+        self._shown_s, self._is_behind = time.monotonic(), False
 
     def _remember(self, point: Point) -> None:
         if point.step is None:
@@ -234,10 +284,45 @@ _reporter = _Reporter()
 # --- the coordinator's end -------------------------------------------------------------------
 
 
+class Mailbox:
+    """Where the points of one trial arrive, from its kernel and all that this has started.
+
+    Args:
+        path: of the socket; short, and not there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _DATAGRAM_BYTES)
+        self._socket.bind(str(path))
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        """Readable when a point has arrived."""
+        return self._socket.fileno()
+
+    def take(self) -> list[Point]:
+        """What has arrived since the last time, in the order it was sent."""
+        points = []
+        while True:
+            try:
+                points.append(Point.decode(json.loads(self._socket.recv(_DATAGRAM_BYTES))))
+            except BlockingIOError:
+                return points
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue  # sent by somebody else
+
+    def close(self) -> None:
+        """Take no more; who still reports is not kept waiting."""
+        self._socket.close()
+
+
 class StopReason(StrEnum):
     """Why a running trial is asked to stop."""
 
     INTERRUPTED = "interrupted"
+    BY_HAND = "by_hand"
     TIME_LIMIT = "time_limit"
     PRUNED = "pruned"
 
@@ -246,6 +331,14 @@ class Channel:
     """What connects a running trial with the sweep: points come up, at most one stop goes down.
 
     Safe to use from any thread.
+
+    Attributes:
+        message: why the trial was asked to stop, in words.
+        pid: the kernel's process; None before there is one.
+        cell: how many cells have begun.
+        cells: how many there are.
+        step: of the last point that has one.
+        metrics: the last value of each.
     """
 
     def __init__(self, on_point: Callable[[Point], None]) -> None:
@@ -253,10 +346,18 @@ class Channel:
         self._lock = threading.Lock()
         self._stop_reason: StopReason | None = None
         self.message = ""
+        self.pid: int | None = None
+        self.cell = 0
+        self.cells = 0
+        self.step: int | None = None
+        self.metrics: dict[str, float] = {}
         self._on_stop: Callable[[], object] | None = None
 
     def publish(self, point: Point) -> None:
         """Hand a point to the sweep; called where messages are read, so it must be quick."""
+        if point.step is not None:
+            self.step = point.step
+        self.metrics.update(point.metrics)
         self._on_point(point)
 
     @property

@@ -21,6 +21,7 @@ from .notebook import ResearchNotebook, read_metadata
 from .ownership import held_folder
 from .results import SweepResult
 from .settings import Settings
+from .stopping import ALL, NO_MORE, Requests
 from .study import SamplerFactory, Study, make_pruner
 from .tracking import Tracker
 from .trials import StudyPaths, TrialRecord, shown
@@ -130,16 +131,19 @@ class Sweep:
                 tags=self._tags(study),
                 admission=self.admission,
                 observer=self.observer,
+                jobs=self.jobs,
             )
+            tracker.watch(lambda run_id: self._obey(run_id, "the tag sweeper.stop"))
             loop.tell_what_was_missed()
             self.observer(Event.SWEEP_STARTED, None)
             spent_s = float(study.facts.get("spent_s", 0.0))
-            with self._worker(loop) as worker, self._deadline(spent_s):
+            with self._worker(loop) as worker, self._deadline(spent_s), self._requests():
                 executor: Executor = LocalExecutor(worker.run_trial, jobs=self.jobs)
                 try:
                     executor.run(loop)
                 finally:
                     self.admission.stop_all("an interruption")
+                    loop.close()
             untold = tracker.close()
             spent_s += time.monotonic() - started
             study.note_facts(
@@ -245,6 +249,21 @@ class Sweep:
             pool.close()
         finally:
             guard.close()
+
+    @contextmanager
+    def _requests(self) -> Iterator[None]:
+        """What other processes ask for is done."""
+        requests = Requests(self.paths.requests, lambda what: self._obey(what, "the command stop"))
+        try:
+            yield
+        finally:
+            requests.close()
+
+    def _obey(self, what: str, whose: str) -> None:
+        if what in (ALL, NO_MORE):
+            self.stop(whose, now=what == ALL)
+        elif what.isdigit():
+            self.admission.stop(int(what), f"stopped by {whose}")
 
     def _cells_to_share(self) -> CellsToShare | None:
         if self.settings.execution.prefix == "off" or self.notebook.language != "python":

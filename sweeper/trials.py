@@ -32,11 +32,6 @@ class TrialState(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
 
-    @property
-    def is_final(self) -> bool:
-        """Whether the trial is over for good; a stopped one is run again by the next sweep."""
-        return self in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
-
 
 class Reason(StrEnum):
     """Why a trial did not complete."""
@@ -50,6 +45,7 @@ class Reason(StrEnum):
     FILE = "file"
     INTERNAL = "internal"
     INTERRUPTED = "interrupted"
+    BY_HAND = "by_hand"
     PRUNED = "pruned"
 
 
@@ -138,6 +134,11 @@ class StudyPaths:
         """Host and process of the sweep that holds `lock`."""
         return self.folder / "sweep.json"
 
+    @property
+    def requests(self) -> Path:
+        """The folder for what other processes ask of the sweep that holds `lock`."""
+        return self.folder / "requests"
+
     def notebook(self, run_id: str) -> Path:
         """The executed notebook of one trial."""
         return Path(self.template.format(run_id=run_id, study=self.study))
@@ -219,6 +220,17 @@ class TrialRecord:
     message: str = ""
     started_at_s: float = 0.0
     duration_s: float = 0.0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the trial is over for good.
+
+        One that was stopped with its sweep is run again by the next; one that was singled out is
+        not.
+        """
+        if self.state is TrialState.STOPPED:
+            return self.reason is Reason.BY_HAND
+        return self.state is not TrialState.RUNNING
 
     @property
     def run_id(self) -> str:

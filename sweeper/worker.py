@@ -20,7 +20,7 @@ from .devices import Devices
 from .kernels import Ending, Kernel, KernelPool, KernelResult, SharedRun
 from .notebook import ExecutedNotebook, ResearchNotebook, read_metadata
 from .reporting import TRIAL_VARIABLE, Channel, Point, StopReason, encode_float
-from .scraping import scrape, variables_to_read
+from .scraping import PrintedScores, scrape, variables_to_read
 from .settings import Settings
 from .trials import Params, Reason, TrialOutcome, TrialSpec, TrialState, Value
 
@@ -123,6 +123,11 @@ class Worker:
             file.record(point)
             channel.publish(point)
 
+        def on_printed(point: Point) -> None:
+            file.record(point, printed=True)
+            if not file.metadata["series"].keys() & point.metrics.keys():
+                channel.publish(point)  # what is reported counts more
+
         with _closed_on_error(held):
             result = kernels.execute(
                 file.node,
@@ -135,6 +140,7 @@ class Worker:
                 write=write,
                 channel=channel,
                 on_point=on_point,
+                printed=PrintedScores(self.settings.scores, on_printed),
                 variables=variables_to_read(self.settings.scores, self.settings.objective),
                 cell_output_bytes=self.settings.limits.cell_output,
             )
@@ -285,6 +291,10 @@ def _ended_early(result: KernelResult, channel: Channel, limit_s: float | None) 
         if channel.stop_reason is StopReason.PRUNED:
             return TrialOutcome(
                 state=TrialState.PRUNED, reason=Reason.PRUNED, message=channel.message
+            )
+        if channel.stop_reason is StopReason.BY_HAND:
+            return TrialOutcome(
+                state=TrialState.STOPPED, reason=Reason.BY_HAND, message=channel.message
             )
         return TrialOutcome(
             state=TrialState.STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped"

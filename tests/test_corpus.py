@@ -28,6 +28,7 @@ from sweeper.kernels import (
 )
 from sweeper.notebook import ResearchNotebook
 from sweeper.reporting import Channel
+from sweeper.scraping import PrintedScores
 from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
@@ -351,6 +352,7 @@ def by_us(source: Path, pool: KernelPool) -> tuple[NotebookNode, KernelResult]:
         write=lambda: None,
         channel=Channel(lambda _: None),
         on_point=lambda _: None,
+        printed=PrintedScores({}, lambda _: None),
         variables=[],
         cell_output_bytes=10**8,
     )

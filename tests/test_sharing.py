@@ -24,6 +24,7 @@ from sweeper.kernels import Guard, KernelPool, KernelResult, cells_to_share, exe
 from sweeper.notebook import ResearchNotebook
 from sweeper.prefix import shared_prefix
 from sweeper.reporting import Channel
+from sweeper.scraping import PrintedScores
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
 
@@ -335,6 +336,7 @@ def run(
         write=lambda: None,
         channel=Channel(lambda _: None),
         on_point=lambda _: None,
+        printed=PrintedScores({}, lambda _: None),
         variables=["n0", "n1", "n2"],
         cell_output_bytes=10**8,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import OutputError
-from sweeper.trials import StudyPaths, TrialState, run_id_of, shown
+from sweeper.trials import Reason, StudyPaths, TrialRecord, TrialState, run_id_of, shown
 
 
 def touch(path: Path) -> Path:
@@ -161,9 +161,18 @@ def test_paths_are_shown_relative_only_below_the_working_folder(tmp_path: Path) 
     assert shown(tmp_path.parent / "x.ipynb") == str(tmp_path.parent / "x.ipynb")
 
 
-def test_a_stopped_trial_is_not_over_for_good() -> None:
-    final = {state for state in TrialState if state.is_final}
-    assert final == {TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED}
+@pytest.mark.parametrize("state", TrialState)
+@pytest.mark.parametrize("reason", [None, Reason.INTERRUPTED, Reason.BY_HAND])
+def test_a_trial_that_was_stopped_with_its_sweep_is_not_over_for_good(
+    state: TrialState, reason: Reason | None
+) -> None:
+    record = TrialRecord(
+        number=0, state=state, params={}, seed=0, attempt=1, notebook=Path(), reason=reason
+    )
+    singled_out = (state, reason) == (TrialState.STOPPED, Reason.BY_HAND)
+    assert record.is_final is (
+        singled_out or state in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
+    )
 
 
 @pytest.mark.parametrize("study", ["mlflow.db", "mlflow-artifacts"])

@@ -15,7 +15,18 @@ from nbclient.util import ensure_async, run_sync
 from nbformat import NotebookNode
 from papermill.clientwrap import PapermillNotebookClient
 
-from ..reporting import MIME, STOP_VARIABLE, Channel, Point, StopReason
+from ..reporting import (
+    KERNEL_VARIABLE,
+    MIME,
+    REPORTS_VARIABLE,
+    STOP_VARIABLE,
+    Channel,
+    Mailbox,
+    Point,
+    StopReason,
+)
+from ..scraping import PrintedScores, displayed_point
+from .expressions import IN_HISTORY, ORDERLY_EXIT
 from .kernel import Kernel
 from .nursery import LESSON
 from .outputs import joined, moved
@@ -30,31 +41,12 @@ _COOPERATION_S = 1.0
 #: be behind while short cells follow each other.
 _AUTOSAVE_S = 2.0
 CATCH_UP_S = 0.2
+#: How often to see whether a printed line that has not ended is at rest.
+_SETTLE_S = 0.5
 #: How long after a kernel's death no more messages must have come.
 _LAST_WORDS_S = 0.03
 _INTERRUPTS = 2
-#: Two things that keep an ipykernel from ending in order. It closes the thread that sends its
-#: messages while the one that took the request to shut down may still have one to send, and then
-#: waits for ever; so that thread is waited for first, before the notebook's own exit handlers. And
-#: it waits up to 14 s for children that have ended, but that nobody has asked for their exit code.
-_ORDERLY_EXIT = (
-    "(lambda kernel: (__import__('atexit').register(kernel.parent.control_thread.join, 2), "
-    "setattr(kernel, '_process_children', lambda all=kernel._process_children: "
-    "[child for child in all() if child.status() != 'zombie'])))(get_ipython().kernel)"
-)
 _LESSON = "lesson"
-#: Puts the source of the injected cell, which had the fixed values only when it ran, into all the
-#: places where IPython remembers it.
-_IN_HISTORY = (
-    "(lambda history, names, old, new: ("
-    "history.input_hist_raw.__setitem__({count}, new), "
-    "history.input_hist_parsed.__setitem__({count}, new), "
-    "names.__setitem__('_i{count}', new), "
-    "[setattr(history, n, new) for n in ('_i00', '_i', '_ii', '_iii') "
-    "if getattr(history, n) == old], "
-    "[names.__setitem__(n, new) for n in ('_i', '_ii', '_iii') if names.get(n) == old]"
-    "))(get_ipython().history_manager, get_ipython().user_ns, _i{count}, {source!r})"
-)
 #: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
 _CLEAN_EXITS = ("", "None", "0", "False")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -79,6 +71,7 @@ class SweepClient(PapermillNotebookClient):
         kernel: Kernel,
         channel: Channel,
         on_point: Callable[[Point], None],
+        printed: PrintedScores,
         cell_output_bytes: int,
         **options: Any,
     ) -> None:
@@ -86,6 +79,7 @@ class SweepClient(PapermillNotebookClient):
         self.kernel = kernel
         self.channel = channel
         self.on_point = on_point
+        self.printed = printed
         self.error: str | None = None
         self.is_ready = False
         self.has_finished = False
@@ -97,6 +91,8 @@ class SweepClient(PapermillNotebookClient):
         self._cell_output_bytes = cell_output_bytes
         self._output_bytes = 0
         self._messages = 0
+        self._mailbox: Mailbox | None = None
+        self._has_reported = False
         self._stopper: asyncio.Task[None] | None = None
 
     def connect(self, env: Mapping[str, str], *, timeout_s: float) -> None:
@@ -112,9 +108,18 @@ class SweepClient(PapermillNotebookClient):
         run_sync(self.kc.wait_for_ready)(timeout=timeout_s)
         self.nb.metadata["language_info"] = self.kc.language_info
         if env:
-            told = {**env, STOP_VARIABLE: str(self.kernel.stop_file)}
+            self._mailbox = Mailbox(self.kernel.reports_socket)
+            self.loop.add_reader(self._mailbox, self._take_reports)
+            told = {
+                **env,
+                STOP_VARIABLE: str(self.kernel.stop_file),
+                REPORTS_VARIABLE: str(self._mailbox.path),
+                KERNEL_VARIABLE: str(self.kernel.pid),
+            }
             # An expression: nothing of it is left among the notebook's variables.
             self._tell(f"__import__('os').environ.update({told!r})")
+        self.channel.pid = self.kernel.pid
+        self.channel.cells = len(self.nb.cells)
         self.is_ready = True
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
@@ -140,11 +145,14 @@ class SweepClient(PapermillNotebookClient):
             if "injected-parameters" in cell.metadata.get("tags", []):
                 count = shared.cells[index].execution_count
                 source = cell.source.rstrip("\n")  # as IPython keeps it
-                history = _IN_HISTORY.format(count=count, source=source)
+                history = IN_HISTORY.format(count=count, source=source)
                 self._tell(f"{assignments}\n{history}")
 
     def disconnect(self) -> None:
         """Close the sockets; the kernel itself is not ours to end."""
+        if self._mailbox is not None:
+            self.loop.remove_reader(self._mailbox)
+            self._mailbox.close()
         if self.kc is not None:
             self.kc.stop_channels()
 
@@ -161,6 +169,7 @@ class SweepClient(PapermillNotebookClient):
             if not self.died:
                 self._say_last_request([] if self.error else variables, learn=learn)
                 self.set_widgets_metadata()
+            self._take_reports()
         finally:
             self.channel.on_stop(None)
             if self._stopper is not None:
@@ -175,6 +184,7 @@ class SweepClient(PapermillNotebookClient):
             if self.channel.stop_reason:
                 return
             self._output_bytes = 0
+            self.channel.cell = index + 1
             self.nb_man.cell_start(cell, index)
             status = self._run_cell(cell, index)
             self.nb_man.cell_end(cell, status)
@@ -209,6 +219,7 @@ class SweepClient(PapermillNotebookClient):
     ) -> NotebookNode:
         """Run a cell; bring the file up to date now and then while it runs."""
         saver = asyncio.ensure_future(self._save_by_time())
+        settler = asyncio.ensure_future(self._settle_by_time())
         try:
             done: NotebookNode = await self.async_execute_cell(
                 cell, cell_index, *arguments, **options
@@ -216,6 +227,8 @@ class SweepClient(PapermillNotebookClient):
             return done
         finally:
             saver.cancel()
+            settler.cancel()
+            self.printed.end_cell()
             before = cell.get("outputs", [])
             if before:
                 cell.outputs = joined(before)
@@ -237,6 +250,14 @@ class SweepClient(PapermillNotebookClient):
                 # A large file takes a while, in which no message is read.
                 interval_s = max(_AUTOSAVE_S, 4 * (time.monotonic() - started))
 
+    async def _settle_by_time(self) -> None:
+        """Find the scores of a progress bar that stands still, too."""
+        while True:
+            seen = self._messages
+            await asyncio.sleep(_SETTLE_S)
+            if self._messages == seen:
+                self.printed.settle()
+
     async def _async_poll_kernel_alive(self) -> None:
         """Wait for the kernel's death instead of asking every second."""
         await self.kernel.ended()
@@ -249,6 +270,11 @@ class SweepClient(PapermillNotebookClient):
 
     # --- messages ---------------------------------------------------------------------------
 
+    def _take_reports(self) -> None:
+        for point in () if self._mailbox is None else self._mailbox.take():
+            self._has_reported = True
+            self.on_point(point)
+
     def process_message(
         self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
     ) -> NotebookNode | None:
@@ -258,7 +284,12 @@ class SweepClient(PapermillNotebookClient):
         data = content.get("data")
         if isinstance(data, dict) and MIME in data:
             # What stays in the cell is the display; the point has its place in the metadata.
+            self._has_reported = True
             self.on_point(Point.decode(data.pop(MIME)))
+        elif isinstance(data, dict) and (shown := displayed_point(data)) is not None:
+            self.channel.publish(shown)  # the file has it in the display itself
+        if msg["msg_type"] == "stream":
+            self.printed.read(content["name"], content["text"])
         if self._is_too_much(msg["msg_type"], content, cell):
             return None
         output: NotebookNode | None = super().process_message(msg, cell, cell_index)
@@ -299,7 +330,7 @@ class SweepClient(PapermillNotebookClient):
 
     async def _stop(self) -> None:
         """Let a pruned trial's next report raise; interrupt the kernel's group, twice; kill it."""
-        if self.channel.stop_reason is StopReason.PRUNED:
+        if self.channel.stop_reason is StopReason.PRUNED and self._has_reported:
             self.kernel.ask_to_stop(self.channel.message)
             await asyncio.sleep(_COOPERATION_S)
         for _ in range(_INTERRUPTS):
@@ -314,7 +345,7 @@ class SweepClient(PapermillNotebookClient):
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {name: f"float({name}).hex()" for name in variables}
         lesson = {_LESSON: LESSON} if learn and self.has_finished else {}
-        answers = self._ask("", {**expressions, **lesson, "": _ORDERLY_EXIT})
+        answers = self._ask("", {**expressions, **lesson, "": ORDERLY_EXIT})
         if answers.get(_LESSON, {}).get("status") == "ok":
             self.lesson = ast.literal_eval(answers[_LESSON]["data"]["text/plain"])
         for name in variables:

@@ -15,6 +15,7 @@ from nbformat import NotebookNode
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 
 from ..reporting import Channel, Point
+from ..scraping import PrintedScores
 from ..trials import Params
 from .client import CATCH_UP_S, SweepClient
 from .inject import assignments
@@ -196,6 +197,7 @@ def execute(
     write: Callable[[], None],
     channel: Channel,
     on_point: Callable[[Point], None],
+    printed: PrintedScores,
     variables: Sequence[str],
     cell_output_bytes: int,
 ) -> KernelResult:
@@ -212,6 +214,7 @@ def execute(
         write: called whenever the file should be brought up to date.
         channel: on which a stop may arrive.
         on_point: called with each reported point as it arrives.
+        printed: given all that is printed.
         variables: top-level variables to read after the last cell.
         cell_output_bytes: what one cell may put out before the rest is dropped.
 
@@ -230,6 +233,7 @@ def execute(
         on_gone=on_gone,
         channel=channel,
         on_point=on_point,
+        printed=printed,
         variables=variables,
         cell_output_bytes=cell_output_bytes,
     )

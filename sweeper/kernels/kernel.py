@@ -136,6 +136,16 @@ class Kernel:
         """Appears when the trial should end by itself; `report` looks for it."""
         return self._folder / "stop"
 
+    @property
+    def reports_socket(self) -> Path:
+        """Where `report` sends its points."""
+        return self._folder / "reports"
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return int(self._process.pid)
+
     def ask_to_stop(self, message: str) -> None:
         """Have the notebook's next report raise, with this message."""
         beside = self.stop_file.with_suffix(".part")

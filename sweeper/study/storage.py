@@ -42,16 +42,24 @@ class MirroredStorage(InMemoryStorage):
         """The same study, read again."""
         return MirroredStorage(self._kept, self.get_study_name_from_id(self._study))
 
-    def read_new_trials(self) -> None:
-        """Take in the trials that somebody else has added to the storage."""
-        known = len(self.get_all_trials(self._study, deepcopy=False))
+    def read_new_trials(self) -> bool:
+        """Take in the trials that somebody else has added to the storage.
+
+        Returns:
+            whether that was possible: where a trial that is not in the storage yet has the number
+            of one that is, this mirror must be made anew.
+        """
+        known = len(self._ids)
         try:
             self._kept.get_trial_id_from_study_id_trial_number(self._kept_study, known)
         except KeyError:
-            return
+            return True
+        if self.get_n_trials(self._study) > known:
+            return False
         trials = self._kept.get_all_trials(self._kept_study, deepcopy=False)
         for trial in sorted(trials, key=lambda trial: trial.number)[known:]:
             self._ids[super().create_new_trial(self._study, trial)] = trial._trial_id
+        return True
 
     def keep(self, trial_id: int) -> bool:
         """Write a new trial to the storage; nothing happens to one that is there.

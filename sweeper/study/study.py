@@ -8,7 +8,6 @@ again first, with the same number, params and seed.
 
 from __future__ import annotations
 
-import math
 import statistics
 import threading
 import time
@@ -30,11 +29,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import StudyError
 from ..settings import Settings
-from ..trials import Reason, TrialOutcome, TrialRecord, TrialState
-from .samplers import EXHAUSTIBLE, SamplerFactory, derived_seed, distributions, suggest
+from ..trials import Params, Reason, TrialOutcome, TrialRecord, TrialState
+from .proposals import BY_HAND, Proposal, is_planned, propose, waiting
+from .records import RECORD, encode, record_of
+from .samplers import EXHAUSTIBLE, SamplerFactory, derived_seed, distributions
 from .storage import MirroredStorage
 
-_RECORD = "sweeper"
 _STUDY = "sweeper"
 #: How long to wait for another process's lock on an SQLite file.
 _BUSY_TIMEOUT_S = 30
@@ -46,6 +46,9 @@ class Study:
     def __init__(self, study: optuna.Study) -> None:
         self._study = study
         self._lock = threading.RLock()
+        # Held while a sampler thinks, which may be long: trials are told meanwhile.
+        self._proposing = threading.RLock()
+        self._prepared: Proposal | None = None
         self._again: list[TrialRecord] = []
 
     @property
@@ -153,7 +156,7 @@ class Study:
     def _requeue(self) -> None:
         """Tell Optuna of ends that a killed sweep recorded; queue what it left unfinished."""
         for trial in self._trials(OptunaState.RUNNING):
-            record = _record(trial)
+            record = record_of(trial)
             if record is None:
                 # Killed between asking and recording: nothing ran, nobody saw the number.
                 record = TrialRecord(
@@ -164,7 +167,7 @@ class Study:
                     attempt=0,
                     notebook=Path(),
                 )
-            if record.state.is_final:
+            if record.is_final:
                 self._tell(record)
             else:
                 self._again.append(record)
@@ -179,15 +182,21 @@ class Study:
         Args:
             notebook_of: from a trial's number to its executed notebook.
         """
-        with self._lock:
-            self._mirror.read_new_trials()
+        with self._proposing:
+            self._take_in_new_trials()
             unfinished = self._again.pop(0) if self._again else None
             if unfinished is None and self._is_complete(settings, samplers):
                 return None
             if unfinished is not None and unfinished.params:
                 number, params = unfinished.number, dict(unfinished.params)
             else:
-                number, params = self._propose(settings, samplers, unfinished)
+                proposal = None if unfinished is not None or self._is_asked() else self._prepared
+                if proposal is None:
+                    again = None if unfinished is None else unfinished.number
+                    proposal = propose(self._mirror, settings.search_space, samplers, again=again)
+                else:
+                    self._prepared = None
+                number, params = proposal.number, proposal.params
             # A seed that the user fixes or sweeps is the trial's seed in every respect.
             told = {**settings.fixed, **params}.get("seed")
             derived = derived_seed(settings.study.seed, "trial", number)
@@ -200,11 +209,49 @@ class Study:
                 notebook=notebook_of(number),
                 started_at_s=time.time(),
             )
-            self._write(record)
-            if self._mirror.keep(self._trial(number)._trial_id):
-                return record
-            self._study = _mirrored(self._mirror.anew())
+            with self._lock:
+                self._write(record)
+                if self._mirror.keep(self._trial(number)._trial_id):
+                    return record
+            self._read_anew()
             return self.ask(settings, samplers, notebook_of)
+
+    def prepare(self, settings: Settings, samplers: SamplerFactory) -> None:
+        """Have a proposal ready for who asks next, if there will be one.
+
+        It cannot know of trials that are told until then.
+        """
+        with self._proposing:
+            self._take_in_new_trials()
+            is_wanted = self._prepared is None and not self._again and not self._is_asked()
+            if is_wanted and not self._is_complete(settings, samplers):
+                space = settings.search_space
+                self._prepared = propose(self._mirror, space, samplers, again=None)
+
+    def enqueue(self, params: Params) -> int:
+        """Put a trial into the queue, from any process; it comes beside those that are planned.
+
+        Args:
+            params: some or all of its params; the sampler chooses the others.
+
+        Returns:
+            its number.
+        """
+        self._study.enqueue_trial(dict(params), user_attrs={BY_HAND: True})
+        return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
+
+    def _take_in_new_trials(self) -> None:
+        if not self._mirror.read_new_trials():
+            self._read_anew()  # they have the numbers that a proposal of ours was to have
+
+    def _read_anew(self) -> None:
+        with self._lock:
+            self._study = _mirrored(self._mirror.anew())
+            self._prepared = None
+
+    def _is_asked(self) -> bool:
+        """Whether a trial waits that somebody has put into the queue."""
+        return any(trial.user_attrs.get(BY_HAND) for trial in waiting(self._mirror))
 
     @property
     def _mirror(self) -> MirroredStorage:
@@ -213,24 +260,11 @@ class Study:
         return storage
 
     def _is_complete(self, settings: Settings, samplers: SamplerFactory) -> bool:
-        begun = sum(_RECORD in trial.user_attrs for trial in self._trials())
+        if self._is_asked():
+            return False
+        begun = sum(map(is_planned, self._trials()))
         different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
         return begun >= min(settings.study.trials, different or settings.study.trials)
-
-    def _propose(
-        self, settings: Settings, samplers: SamplerFactory, nameless: TrialRecord | None
-    ) -> tuple[int, dict[str, Any]]:
-        """Number and params of a new trial, or params for one that was killed before it had any."""
-        # A waiting trial keeps the number that it was given when it was put in the queue.
-        trials = self._trials()
-        waiting = (trial.number for trial in trials if trial.state is OptunaState.WAITING)
-        number = next(waiting, len(trials))
-        self._study.sampler = samplers.make(number if nameless is None else nameless.number)
-        if nameless is None:
-            trial = self._study.ask()
-        else:
-            trial = optuna.Trial(self._study, self._trial(nameless.number)._trial_id)
-        return trial.number, suggest(trial, settings.search_space)
 
     def report(self, number: int, step: int, value: float, pruner: BasePruner) -> str | None:
         """Judge a running trial by a new value of its objective.
@@ -255,7 +289,7 @@ class Study:
     def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
         """Record how a trial ended; what was stopped stays open, to be run again."""
         with self._lock:
-            before = _record(self._trial(number))
+            before = record_of(self._trial(number))
             assert before is not None
             record = replace(
                 before,
@@ -266,7 +300,7 @@ class Study:
                 duration_s=outcome.duration_s,
             )
             self._write(record)
-            if record.state.is_final:
+            if record.is_final:
                 self._tell(record)
             return record
 
@@ -284,13 +318,13 @@ class Study:
     def _write(self, record: TrialRecord) -> None:
         # Through the storage: an `optuna.Trial` would ask the sampler anew when it is made.
         trial_id = self._trial(record.number)._trial_id
-        self._study._storage.set_trial_user_attr(trial_id, _RECORD, _encode(record))
+        self._study._storage.set_trial_user_attr(trial_id, RECORD, encode(record))
 
     # --- looking -----------------------------------------------------------------------------
 
     def records(self) -> list[TrialRecord]:
         """All trials that were ever begun, by number."""
-        return [r for t in self._trials(*OptunaState) if (r := _record(t)) is not None]
+        return [r for t in self._trials(*OptunaState) if (r := record_of(t)) is not None]
 
     def counts(self) -> Counter[TrialState]:
         """How many trials are in which state."""
@@ -314,7 +348,7 @@ class Study:
         with self._lock:
             corrected = []
             for trial in self._trials(OptunaState.RUNNING):
-                record = _record(trial)
+                record = record_of(trial)
                 if record is not None and record.state is TrialState.RUNNING:
                     stopped = replace(
                         record,
@@ -357,38 +391,3 @@ def _open_storage(url: str) -> RDBStorage:
             f"--storage {url}: cannot be opened: {said}; expected an SQLAlchemy URL such as "
             "sqlite:////folder/study.db"
         ) from error
-
-
-def _encode(record: TrialRecord) -> dict[str, Any]:
-    return {
-        "state": str(record.state),
-        "params": dict(record.params),
-        "seed": record.seed,
-        "attempt": record.attempt,
-        "notebook": str(record.notebook),
-        # JSON has no NaN; a score that is not finite is still told.
-        "scores": {k: v if math.isfinite(v) else str(v) for k, v in record.scores.items()},
-        "reason": None if record.reason is None else str(record.reason),
-        "message": record.message,
-        "started_at_s": record.started_at_s,
-        "duration_s": record.duration_s,
-    }
-
-
-def _record(trial: FrozenTrial) -> TrialRecord | None:
-    told = trial.user_attrs.get(_RECORD)
-    if told is None:
-        return None
-    return TrialRecord(
-        number=trial.number,
-        state=TrialState(told["state"]),
-        params=told["params"],
-        seed=told["seed"],
-        attempt=told["attempt"],
-        notebook=Path(told["notebook"]),
-        scores={name: float(value) for name, value in told["scores"].items()},
-        reason=None if told["reason"] is None else Reason(told["reason"]),
-        message=told["message"],
-        started_at_s=told["started_at_s"],
-        duration_s=told["duration_s"],
-    )

@@ -1,4 +1,4 @@
-"""What MLflow is told: one experiment per study, one flat run per trial. The only owner of MLflow.
+"""What MLflow is told: one experiment per study, one flat run per trial.
 
 All calls to MLflow are made by one thread, fed by a queue: no trial waits for the store, and a
 store that is slow or away for a while delays only the record. Whatever could not be told is told
@@ -13,13 +13,10 @@ import logging
 import math
 import os
 import queue
-import re
 import sqlite3
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -28,10 +25,12 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from .errors import TrackingError
-from .notebook import render_html
-from .reporting import Point
-from .trials import TrialRecord, TrialState
+from ..errors import TrackingError
+from ..notebook import render_html
+from ..reporting import Point
+from ..trials import TrialRecord, TrialState
+from .metrics import legal, metric
+from .server import probe
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -47,9 +46,11 @@ _STATUS = {
     TrialState.FAILED: "FAILED",
     TrialState.STOPPED: "KILLED",
 }
-_ILLEGAL = re.compile(r"[^\w\-. :/]")
 _STUDY_ID = "sweeper.study_id"
-_PROBE_TIMEOUT_S = 5
+#: Set on a run in MLflow's UI, this stops the trial.
+_STOP_TAG = "sweeper.stop"
+#: How often to look for it.
+_LOOK_S = 2.0
 #: How long the end of a sweep waits for a store that does not take one message more.
 _PATIENCE_S = 60
 #: How long after it was said a message is told: by then the slot that it came from has its next
@@ -77,6 +78,8 @@ class Tracker:
             queue.SimpleQueue()
         )
         self._closing = threading.Event()
+        self._on_stop: Callable[[str], None] | None = None
+        self._looked_s = 0.0
         self._untold = 0
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         for run in self._search():
@@ -114,7 +117,7 @@ class Tracker:
         # Two processes that make a fresh SQLite store at once would leave it broken for good.
         lock = FileLock(f"{embedded}.lock") if uri is None else nullcontext()
         uri = uri or f"sqlite:///{embedded}"
-        _probe(uri)
+        probe(uri)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         location = artifacts.as_uri() + f"/{urllib.parse.quote(study)}"
         try:
@@ -191,6 +194,14 @@ class Tracker:
 
     # --- looking ------------------------------------------------------------------------------
 
+    def watch(self, on_stop: Callable[[str], None]) -> None:
+        """From now on look for the tag that stops a trial.
+
+        Args:
+            on_stop: called with the run id of each running trial that bears it.
+        """
+        self._on_stop = on_stop
+
     @property
     def mlflow_run_ids(self) -> dict[str, str]:
         """MLflow's own ids of the runs, by the trials' run ids."""
@@ -218,7 +229,14 @@ class Tracker:
         self._queue.put((time.monotonic() + _ASIDE_S, call))
 
     def _work(self) -> None:
-        while (said := self._queue.get()) is not None:
+        while True:
+            try:
+                said = self._queue.get(timeout=_LOOK_S)
+            except queue.Empty:
+                self._look()
+                continue
+            if said is None:
+                return
             due_s, call = said
             self._closing.wait(max(0.0, due_s - time.monotonic()))
             try:
@@ -226,6 +244,26 @@ class Tracker:
             except Exception as error:  # noqa: BLE001  the store's trouble must not cost a trial
                 self._untold += 1
                 _log.warning("MLflow: %s", str(error).splitlines()[0])
+            if time.monotonic() - self._looked_s >= _LOOK_S:
+                self._look()
+
+    def _look(self) -> None:
+        """Look for runs that somebody wants to be stopped."""
+        self._looked_s = time.monotonic()
+        if self._on_stop is None or not self._points or self._closing.is_set():
+            return
+        try:
+            tagged = self._client.search_runs(
+                [self.experiment_id],
+                f"attributes.status = 'RUNNING' and tags.`{_STOP_TAG}` ILIKE '%'",
+            )
+            for run in tagged:
+                if run.data.tags[_STOP_TAG].lower() not in ("false", "no", "0"):
+                    self._on_stop(run.info.run_name)
+                # Once obeyed it is gone: the trial may be run again one day.
+                self._client.delete_tag(run.info.run_id, _STOP_TAG)
+        except Exception as error:  # noqa: BLE001  as above
+            _log.info("MLflow: %s", str(error).splitlines()[0])
 
     def _search(self) -> list[Run]:
         runs: list[Run] = []
@@ -271,7 +309,7 @@ class Tracker:
     def _log_point(self, run_id: str, point: Point, now_ms: int) -> None:
         if point.step is None:  # a final value: told with the trial's end
             return
-        metrics = [_metric(n, v, point.step, now_ms) for n, v in point.metrics.items()]
+        metrics = [metric(n, v, point.step, now_ms) for n, v in point.metrics.items()]
         self._client.log_batch(self._runs[run_id], metrics=[m for m in metrics if m])
         self._points[run_id].update(point.metrics.keys())
 
@@ -281,9 +319,9 @@ class Tracker:
             told = (
                 self._points[run_id][name]
                 if run_id in self._points
-                else len(self._client.get_metric_history(mlflow_id, _legal(name)))
+                else len(self._client.get_metric_history(mlflow_id, legal(name)))
             )
-            metrics = [_metric(name, value, step, now_ms) for step, value in points[told:]]
+            metrics = [metric(name, value, step, now_ms) for step, value in points[told:]]
             if metrics:
                 self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
         self._points.pop(run_id, None)
@@ -297,7 +335,7 @@ class Tracker:
         self._log_missing(mlflow_id, record.run_id, series, now_ms)
         metrics = self._final_metrics(mlflow_id, record, now_ms)
         infinite = {
-            f"sweeper.infinite.{_legal(name)}": str(value)
+            f"sweeper.infinite.{legal(name)}": str(value)
             for name, value in record.scores.items()
             if math.isinf(value)
         }
@@ -317,7 +355,7 @@ class Tracker:
         self._client.log_batch(
             mlflow_id,
             metrics=metrics,
-            tags=[RunTag(_legal(k), v[:_TAG_CHARACTERS]) for k, v in told.items()],
+            tags=[RunTag(legal(k), v[:_TAG_CHARACTERS]) for k, v in told.items()],
         )
         self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=now_ms)
         self._terminated.add(record.run_id)
@@ -327,13 +365,13 @@ class Tracker:
         there = self._client.get_run(mlflow_id).data.metrics
         metrics = []
         for name, value in record.scores.items():
-            if there.get(_legal(name)) == value:
+            if there.get(legal(name)) == value:
                 continue
-            history = self._client.get_metric_history(mlflow_id, _legal(name))
+            history = self._client.get_metric_history(mlflow_id, legal(name))
             # On the last step, but later: MLflow's table shows the newest of the highest step.
             step = max((m.step for m in history), default=0)
             latest_ms = max((m.timestamp for m in history), default=0)
-            metrics.append(_metric(name, value, step, max(now_ms, latest_ms + 1)))
+            metrics.append(metric(name, value, step, max(now_ms, latest_ms + 1)))
         return [metric for metric in metrics if metric is not None]
 
     def _log_files(self, mlflow_id: str, record: TrialRecord) -> str:
@@ -348,35 +386,5 @@ class Tracker:
         return f"{links}\n\n{record.message}".strip()
 
 
-def _metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | None:
-    """A metric; None for an infinity, which MLflow would store as 1.8e308 and draw."""
-    from mlflow.entities import Metric
-
-    if math.isinf(value):
-        return None
-    return Metric(_legal(name), value, timestamp_ms, step)
-
-
-def _legal(name: str) -> str:
-    """A name that MLflow takes: one bad name would cost the whole batch."""
-    return _ILLEGAL.sub("_", name)[:250].strip("/.") or "_"
-
-
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _probe(uri: str) -> None:
-    """Ask a server for a sign of life; MLflow's own client would try for four minutes."""
-    if not uri.startswith(("http://", "https://")):
-        return
-    try:
-        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_PROBE_TIMEOUT_S).close()
-    except urllib.error.HTTPError:
-        pass  # it answered; what it thinks of us comes with the first real call
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise TrackingError(
-            f"--tracking-uri {uri}: the MLflow server does not answer ({reason}); start it, or "
-            "leave the option out for a store beside the outputs"
-        ) from error

@@ -1,0 +1,25 @@
+"""What we have a kernel evaluate beside the cells; nothing of it is left among their names."""
+
+from __future__ import annotations
+
+#: Two things that keep an ipykernel from ending in order. It closes the thread that sends its
+#: messages while the one that took the request to shut down may still have one to send, and then
+#: waits for ever; so that thread is waited for first, before the notebook's own exit handlers. And
+#: it waits up to 14 s for children that have ended, but that nobody has asked for their exit code.
+ORDERLY_EXIT = (
+    "(lambda kernel: (__import__('atexit').register(kernel.parent.control_thread.join, 2), "
+    "setattr(kernel, '_process_children', lambda all=kernel._process_children: "
+    "[child for child in all() if child.status() != 'zombie'])))(get_ipython().kernel)"
+)
+#: Puts the source of the injected cell, which had the fixed values only when it ran, into all the
+#: places where IPython remembers it.
+IN_HISTORY = (
+    "(lambda history, names, old, new: ("
+    "history.input_hist_raw.__setitem__({count}, new), "
+    "history.input_hist_parsed.__setitem__({count}, new), "
+    "names.__setitem__('_i{count}', new), "
+    "[setattr(history, n, new) for n in ('_i00', '_i', '_ii', '_iii') "
+    "if getattr(history, n) == old], "
+    "[names.__setitem__(n, new) for n in ('_i', '_ii', '_iii') if names.get(n) == old]"
+    "))(get_ipython().history_manager, get_ipython().user_ns, _i{count}, {source!r})"
+)

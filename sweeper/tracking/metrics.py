@@ -1,0 +1,26 @@
+"""Metrics and names as MLflow takes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric
+
+_ILLEGAL = re.compile(r"[^\w\-. :/]")
+
+
+def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | None:
+    """A metric; None for an infinity, which MLflow would store as 1.8e308 and draw."""
+    from mlflow.entities import Metric
+
+    if math.isinf(value):
+        return None
+    return Metric(legal(name), value, timestamp_ms, step)
+
+
+def legal(name: str) -> str:
+    """A name that MLflow takes: one bad name would cost the whole batch."""
+    return _ILLEGAL.sub("_", name)[:250].strip("/.") or "_"
