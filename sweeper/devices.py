@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from .errors import SettingsError
 
@@ -32,6 +33,21 @@ class Lease:
 
     gpu: str | None
     env: Mapping[str, str]
+
+
+def memory_of(pid: int) -> int | None:
+    """Memory of a process and all its children, in bytes; None when it cannot be known.
+
+    Pages that several processes share count in equal parts (the kernel's PSS), so that forked
+    kernels add up to what they really take.
+    """
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        kibibytes = next(int(line.split()[1]) for line in text.splitlines() if line[:4] == "Pss:")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (OSError, StopIteration, ValueError):
+        return None
+    return 1024 * kibibytes + sum(memory_of(int(child)) or 0 for child in children)
 
 
 class Devices:

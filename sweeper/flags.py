@@ -12,19 +12,22 @@ from .errors import SettingsError
 from .quantities import parse_duration
 
 
-def read_value(text: str) -> tuple[str, Any]:
-    """Name and value of a `--set NAME=VALUE`; the value is read as in a parameters file.
+def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
+    """Name and value of a `NAME=VALUE`; the value is read as in a parameters file.
+
+    Args:
+        flag: what stands before it on the command line.
 
     Raises:
         SettingsError: it has no `=`, or the value is not one.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise SettingsError(f"--set {text}: expected NAME=VALUE, as in --set epochs=3")
+        raise SettingsError(f"{flag}{text}: expected NAME=VALUE, as in {flag}epochs=3")
     try:
         return name.strip(), YAML(typ="safe", pure=True).load(value)
     except YAMLError as error:
-        raise SettingsError(f"--set {text}: cannot read the value {value!r}") from error
+        raise SettingsError(f"{flag}{text}: cannot read the value {value!r}") from error
 
 
 def read_trials_flag(text: str | None) -> int | None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import math
 import queue
+import statistics
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
+from .devices import memory_of
 from .notebook import read_executed
 from .reporting import Channel, Point, StopReason
+from .results import Progress, Snapshot, counted
 from .scraping import scrape
 from .settings import Settings
 from .study import SamplerFactory, Study, make_pruner
@@ -51,6 +55,7 @@ class Admission:
         self._lock = threading.RLock()
         self._channels: dict[int, Channel] = {}
         self._stop_all = False
+        self._look: Callable[[], Snapshot] | None = None
         self.closed_by: str | None = None
 
     @property
@@ -82,6 +87,14 @@ class Admission:
         """Those of the trials that run, by their numbers."""
         with self._lock:
             return dict(self._channels)
+
+    def show(self, look: Callable[[], Snapshot]) -> None:
+        """From now on there is something to be seen."""
+        self._look = look
+
+    def snapshot(self) -> Snapshot | None:
+        """How the study stands; None before the sweep has opened it."""
+        return None if self._look is None else self._look()
 
     def close(self, by: str) -> None:
         """Let no more trials start; the first reason is kept."""
@@ -198,8 +211,12 @@ class Loop:
         # depends on nothing but the study, and not on when things happen.
         prepare = partial(study.prepare, settings, samplers)
         self._ahead = Ahead(prepare) if jobs > 1 else None
+        self._records = {record.number: record for record in study.records()}
+        self._best: Sequence[TrialRecord] | None = None
+        self._jobs = jobs
         self.broken: Exception | None = None
         self.stopped_by: str | None = None
+        admission.show(self.snapshot)
 
     def next(self) -> tuple[TrialSpec, Channel] | None:
         """A trial to run now; None when the study has enough, or the sweep is being stopped."""
@@ -214,6 +231,7 @@ class Loop:
                 return None
         if record is None:
             return None
+        self._records[record.number] = record
         self._begun = max(self._begun, record.number + 1)
         if self._ahead is not None:
             self._ahead.want()
@@ -253,8 +271,36 @@ class Loop:
                 self._break(error)
                 return
             self._count_failures(record)
+        self._records[record.number] = record
+        self._best = None
         self._tracker.ended(record, outcome.series, self._tags)
         self._observer(Event.TRIAL_ENDED, record)
+
+    def snapshot(self) -> Snapshot:
+        """How the study stands now; from any thread."""
+        if self._best is None:
+            self._best = self._study.best()
+        records = dict(self._records)
+        channels = self._admission.channels()
+        running = [
+            _progress(records[number], channel)
+            for number, channel in sorted(channels.items())
+            if number in records
+        ]
+        ended = [record for record in records.values() if record.is_final]
+        took_s = [r.duration_s for r in ended if r.state is not TrialState.FAILED]
+        left = self._settings.study.trials - len(ended) - len(running)
+        # Those that run are half done, as far as anybody knows.
+        to_run = max(0, left) + len(running) / 2
+        return Snapshot(
+            study=self._study.name,
+            trials=self._settings.study.trials,
+            counts=counted(records.values()),
+            objectives=list(self._settings.objective),
+            running=running,
+            best=self._best,
+            left_s=statistics.fmean(took_s) * to_run / self._jobs if took_s else None,
+        )
 
     def tell_what_was_missed(self) -> None:
         """Tell MLflow of trials that ended while it could not be told, from their notebooks."""
@@ -308,3 +354,17 @@ class Loop:
                 f"{math.log10(value):.6f}" if isinstance(value, int | float) else "n/a"
             )
         return described
+
+
+def _progress(record: TrialRecord, channel: Channel) -> Progress:
+    return Progress(
+        run_id=record.run_id,
+        params=record.params,
+        attempt=record.attempt,
+        cell=channel.cell,
+        cells=channel.cells,
+        step=channel.step,
+        metrics=dict(channel.metrics),
+        elapsed_s=time.time() - record.started_at_s,
+        memory_bytes=None if channel.pid is None else memory_of(channel.pid),
+    )

@@ -4,11 +4,63 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .trials import TrialRecord, TrialState, shown
+from .trials import Params, TrialRecord, TrialState, shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a running trial is.
+
+    Attributes:
+        cell: how many of its notebook's cells have begun.
+        cells: how many there are; 0 before that is known.
+        step: of the last report; None when there was none.
+        metrics: the last value of each.
+        memory_bytes: of its kernel and what that has started, shared pages in parts; None when it
+            runs elsewhere.
+    """
+
+    run_id: str
+    params: Params
+    attempt: int
+    cell: int
+    cells: int
+    step: int | None
+    metrics: Mapping[str, float]
+    elapsed_s: float
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """How a study stands while it is swept.
+
+    Attributes:
+        trials: how many it should have.
+        counts: how many are in which state.
+        best: as of `SweepResult`.
+        left_s: about how long it will take; None before that can be guessed.
+    """
+
+    study: str
+    trials: int
+    counts: Mapping[str, int]
+    objectives: Sequence[str]
+    running: Sequence[Progress]
+    best: Sequence[TrialRecord]
+    left_s: float | None = None
+
+
+def counted(records: Iterable[TrialRecord]) -> dict[str, int]:
+    """How many trials are in which state; `running` only where there are some."""
+    counts = Counter(record.state for record in records)
+    ended = {str(s): counts[s] for s in TrialState if s is not TrialState.RUNNING}
+    running = {"running": counts[TrialState.RUNNING]} if counts[TrialState.RUNNING] else {}
+    return {**ended, **running}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +91,7 @@ class SweepResult:
     @property
     def counts(self) -> Mapping[str, int]:
         """How many trials of the study are in which state."""
-        counted = Counter(record.state for record in self.records)
-        ended = [s for s in TrialState if s is not TrialState.RUNNING]
-        running = {"running": counted[TrialState.RUNNING]} if counted[TrialState.RUNNING] else {}
-        return {**{str(state): counted[state] for state in ended}, **running}
+        return counted(self.records)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""

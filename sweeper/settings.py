@@ -258,6 +258,11 @@ class Settings(Record):
         return self
 
     @property
+    def as_told(self) -> dict[str, Any]:
+        """Plain data that `from_mapping` makes these settings of."""
+        return {**self._data, "study": {**self._data.get("study", {}), "name": self.name}}
+
+    @property
     def name(self) -> str:
         """The study's name: `study.name`, else the stem of the parameters file."""
         if self.study.name is not None:
@@ -268,6 +273,17 @@ class Settings(Record):
     def search_space(self) -> SearchSpace:
         """What is swept: the space without the fixed names and the branches they close."""
         return SearchSpace(self.space).without(self.fixed)
+
+    def check_params(self, params: Params) -> None:
+        """Refuse params that no trial of this study could have; some may be missing.
+
+        Raises:
+            SettingsError: the first that is wrong, its value, and what would be right.
+        """
+        try:
+            self.search_space.check_params(params)
+        except PydanticCustomError as error:
+            raise SettingsError(str(error)) from error
 
     @property
     def start_params(self) -> list[dict[str, Any]]:

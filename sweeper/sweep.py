@@ -19,7 +19,7 @@ from .kernels import CellsToShare, Guard, KernelPool, cells_to_share, check_kern
 from .loop import Admission, Event, Loop, Observer
 from .notebook import ResearchNotebook, read_metadata
 from .ownership import held_folder
-from .results import SweepResult
+from .results import Snapshot, SweepResult
 from .settings import Settings
 from .stopping import ALL, NO_MORE, Requests
 from .study import SamplerFactory, Study, make_pruner
@@ -114,6 +114,10 @@ class Sweep:
             self.admission.close(by)
         self.observer(Event.STOPPING, None)
 
+    def snapshot(self) -> Snapshot | None:
+        """How the study stands while `run` is at work; None before it is open. From any thread."""
+        return self.admission.snapshot()
+
     def run(self) -> SweepResult:
         """Run trials until the study has as many as it should, or the sweep is stopped.
 
@@ -189,6 +193,8 @@ class Sweep:
                 template=self.paths.template,
                 tracking_uri=tracker.uri,
                 experiment_id=tracker.experiment_id,
+                trials=self.settings.study.trials,
+                settings=self.settings.as_told,
             )
             keep()
             yield study, tracker

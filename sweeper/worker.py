@@ -119,6 +119,10 @@ class Worker:
         held = ExitStack()
         lease = held.enter_context(self.devices.lease())
 
+        def write_running() -> None:
+            file.metadata["pid"] = channel.pid  # for who looks on from elsewhere
+            write()
+
         def on_point(point: Point) -> None:
             file.record(point)
             channel.publish(point)
@@ -137,13 +141,14 @@ class Worker:
                 own_params=self._own_params(spec),
                 env={**self._env(spec), **lease.env},
                 on_gone=held.close,
-                write=write,
+                write=write_running,
                 channel=channel,
                 on_point=on_point,
                 printed=PrintedScores(self.settings.scores, on_printed),
                 variables=variables_to_read(self.settings.scores, self.settings.objective),
                 cell_output_bytes=self.settings.limits.cell_output,
             )
+        file.metadata.pop("pid", None)
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
         file.metadata["kernel"] = "warm" if result.is_warm else "cold"
         if result.shared_cells:

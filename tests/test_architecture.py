@@ -22,11 +22,11 @@ FLOORS = (
     ("errors", "reporting", "determinism", "complaints"),
     ("trials", "quantities"),
     ("space", "scraping", "results", "flags", "prefix"),
-    ("settings", "notebook", "devices", "kernels"),
+    ("settings", "notebook", "devices", "kernels", "screen"),
     ("study", "tracking", "ownership", "stopping", "worker"),
-    ("executor",),
+    ("executor", "existing"),
     ("loop",),
-    ("sweep", "status"),
+    ("sweep", "status", "steering"),
     ("cli", "testing"),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -49,6 +49,7 @@ OWNERS = {
     "papermill": {"kernels"},
     "pydantic": {"space", "settings", "complaints"},
     "pydantic_core": {"complaints", "flags", "settings"},
+    "rich": {"screen"},
     "ruamel": {"flags", "settings"},
     "sqlalchemy": {"study"},
     "torch": {"determinism"},

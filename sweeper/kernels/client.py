@@ -92,7 +92,7 @@ class SweepClient(PapermillNotebookClient):
         self._output_bytes = 0
         self._messages = 0
         self._mailbox: Mailbox | None = None
-        self._has_reported = False
+        self._reports = 0
         self._stopper: asyncio.Task[None] | None = None
 
     def connect(self, env: Mapping[str, str], *, timeout_s: float) -> None:
@@ -242,9 +242,9 @@ class SweepClient(PapermillNotebookClient):
         self.nb_man.catch_up()
         interval_s = _AUTOSAVE_S
         while True:
-            seen = self._messages
+            seen = self._messages + self._reports
             await asyncio.sleep(interval_s)
-            if self._messages != seen:
+            if self._messages + self._reports != seen:
                 started = time.monotonic()
                 self.nb_man.save()
                 # A large file takes a while, in which no message is read.
@@ -272,7 +272,7 @@ class SweepClient(PapermillNotebookClient):
 
     def _take_reports(self) -> None:
         for point in () if self._mailbox is None else self._mailbox.take():
-            self._has_reported = True
+            self._reports += 1
             self.on_point(point)
 
     def process_message(
@@ -284,7 +284,7 @@ class SweepClient(PapermillNotebookClient):
         data = content.get("data")
         if isinstance(data, dict) and MIME in data:
             # What stays in the cell is the display; the point has its place in the metadata.
-            self._has_reported = True
+            self._reports += 1
             self.on_point(Point.decode(data.pop(MIME)))
         elif isinstance(data, dict) and (shown := displayed_point(data)) is not None:
             self.channel.publish(shown)  # the file has it in the display itself
@@ -330,7 +330,7 @@ class SweepClient(PapermillNotebookClient):
 
     async def _stop(self) -> None:
         """Let a pruned trial's next report raise; interrupt the kernel's group, twice; kill it."""
-        if self.channel.stop_reason is StopReason.PRUNED and self._has_reported:
+        if self.channel.stop_reason is StopReason.PRUNED and self._reports:
             self.kernel.ask_to_stop(self.channel.message)
             await asyncio.sleep(_COOPERATION_S)
         for _ in range(_INTERRUPTS):

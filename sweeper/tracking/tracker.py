@@ -74,6 +74,8 @@ class Tracker:
         self._runs: dict[str, str] = {}
         self._terminated: set[str] = set()
         self._points: dict[str, Counter[str]] = {}
+        self._lock = threading.Lock()
+        self._heard: dict[str, list[tuple[Point, int]]] = {}
         self._queue: queue.SimpleQueue[tuple[float, Callable[[], None]] | None] = (
             queue.SimpleQueue()
         )
@@ -165,9 +167,14 @@ class Tracker:
         self._put(lambda: self._start(record, described))
 
     def reported(self, run_id: str, point: Point) -> None:
-        """A point has arrived."""
-        now_ms = _now_ms()
-        self._put(lambda: self._log_point(run_id, point, now_ms))
+        """A point has arrived; those that come soon after one another are told together."""
+        if point.step is None:  # a final value: told with the trial's end
+            return
+        with self._lock:
+            heard = self._heard.setdefault(run_id, [])
+            heard.append((point, _now_ms()))
+        if len(heard) == 1:
+            self._put(lambda: self._log_points(run_id))
 
     def ended(self, record: TrialRecord, series: Series, tags: Mapping[str, str]) -> None:
         """A trial has ended; its executed notebook is complete.
@@ -306,12 +313,17 @@ class Tracker:
         if record.state is TrialState.RUNNING:
             self._points[record.run_id] = Counter()
 
-    def _log_point(self, run_id: str, point: Point, now_ms: int) -> None:
-        if point.step is None:  # a final value: told with the trial's end
-            return
-        metrics = [metric(n, v, point.step, now_ms) for n, v in point.metrics.items()]
+    def _log_points(self, run_id: str) -> None:
+        with self._lock:
+            heard = self._heard.pop(run_id)
+        metrics = [
+            metric(name, value, point.step or 0, now_ms)
+            for point, now_ms in heard
+            for name, value in point.metrics.items()
+        ]
         self._client.log_batch(self._runs[run_id], metrics=[m for m in metrics if m])
-        self._points[run_id].update(point.metrics.keys())
+        for point, _ in heard:
+            self._points[run_id].update(point.metrics.keys())
 
     def _log_missing(self, mlflow_id: str, run_id: str, series: Series, now_ms: int) -> None:
         """Tell the points that were not told as they came, but scraped from the notebook."""

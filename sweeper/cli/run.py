@@ -1,0 +1,90 @@
+"""The command that everything else is about."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from ..trials import TrialState
+from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK
+from .talk import Talk
+
+if TYPE_CHECKING:
+    from ..sweep import Sweep
+
+
+def run(options: argparse.Namespace) -> int:
+    """Sweep a notebook."""
+    talk = Talk(options)
+    sweep = _build(options, talk)
+    with talk.live(sweep), _signals(sweep) as received:
+        result = sweep.run()
+    talk.summary(result)
+    talk.json(result.to_json())
+    if received:
+        return received[-1]
+    completed = result.counts[TrialState.COMPLETED]
+    return OK if completed else NOTHING_COMPLETED
+
+
+def _build(options: argparse.Namespace, talk: Talk) -> Sweep:
+    from ..flags import read_duration_flag, read_trials_flag, read_value
+    from ..settings import Settings
+
+    settings = Settings.load(options.parameters).with_overrides(
+        study=options.study,
+        trials=read_trials_flag(options.trials),
+        fixed=dict(read_value(text) for text in options.set),
+        cold=options.cold,
+    )
+    from ..sweep import Sweep
+
+    return Sweep.from_settings(
+        settings,
+        notebook=options.input,
+        output=options.output,
+        jobs=options.jobs,
+        storage=options.storage,
+        tracking_uri=options.tracking_uri,
+        kernel=options.kernel,
+        timeout_s=read_duration_flag("--timeout", options.timeout),
+        observer=talk.observe,
+    )
+
+
+@contextmanager
+def _signals(sweep: Sweep) -> Iterator[list[int]]:
+    """Ctrl-C: no new trials; again: stop the running ones. SIGTERM, SIGHUP: stop all now.
+
+    Yields:
+        the exit codes of the signals that came, filled while the block runs.
+    """
+    received: list[int] = []
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        received.append(INTERRUPTED)
+        sweep.stop("Ctrl-C", now=len(received) > 1)
+
+    def terminate(number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        received.append(OF_SIGNALS[name])
+        sweep.stop(name, now=True)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
+    for name in OF_SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None:
+            before[number] = signal.signal(number, terminate)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

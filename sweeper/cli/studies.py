@@ -1,0 +1,69 @@
+"""Commands about a study that is there already."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from .codes import OK
+from .talk import Talk
+
+_RUN_ID = re.compile(r"\d{4,}")
+
+
+def status(options: argparse.Namespace) -> int:
+    """State of a study, from its storage."""
+    from ..existing import find_studies
+    from ..status import look
+
+    talk = Talk(options)
+    found = []
+    for existing in find_studies(options.study, storage=options.storage):
+        result, snapshot = look(existing)
+        talk.status(result, snapshot, existing.owner)
+        found.append({**result.to_json(), "running": existing.owner is not None})
+    talk.json(found[0] if len(found) == 1 else found)
+    return OK
+
+
+def stop(options: argparse.Namespace) -> int:
+    """Stop a running trial, or the sweep."""
+    from .. import steering
+    from ..existing import find_study
+
+    talk = Talk(options)
+    targets = list(options.targets)
+    wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
+    existing = find_study(wanted, storage=options.storage)
+    steering.stop(existing, targets, running_finish=options.finish)
+    if options.finish:
+        said = f"{existing.study.name}: no new trials; running ones finish"
+    elif targets:
+        said = f"{existing.study.name}: stopped {', '.join(targets)}; retry runs them again"
+    else:
+        said = f"{existing.study.name}: the sweep was stopped; the same command goes on from here"
+    talk.say(said)
+    talk.json({"study": existing.study.name, "stopped": targets})
+    return OK
+
+
+def enqueue(options: argparse.Namespace) -> int:
+    """Add a trial by hand."""
+    from .. import steering
+    from ..existing import find_study
+    from ..flags import read_value
+
+    talk = Talk(options)
+    targets = list(options.targets)
+    wanted = None if not targets or "=" in targets[0] else targets.pop(0)
+    given = dict(read_value(text, flag="") for text in targets)
+    existing = find_study(wanted, storage=options.storage)
+    run_id, params = steering.enqueue(existing, given, like=options.like)
+    talk.queued(existing, run_id, params)
+    talk.json({"study": existing.study.name, "run_id": run_id, "params": params})
+    return OK
+
+
+def _is_run_id(target: str) -> bool:
+    return _RUN_ID.fullmatch(target) is not None and not Path(target).exists()

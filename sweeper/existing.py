@@ -1,0 +1,97 @@
+"""A study that is there already, found by its name or its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import StudyError
+from .ownership import is_held, owner_of
+from .study import Study
+from .trials import StudyPaths, shown
+
+_STORAGE_NAME = "study.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExistingStudy:
+    """A study in its storage, and where its files lie."""
+
+    study: Study
+    storage_url: str
+    paths: StudyPaths
+
+    def is_swept(self) -> bool:
+        """Whether a sweep of it is alive now."""
+        return is_held(self.paths)
+
+    @property
+    def owner(self) -> str | None:
+        """Who sweeps it now, in words; None when nobody does."""
+        return owner_of(self.paths) if self.is_swept() else None
+
+
+def find_studies(wanted: str | None, *, storage: str | None) -> list[ExistingStudy]:
+    """The studies that are meant by a name or a folder.
+
+    Args:
+        wanted: a study's name, its folder, or a folder of outputs with several studies; None for
+            whatever lies in or below the working folder.
+        storage: an Optuna storage in which to look for the name instead.
+
+    Raises:
+        StudyError: there is none.
+    """
+    if storage is not None:
+        names = Study.names(storage)
+        if wanted is not None and wanted not in names:
+            known = ", ".join(names) or "none"
+            raise StudyError(f"{storage}: there is no study {wanted!r}; known: {known}")
+        found = [(storage, name) for name in names if wanted in (None, name)]
+    else:
+        urls = [f"sqlite:///{file.absolute()}" for file in _storages(wanted) if file.is_file()]
+        found = [(url, name) for url in urls for name in Study.names(url)]
+    studies = [_load(url, name) for url, name in found]
+    if not studies:
+        where = "below this folder" if wanted is None else f"in {wanted!r}"
+        raise StudyError(
+            f"there is no study {where}; give a study's name, the folder of its outputs, or "
+            "its name with --storage"
+        )
+    return studies
+
+
+def find_study(wanted: str | None, *, storage: str | None) -> ExistingStudy:
+    """The one study that is meant; where none is named, the one that is being swept.
+
+    Raises:
+        StudyError: there is none, or more than one.
+    """
+    studies = find_studies(wanted, storage=storage)
+    if wanted is None and len(studies) > 1:
+        studies = [study for study in studies if study.owner is not None] or studies
+    if len(studies) > 1:
+        folders = ", ".join(shown(study.paths.folder) for study in studies)
+        raise StudyError(f"several studies could be meant; name one of {folders}")
+    return studies[0]
+
+
+def _storages(wanted: str | None) -> list[Path]:
+    if wanted is None:
+        return [file for depth in ("", "*/", "*/*/") for file in Path().glob(depth + _STORAGE_NAME)]
+    folder = Path(wanted)
+    if not folder.is_dir() and folder.name == wanted:
+        return sorted(Path().glob(f"*/{wanted}/{_STORAGE_NAME}"))
+    return [folder / _STORAGE_NAME, *sorted(folder.glob(f"*/{_STORAGE_NAME}"))]
+
+
+def _load(storage_url: str, name: str) -> ExistingStudy:
+    study = Study.load(storage_url, name)
+    template = study.facts.get("template")
+    if template is None:
+        raise StudyError(
+            f"{storage_url}: the study {name!r} was never swept to its first trial; "
+            "sweep it, or choose another"
+        )
+    paths = StudyPaths.parse(template, study=name)
+    return ExistingStudy(study=study, storage_url=storage_url, paths=paths)
