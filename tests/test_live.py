@@ -21,7 +21,9 @@ from sweeper.trials import Reason, TrialRecord, TrialState
 
 pytestmark = pytest.mark.kernel
 
-FOREVER = "import time, sweeper\nfor i in range(10**6):\n    sweeper.report(i, val=x)\n    time.sleep(0.05)"
+FOREVER = (
+    "import time, sweeper\nfor i in range(9999):\n  sweeper.report(i, val=x)\n  time.sleep(0.05)"
+)
 SHORT = "val = x"
 
 
@@ -175,7 +177,7 @@ def test_a_display_ends_with_the_last_report_of_its_cell() -> None:
     assert "step 499" in "".join(display["data"]["text/plain"])
 
 
-PRINTED = {"scores": {"val": {"pattern": r"val=([0-9.]+)"}}}
+PRINTED: dict[str, Any] = {"scores": {"val": {"pattern": r"val=([0-9.]+)"}}}
 
 
 def test_printed_lines_are_heard_live_and_a_notebook_without_us_is_pruned() -> None:
@@ -262,8 +264,8 @@ def test_the_sweep_is_stopped_from_another_terminal_and_goes_on_later() -> None:
 
 
 def test_a_sweep_can_be_left_to_finish_what_runs() -> None:
-    cell = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)\nval = x"
-    with running("finish", cell, study={"trials": 3}) as it:
+    wait = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
+    with running("finish", wait, SHORT, study={"trials": 3}) as it:
         until(lambda: it.started)
         assert main(["stop", "finish", "--finish", "--quiet"]) == 0
         until(lambda: it.sweep.admission.closed_by is not None)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sweeper.notebook import ExecutedNotebook, ResearchNotebook, read_executed
 from sweeper.reporting import Point, encode_float
-from sweeper.scraping import Scraped, scrape, variables_to_read
+from sweeper.scraping import PrintedScores, Scraped, displayed_point, scrape, variables_to_read
 from sweeper.settings import Objective, ScoreSource
 from sweeper.testing import write_notebook
 from sweeper.trials import TrialSpec
@@ -224,6 +224,101 @@ def test_each_cell_is_read_by_itself() -> None:
     sources = {"acc": ScoreSource(pattern=r"loss=(\d+)")}
     found = scrape({"metadata": {}, "cells": cells}, sources=sources, objectives={})
     assert found.series == {"acc": [(0, 1.0), (1, 3.0)]}
+
+
+# --- printed lines as they come ------------------------------------------------------------------
+
+
+class Heard:
+    """A reader of printed text, and the values that it has found."""
+
+    def __init__(self, pattern: str = r"loss=([0-9.a-z+-]+)") -> None:
+        self.points: list[Point] = []
+        sources = {"loss": ScoreSource(pattern=pattern)}
+        self.reader = PrintedScores(sources, self.points.append)
+
+    def read(self, *pieces: str, stream: str = "stdout") -> list[float]:
+        for piece in pieces:
+            self.reader.read(stream, piece)
+        return self.values
+
+    @property
+    def values(self) -> list[float]:
+        return [point.metrics["loss"] for point in self.points]
+
+
+def test_a_line_is_heard_when_it_ends() -> None:
+    heard = Heard()
+    assert heard.read("loss=0.", "5") == []
+    assert heard.read("\nloss=0.25\nlo") == [0.5, 0.25]
+    assert [point.step for point in heard.points] == [0, 1]
+
+
+def test_a_line_at_rest_is_heard_once() -> None:
+    heard = Heard()
+    heard.read("loss=0.5")
+    heard.reader.settle()
+    heard.reader.settle()
+    assert heard.values == [0.5]
+    heard.read(", then loss=0.25")
+    heard.reader.end_cell()
+    assert heard.values == [0.5, 0.25]
+    heard.reader.end_cell()
+    assert heard.values == [0.5, 0.25]
+
+
+def test_a_line_that_is_drawn_again_counts_when_it_says_something_new() -> None:
+    heard = Heard()
+    heard.read("\r10% loss=0.5", "\r20% loss=0.5", "\r30%", "\r40% loss=0.5", "\r50% loss=nan")
+    heard.reader.settle()
+    heard.read("\r60% loss=nan", "\r70% loss=0.25\n", "\r10% loss=0.25\r\n")
+    assert [repr(value) for value in heard.values] == ["0.5", "nan", "0.25", "0.25"]
+
+
+def test_lines_that_say_the_same_are_points_of_their_own() -> None:
+    assert Heard().read("loss=1\nloss=1\n", "loss=1\r\nloss=1\r\n") == [1.0] * 4
+
+
+def test_the_two_streams_are_read_apart() -> None:
+    heard = Heard()
+    heard.read("loss=", stream="stdout")
+    heard.read("0.5\n", stream="stderr")
+    assert heard.read("2\n", stream="stdout") == [2.0]
+
+
+def test_a_cell_ends_its_last_line() -> None:
+    heard = Heard()
+    heard.read("loss=")
+    heard.reader.end_cell()
+    assert heard.read("3\n") == []
+
+
+@given(
+    st.lists(st.sampled_from(["loss=1", "loss=2", " ", "\n", "\r", "x"]), max_size=30), st.data()
+)
+def test_it_is_heard_the_same_in_whatever_pieces_it_comes(parts: list[str], data: Any) -> None:
+    text = "".join(parts)
+    whole, pieces = Heard(), Heard()
+    whole.read(text)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    for start, end in itertools.pairwise([0, *cuts, len(text)]):
+        pieces.read(text[start:end])
+    whole.reader.end_cell()
+    pieces.reader.end_cell()
+    assert pieces.values == whole.values
+
+
+def test_what_was_heard_while_it_was_printed_is_the_series() -> None:
+    printed = {"acc": reported(0.25, 0.5)}
+    sources = {"acc": {"pattern": r"acc=(\S+)"}}
+    found = scraped(stream("acc=0.5"), scores=sources, printed=printed)
+    assert found.series == {"acc": [(0, 0.25), (1, 0.5)]}
+
+
+def test_a_display_of_scores_is_a_point_without_a_step() -> None:
+    assert displayed_point(glued("acc", 0.5)["data"]) == Point(step=None, metrics={"acc": 0.5})
+    assert displayed_point(recorded(acc=1)["data"]) == Point(step=None, metrics={"acc": 1.0})
+    assert displayed_point({"text/plain": "0.5"}) is None
 
 
 # --- through a file ------------------------------------------------------------------------------

@@ -298,6 +298,84 @@ def test_more_start_trials_than_trials_are_cut_off(begin: Any) -> None:
     assert opened.next() is None
 
 
+# --- proposals ahead, and trials by hand ---------------------------------------------------------
+
+
+def test_a_proposal_made_ahead_is_the_next_trial(begin: Any) -> None:
+    opened = begin(trials=3)
+    opened.study.prepare(opened.settings, opened.samplers)
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert opened.optunas() == []  # nobody sees it before it runs
+    assert [opened.ask().number for _ in range(3)] == [0, 1, 2]
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert opened.next() is None
+
+
+def test_a_proposal_ahead_is_what_would_have_been_proposed(begin: Any) -> None:
+    ahead, later = begin(seed=5), begin(seed=5)
+    ahead.study.prepare(ahead.settings, ahead.samplers)
+    assert ahead.ask().params == later.ask().params
+
+
+def test_a_proposal_ahead_does_not_count_as_a_trial(begin: Any) -> None:
+    opened = begin(trials=1)
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert opened.study.records() == []
+    opened = opened.again()
+    assert opened.ask().number == 0
+
+
+def by_hand(opened: Opened, **params: float) -> int:
+    """From another process."""
+    return Study.load(opened.storage.url, opened.settings.name).enqueue(params)
+
+
+def test_what_is_queued_by_hand_comes_next_and_beside_the_others(begin: Any) -> None:
+    opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=2)
+    assert by_hand(opened, x=0.75) == 2
+    assert by_hand(opened, x=0.5) == 3
+    asked = [opened.ask() for _ in range(4)]
+    assert [record.params["x"] for record in asked] == [0.75, 0.5, 0.125, 0.25]
+    assert [record.number for record in asked] == [2, 3, 0, 1]
+    assert opened.next() is None
+
+
+def test_what_is_queued_by_hand_runs_in_a_study_that_has_enough(begin: Any) -> None:
+    opened = begin(trials=1)
+    opened.run(0.5)
+    assert opened.next() is None
+    by_hand(opened, x=0.75)
+    assert opened.ask().params == {"x": 0.75}
+    assert opened.next() is None
+    assert opened.again().ask().number == 1  # it was not told, so it is run again
+    assert opened.again(trials=2).ask().number == 1
+
+
+def test_what_is_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin: Any) -> None:
+    opened = begin(trials=3)
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert by_hand(opened, x=0.75) == 0
+    assert opened.ask().params == {"x": 0.75}
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert [opened.ask().number for _ in range(3)] == [1, 2, 3]
+    assert opened.next() is None
+    assert len(opened.optunas()) == 4
+
+
+def test_of_a_trial_queued_by_hand_the_sampler_chooses_what_is_not_said(begin: Any) -> None:
+    opened = begin(BRANCHES)
+    by_hand(opened, momentum=0.9)
+    assert opened.ask().params.get("momentum", 0.9) == 0.9
+
+
+def test_a_trial_that_was_singled_out_and_stopped_is_over(begin: Any) -> None:
+    opened = begin(trials=1)
+    ended = TrialOutcome(state=STOPPED, reason=Reason.BY_HAND, message="stopped")
+    opened.study.tell(opened.ask().number, ended)
+    assert [trial.state for trial in opened.optunas()] == [OptunaState.FAIL]
+    assert opened.again().next() is None
+
+
 # --- going on after a sweep was stopped or killed ------------------------------------------------
 
 

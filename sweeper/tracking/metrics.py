@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,3 +25,8 @@ def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | No
 def legal(name: str) -> str:
     """A name that MLflow takes: one bad name would cost the whole batch."""
     return _ILLEGAL.sub("_", name)[:250].strip("/.") or "_"
+
+
+def now_ms() -> int:
+    """The time as MLflow takes it."""
+    return time.time_ns() // 1_000_000

@@ -29,7 +29,7 @@ from ..errors import TrackingError
 from ..notebook import render_html
 from ..reporting import Point
 from ..trials import TrialRecord, TrialState
-from .metrics import legal, metric
+from .metrics import legal, metric, now_ms
 from .server import probe
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Tracker:
             return
         with self._lock:
             heard = self._heard.setdefault(run_id, [])
-            heard.append((point, _now_ms()))
+            heard.append((point, now_ms()))
         if len(heard) == 1:
             self._put(lambda: self._log_points(run_id))
 
@@ -182,8 +182,8 @@ class Tracker:
         Args:
             series: all points of the trial; those not reported meanwhile are told now.
         """
-        now_ms = _now_ms()
-        self._put(lambda: self._end(record, series, tags, now_ms))
+        at_ms = now_ms()
+        self._put(lambda: self._end(record, series, tags, at_ms))
 
     def close(self) -> int:
         """Wait until everything is told, or the store's patience is at its end.
@@ -317,15 +317,15 @@ class Tracker:
         with self._lock:
             heard = self._heard.pop(run_id)
         metrics = [
-            metric(name, value, point.step or 0, now_ms)
-            for point, now_ms in heard
+            metric(name, value, point.step or 0, at_ms)
+            for point, at_ms in heard
             for name, value in point.metrics.items()
         ]
         self._client.log_batch(self._runs[run_id], metrics=[m for m in metrics if m])
         for point, _ in heard:
             self._points[run_id].update(point.metrics.keys())
 
-    def _log_missing(self, mlflow_id: str, run_id: str, series: Series, now_ms: int) -> None:
+    def _log_missing(self, mlflow_id: str, run_id: str, series: Series, at_ms: int) -> None:
         """Tell the points that were not told as they came, but scraped from the notebook."""
         for name, points in series.items():
             told = (
@@ -333,19 +333,19 @@ class Tracker:
                 if run_id in self._points
                 else len(self._client.get_metric_history(mlflow_id, legal(name)))
             )
-            metrics = [metric(name, value, step, now_ms) for step, value in points[told:]]
+            metrics = [metric(name, value, step, at_ms) for step, value in points[told:]]
             if metrics:
                 self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
         self._points.pop(run_id, None)
 
     def _end(
-        self, record: TrialRecord, series: Series, tags: Mapping[str, str], now_ms: int
+        self, record: TrialRecord, series: Series, tags: Mapping[str, str], at_ms: int
     ) -> None:
         from mlflow.entities import RunTag
 
         mlflow_id = self._runs[record.run_id]
-        self._log_missing(mlflow_id, record.run_id, series, now_ms)
-        metrics = self._final_metrics(mlflow_id, record, now_ms)
+        self._log_missing(mlflow_id, record.run_id, series, at_ms)
+        metrics = self._final_metrics(mlflow_id, record, at_ms)
         infinite = {
             f"sweeper.infinite.{legal(name)}": str(value)
             for name, value in record.scores.items()
@@ -369,10 +369,10 @@ class Tracker:
             metrics=metrics,
             tags=[RunTag(legal(k), v[:_TAG_CHARACTERS]) for k, v in told.items()],
         )
-        self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=now_ms)
+        self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=at_ms)
         self._terminated.add(record.run_id)
 
-    def _final_metrics(self, mlflow_id: str, record: TrialRecord, now_ms: int) -> list[Metric]:
+    def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
         """Final values that are not simply the last point of their series."""
         there = self._client.get_run(mlflow_id).data.metrics
         metrics = []
@@ -383,7 +383,7 @@ class Tracker:
             # On the last step, but later: MLflow's table shows the newest of the highest step.
             step = max((m.step for m in history), default=0)
             latest_ms = max((m.timestamp for m in history), default=0)
-            metrics.append(metric(name, value, step, max(now_ms, latest_ms + 1)))
+            metrics.append(metric(name, value, step, max(at_ms, latest_ms + 1)))
         return [metric for metric in metrics if metric is not None]
 
     def _log_files(self, mlflow_id: str, record: TrialRecord) -> str:
@@ -396,7 +396,3 @@ class Tracker:
         at = f"#/experiments/{self.experiment_id}/runs/{mlflow_id}/artifacts"
         links = f"[executed notebook]({at}/{urllib.parse.quote(page)}) · `{record.notebook}`"
         return f"{links}\n\n{record.message}".strip()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
