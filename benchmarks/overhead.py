@@ -173,7 +173,9 @@ def function(name: str, folder: Path, trials: int, jobs: int) -> Batch:
 
 def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: str) -> Batch:
     """A whole sweep with everything logged."""
-    if execution.get("kernels") != "cold":
+    if execution.get("kernels") == "cold":
+        trials = max(trials, 3 * jobs)  # so that slots have more than one, as in any sweep
+    else:
         trials = max(trials, 24 + 4 * jobs)  # so that most run after the warm-up
     data = {
         "objective": {"val": "maximize"},

