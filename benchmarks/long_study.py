@@ -2,8 +2,8 @@
 
     TMPDIR=/dev/shm uv run benchmarks/long_study.py
 
-A two-line notebook, thousands of times in one study. The coordinator's memory and CPU are its own; a
-trial's time is from one start to the next, times the trials at once.
+A two-line notebook, thousands of times in one study. The coordinator's memory and CPU are its own;
+a trial's time is from one start to the next, times the trials at once.
 """
 
 from __future__ import annotations
