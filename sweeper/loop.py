@@ -329,6 +329,7 @@ class Loop:
             self._observer(Event.STOPPING, None)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
+        first = record.number if record.retry_of is None else record.retry_of
         return TrialSpec(
             study=self._study.name,
             study_id=self._study.study_id,
@@ -338,7 +339,7 @@ class Loop:
             seed=record.seed,
             attempt=record.attempt,
             notebook=record.notebook,
-            checkpoint_dir=self._paths.checkpoints(record.run_id),
+            checkpoint_dir=self._paths.checkpoints(run_id_of(first)),
         )
 
     def _paths_of(self, number: int) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .trials import Params, TrialRecord, TrialState, shown
+from .trials import Params, TrialRecord, TrialState, run_id_of, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +127,7 @@ class SweepResult:
             "message": record.message,
             "seed": record.seed,
             "attempt": record.attempt,
+            "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
             "duration_s": round(record.duration_s, 3),
             "mlflow_run_id": self.mlflow_run_ids.get(record.run_id),
         }

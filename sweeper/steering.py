@@ -73,6 +73,37 @@ def enqueue(existing: ExistingStudy, given: Params, *, like: str | None) -> tupl
     return run_id_of(existing.study.enqueue(params)), params
 
 
+def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Queue trials again, with the same params, seed and checkpoints, as trials of their own.
+
+    Args:
+        run_ids: of failed trials, or such that were stopped by hand; none for all failed trials
+            that no later one has tried again.
+
+    Returns:
+        pairs of the old and the new run id.
+
+    Raises:
+        StudyError: there is no such trial, or it neither failed nor was stopped.
+    """
+    records = existing.study.records()
+    chosen = [_record(existing, run_id) for run_id in run_ids]
+    for record in chosen:
+        if not record.is_final or record.state in (TrialState.COMPLETED, TrialState.PRUNED):
+            raise StudyError(
+                f"trial {record.run_id} is {record.state}, and only failed or stopped trials are "
+                f"retried; to try its params again: enqueue --like {record.run_id}"
+            )
+    if not run_ids:
+        failed = (record for record in records if record.state is TrialState.FAILED)
+        # Of a trial that failed again and again, only the last.
+        last = {r.number if r.retry_of is None else r.retry_of: r for r in failed}
+        done = existing.study.tried_again()
+        chosen = [record for first, record in sorted(last.items()) if first not in done]
+    study = existing.study
+    return [(r.run_id, run_id_of(study.enqueue(r.params, again=r))) for r in chosen]
+
+
 def _joined(settings: Settings, before: Params, given: Params) -> dict[str, Any]:
     """`given` over `before`, without what `given` has put out of its branch."""
     space = settings.search_space

@@ -207,7 +207,12 @@ class TrialOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """What the study remembers of a trial, from its first second on."""
+    """What the study remembers of a trial, from its first second on.
+
+    Attributes:
+        retry_of: the number of the first trial that this one tries again, with the same params,
+            seed and checkpoints.
+    """
 
     number: int
     state: TrialState
@@ -220,6 +225,7 @@ class TrialRecord:
     message: str = ""
     started_at_s: float = 0.0
     duration_s: float = 0.0
+    retry_of: int | None = None
 
     @property
     def is_final(self) -> bool:

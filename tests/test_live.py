@@ -371,6 +371,45 @@ def test_a_trial_that_is_queued_for_a_study_that_has_ended_runs_with_the_next_ca
     assert len(again.result.records) == 2
 
 
+def test_failed_trials_are_tried_again_with_the_same_params_seed_and_checkpoints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cell = (
+        "import pathlib, sweeper\nfile = sweeper.trial().checkpoint_dir / 'seen'\n"
+        "before = file.read_text() if file.exists() else ''\n"
+        "file.write_text(before + f'{sweeper.trial().seed};')\n"
+        "assert pathlib.Path('repaired').exists()\nval = x"
+    )
+    with running("broken", cell, study={"trials": 2}) as it:
+        until(lambda: it.result is not None)
+    assert [str(record.state) for record in it.ended] == ["failed", "failed"]
+    assert main(["retry", "broken", "--failed"]) == 0
+    told = capsys.readouterr().out
+    assert "queued 0002, which tries 0000 again" in told
+    assert "queued 0003, which tries 0001 again" in told
+    assert main(["retry", "broken", "--failed"]) == 0
+    assert "no trial has failed that was not retried since" in capsys.readouterr().out
+    with running("broken", cell, study={"trials": 2}) as second:
+        until(lambda: second.result is not None)
+    Path("repaired").touch()
+    assert main(["retry", "broken", "0002"]) == 0
+    with running("broken", cell, study={"trials": 2}) as third:
+        until(lambda: third.result is not None)
+    assert third.result is not None
+    records = third.result.records
+    assert [r.retry_of for r in records] == [None, None, 0, 1, 0]
+    assert records[4].state is TrialState.COMPLETED
+    assert (records[4].params, records[4].seed) == (records[0].params, records[0].seed)
+    seen = Path("out/broken/checkpoints/0000/seen").read_text("utf-8")
+    assert seen == 3 * f"{records[0].seed};"
+    assert main(["retry", "broken", "--failed"]) == 0
+    assert "queued 0005, which tries 0003 again" in capsys.readouterr().out
+    assert main(["retry", "broken", "0004"]) == 2
+    assert "trial 0004 is completed" in capsys.readouterr().err
+    assert main(["retry", "broken"]) == 2
+    assert "either --failed or their run ids" in capsys.readouterr().err
+
+
 # --- looking -------------------------------------------------------------------------------------
 
 

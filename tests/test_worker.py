@@ -290,6 +290,17 @@ def test_a_cell_that_swallows_interrupts_is_killed_in_the_end(bench: Bench) -> N
     assert statuses(node)[-1] == "stopped"
 
 
+@pytest.mark.slow
+def test_a_cell_that_holds_the_interpreter_in_c_is_killed_in_the_end(bench: Bench) -> None:
+    outcome, node = bench.run(
+        "import sweeper\nsweeper.report(0, val=x)\nsum(range(10**15))",
+        "print('later')",
+        on_point=lambda channel, _: channel.stop(StopReason.PRUNED, "hopeless"),
+    )
+    assert (outcome.state, outcome.message) == (TrialState.PRUNED, "hopeless")
+    assert statuses(node)[2:] == ["stopped", "pending"]
+
+
 def test_the_time_limit_ends_an_endless_cell(bench: Bench) -> None:
     outcome, node = bench.run("while True: pass", limits={"trial": "2s"})
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.TIME_LIMIT)

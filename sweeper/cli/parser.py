@@ -6,7 +6,7 @@ import argparse
 
 from . import drafts, run, studies
 
-COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue")
+COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -28,6 +28,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_status(command("status", "state of a study, also while it runs"))
     _add_stop(command("stop", "stop a running trial, or the sweep, from another terminal"))
     _add_enqueue(command("enqueue", "add a trial by hand to a study, also while it runs"))
+    _add_retry(command("retry", "queue failed trials again with the same parameters"))
     return parser
 
 
@@ -115,6 +116,21 @@ def _add_enqueue(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--like", metavar="RUN_ID", help="a trial whose params it has where nothing else is said"
+    )
+    _add_storage(parser, "Optuna storage of the named study")
+    _add_talk(parser)
+
+
+def _add_retry(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=studies.retry)
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="[STUDY_OR_FOLDER] [RUN_ID…]",
+        help="failed or stopped trials to try again, with the same params, seed and checkpoints",
+    )
+    parser.add_argument(
+        "--failed", action="store_true", help="all failed trials that were not retried yet"
     )
     _add_storage(parser, "Optuna storage of the named study")
     _add_talk(parser)

@@ -6,6 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
+from ..errors import SettingsError
 from .codes import OK
 from .talk import Talk
 
@@ -62,6 +63,25 @@ def enqueue(options: argparse.Namespace) -> int:
     run_id, params = steering.enqueue(existing, given, like=options.like)
     talk.queued(existing, run_id, params)
     talk.json({"study": existing.study.name, "run_id": run_id, "params": params})
+    return OK
+
+
+def retry(options: argparse.Namespace) -> int:
+    """Queue failed trials again."""
+    from .. import steering
+    from ..existing import find_study
+
+    talk = Talk(options)
+    targets = list(options.targets)
+    wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
+    if options.failed == bool(targets):
+        raise SettingsError("say which trials to retry: either --failed or their run ids")
+    existing = find_study(wanted, storage=options.storage)
+    queued = steering.retry(existing, targets)
+    for before, now in queued:
+        talk.say(f"{existing.study.name}: queued {now}, which tries {before} again")
+    talk.say(talk.when(existing) if queued else "no trial has failed that was not retried since")
+    talk.json({"study": existing.study.name, "queued": dict(queued)})
     return OK
 
 

@@ -96,8 +96,13 @@ class Talk:
 
     def queued(self, existing: ExistingStudy, run_id: str, params: Params) -> None:
         """Tell that a trial was put into the queue, and when it will run."""
-        when = "the next free slot takes it" if existing.owner else "the next sweep begins with it"
-        self.say(f"{existing.study.name}: queued {run_id} ({screen.params_line(params)}); {when}")
+        line = f"{existing.study.name}: queued {run_id} ({screen.params_line(params)})"
+        self.say(f"{line}; {self.when(existing)}")
+
+    def when(self, existing: ExistingStudy) -> str:
+        """When trials that were put into the queue will run."""
+        swept = existing.is_swept()
+        return "the next free slot takes it" if swept else "the next sweep begins with it"
 
     def say(self, line: str) -> None:
         """Tell that something was done."""

@@ -15,6 +15,8 @@ from .storage import MirroredStorage
 
 #: The attribute of a trial that was queued by hand, beside those that the study plans itself.
 BY_HAND = "sweeper.by_hand"
+#: Its attribute with seed and first number of the trial that it tries again.
+RETRY = "sweeper.retry"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

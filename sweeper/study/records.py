@@ -28,6 +28,7 @@ def encode(record: TrialRecord) -> dict[str, Any]:
         "message": record.message,
         "started_at_s": record.started_at_s,
         "duration_s": record.duration_s,
+        "retry_of": record.retry_of,
     }
 
 
@@ -48,4 +49,5 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
         message=told["message"],
         started_at_s=told["started_at_s"],
         duration_s=told["duration_s"],
+        retry_of=told.get("retry_of"),
     )

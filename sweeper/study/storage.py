@@ -7,12 +7,20 @@ its params and its record; until then nobody else can see it, and a kill leaves 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..errors import StudyError
+
+#: How long to wait for another process's lock on an SQLite file.
+_BUSY_TIMEOUT_S = 30
 
 
 class MirroredStorage(InMemoryStorage):
@@ -134,3 +142,32 @@ class MirroredStorage(InMemoryStorage):
         """As its base, and in the storage."""
         super().set_study_system_attr(study_id, key, value)
         self._kept.set_study_system_attr(self._kept_study, key, value)
+
+
+def open_storage(url: str) -> RDBStorage:
+    """A storage, made when there is none.
+
+    Raises:
+        StudyError: it cannot be opened.
+    """
+    options: dict[str, Any] = {}
+    if url.startswith("sqlite"):
+        options = {"connect_args": {"timeout": _BUSY_TIMEOUT_S}}
+    try:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return RDBStorage(url, engine_kwargs=options)
+    except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
+        said = str(error).splitlines()[0]
+        raise StudyError(
+            f"--storage {url}: cannot be opened: {said}; expected an SQLAlchemy URL such as "
+            "sqlite:////folder/study.db"
+        ) from error
+
+
+def log_ahead(storage: RDBStorage) -> None:
+    """Have SQLite write ahead: one wait for the disk a commit, and readers lock nobody out."""
+    if storage.engine.name == "sqlite":
+        with storage.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")

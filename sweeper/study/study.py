@@ -12,7 +12,6 @@ import statistics
 import threading
 import time
 import uuid
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,19 +24,16 @@ from optuna.pruners import BasePruner
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
-from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import StudyError
 from ..settings import Settings
 from ..trials import Params, Reason, TrialOutcome, TrialRecord, TrialState
-from .proposals import BY_HAND, Proposal, is_planned, propose, waiting
+from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
 from .records import RECORD, encode, record_of
 from .samplers import EXHAUSTIBLE, SamplerFactory, derived_seed, distributions
-from .storage import MirroredStorage
+from .storage import MirroredStorage, log_ahead, open_storage
 
 _STUDY = "sweeper"
-#: How long to wait for another process's lock on an SQLite file.
-_BUSY_TIMEOUT_S = 30
 
 
 class Study:
@@ -74,7 +70,7 @@ class Study:
         Raises:
             StudyError: the storage cannot be opened.
         """
-        storage = _open_storage(storage_url)
+        storage = open_storage(storage_url)
         return [str(s.study_name) for s in storage.get_all_studies() if _STUDY in s.user_attrs]
 
     @classmethod
@@ -84,7 +80,7 @@ class Study:
         Raises:
             StudyError: the storage cannot be opened, or has no such study.
         """
-        storage = _open_storage(storage_url)
+        storage = open_storage(storage_url)
         try:
             return cls(optuna.load_study(study_name=name, storage=storage, sampler=_neutral()))
         except KeyError as error:
@@ -102,11 +98,8 @@ class Study:
                 objectives or other dimensions of the same name.
         """
         if isinstance(storage, str):
-            storage = _open_storage(storage)
-        if storage.engine.name == "sqlite":
-            # One wait for the disk a commit, not four, and who looks on locks nobody out.
-            with storage.engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            storage = open_storage(storage)
+        log_ahead(storage)
         directions = [objective.direction for objective in settings.objective.values()]
         names = list(settings.objective)
         existing = settings.name in [s.study_name for s in storage.get_all_studies()]
@@ -197,14 +190,16 @@ class Study:
                 else:
                     self._prepared = None
                 number, params = proposal.number, proposal.params
+            retry = self._trial(number).user_attrs.get(RETRY, {})
             # A seed that the user fixes or sweeps is the trial's seed in every respect.
-            told = {**settings.fixed, **params}.get("seed")
+            told = {**settings.fixed, **params}.get("seed", retry.get("seed"))
             derived = derived_seed(settings.study.seed, "trial", number)
             record = TrialRecord(
                 number=number,
                 state=TrialState.RUNNING,
                 params=params,
                 seed=told if isinstance(told, int) else derived,
+                retry_of=retry.get("of"),
                 attempt=1 if unfinished is None else unfinished.attempt + 1,
                 notebook=notebook_of(number),
                 started_at_s=time.time(),
@@ -228,17 +223,31 @@ class Study:
                 space = settings.search_space
                 self._prepared = propose(self._mirror, space, samplers, again=None)
 
-    def enqueue(self, params: Params) -> int:
+    def enqueue(self, params: Params, *, again: TrialRecord | None = None) -> int:
         """Put a trial into the queue, from any process; it comes beside those that are planned.
 
         Args:
             params: some or all of its params; the sampler chooses the others.
+            again: the trial that it tries again.
 
         Returns:
             its number.
         """
-        self._study.enqueue_trial(dict(params), user_attrs={BY_HAND: True})
+        attrs: dict[str, Any] = {BY_HAND: True}
+        if again is not None:
+            first = again.number if again.retry_of is None else again.retry_of
+            attrs[RETRY] = {"of": first, "seed": again.seed}
+        self._study.enqueue_trial(dict(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
+
+    def tried_again(self) -> set[int]:
+        """The numbers of trials that another, which has not failed, tries again or will."""
+        numbers = set()
+        for trial in self._trials():
+            record = record_of(trial)
+            if RETRY in trial.user_attrs and (not record or record.state is not TrialState.FAILED):
+                numbers.add(int(trial.user_attrs[RETRY]["of"]))
+        return numbers
 
     def _take_in_new_trials(self) -> None:
         if not self._mirror.read_new_trials():
@@ -374,20 +383,3 @@ def _mirrored(storage: MirroredStorage) -> optuna.Study:
 
 def _neutral() -> optuna.samplers.BaseSampler:
     return optuna.samplers.RandomSampler(seed=0)
-
-
-def _open_storage(url: str) -> RDBStorage:
-    options: dict[str, Any] = {}
-    if url.startswith("sqlite"):
-        options = {"connect_args": {"timeout": _BUSY_TIMEOUT_S}}
-    try:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return RDBStorage(url, engine_kwargs=options)
-    except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
-        said = str(error).splitlines()[0]
-        raise StudyError(
-            f"--storage {url}: cannot be opened: {said}; expected an SQLAlchemy URL such as "
-            "sqlite:////folder/study.db"
-        ) from error
