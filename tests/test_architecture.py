@@ -23,7 +23,7 @@ FLOORS = (
     ("trials", "quantities"),
     ("space", "scraping", "results", "flags", "prefix"),
     ("settings", "notebook", "devices", "kernels"),
-    ("study", "tracking", "ownership", "worker"),
+    ("study", "tracking", "ownership", "worker", "drafting"),
     ("executor",),
     ("loop",),
     ("sweep", "status"),
