@@ -105,7 +105,8 @@ CELLS = {
     ),
     "comments that tell": (
         "opt = 'sgd'  # sgd | adam | adamw\nact = 'relu'  # one of: relu, gelu\n"
-        "m = 0.5  # 0.1 to 0.9\nd = None  # None or 5\nw = 64  # [16, 256]\nk = 'a'  # 'a', 'b' or 'c'\nb = 32  # 32, 64 or 128"
+        "m = 0.5  # 0.1 to 0.9\nd = None  # None or 5\nw = 64  # [16, 256]\n"
+        "k = 'a'  # 'a', 'b' or 'c'\nb = 32  # 32, 64 or 128"
     ),
     "colab forms": (
         "opt = 'sgd'  # @param ['sgd', 'adam']\n"
@@ -158,7 +159,7 @@ def test_a_draft_loads_whatever_the_values_and_comments_are(
     tmp_path: Path, entries: dict[str, tuple[Any, str]]
 ) -> None:
     lines = [
-        f"{name} = {value!r}  # {' '.join(comment.splitlines())}"
+        f"{name} = {value!r}  # {''.join(filter(str.isprintable, comment))}"
         for name, (value, comment) in entries.items()
     ]
     source = "from math import inf, nan\nunrelated = 0.3\n" + "\n".join(lines)
