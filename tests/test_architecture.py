@@ -19,9 +19,10 @@ PACKAGE = Path(sweeper.__file__).parent
 
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
-    ("errors", "reporting", "determinism", "complaints"),
+    ("errors", "reporting", "determinism", "complaints", "schema"),
     ("trials", "quantities"),
     ("space", "scraping", "results", "flags", "prefix"),
+    ("sections",),
     ("settings", "notebook", "devices", "kernels"),
     ("study", "tracking", "ownership", "worker", "drafting"),
     ("executor",),
@@ -47,8 +48,8 @@ OWNERS = {
     "numpy": {"determinism"},
     "optuna": {"study"},
     "papermill": {"kernels"},
-    "pydantic": {"space", "settings", "complaints"},
-    "pydantic_core": {"complaints", "flags", "settings"},
+    "pydantic": {"schema", "space", "sections", "settings", "complaints"},
+    "pydantic_core": {"complaints", "flags", "schema", "settings"},
     "ruamel": {"flags", "settings"},
     "sqlalchemy": {"study"},
     "torch": {"determinism"},
