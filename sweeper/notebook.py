@@ -50,7 +50,7 @@ class ResearchNotebook:
             raise NotebookError(
                 f"{self.shown}: {len(tagged)} cells are tagged 'parameters'; keep the tag on one"
             )
-        self._parameters_source = "".join(tagged[0].source)
+        self.parameters_source = "".join(tagged[0].source)
 
     @property
     def kernel_name(self) -> str:
@@ -66,6 +66,11 @@ class ResearchNotebook:
         ).get("name")
         return str(told or "python")
 
+    @property
+    def code(self) -> list[str]:
+        """Sources of its code cells, in their order."""
+        return ["".join(cell.source) for cell in _code_cells(self.node)]
+
     def parameters(self) -> list[str] | None:
         """Names that the parameters cell assigns; None for a language that we cannot read.
 
@@ -75,7 +80,7 @@ class ResearchNotebook:
         if self.language != "python":
             return None
         try:
-            tree = ast.parse(self._parameters_source)
+            tree = ast.parse(self.parameters_source)
         except SyntaxError as error:
             raise NotebookError(
                 f"{self.shown}: the parameters cell, line {error.lineno}: {error.msg}; "

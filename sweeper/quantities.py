@@ -12,6 +12,20 @@ _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?")
 _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
 
+#: The same for editors, in JSON Schema.
+DURATION_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "string", "pattern": rf"^\s*{_DURATION.pattern}\s*$"},
+    ]
+}
+SIZE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "string", "pattern": rf"^\s*{_SIZE.pattern}\s*$"},
+    ]
+}
+
 
 def parse_duration(value: Any) -> float:
     """Seconds from `90s`, `15m`, `8h`, `1d` or a plain number of seconds."""

@@ -6,28 +6,39 @@ value and what would be right.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     PrivateAttr,
     ValidationError,
-    field_validator,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from .complaints import nearest, problem, told
 from .errors import SettingsError
-from .quantities import parse_duration, parse_size
+from .schema import IDENTIFIERS, AsWritten
+from .sections import (
+    Cost,
+    Execution,
+    Limits,
+    Objective,
+    Resources,
+    ScoreSource,
+    StudySettings,
+    check_study_name,
+)
 from .space import (
     AnyDimension,
+    AnyEntry,
     Record,
     SearchSpace,
     check_branches,
@@ -37,168 +48,15 @@ from .space import (
 )
 from .trials import Params
 
-SAMPLERS = ("auto", "tpe", "gp", "random", "grid", "qmc", "cmaes", "nsga2", "brute_force")
-PRUNERS = (
-    *("none", "median", "percentile", "hyperband"),
-    *("asha", "patient", "threshold", "wilcoxon"),
-)
-_STUDY_NAME = re.compile(r"\w[\w .-]{0,99}")
-
-
-class Named(Record):
-    """One of Optuna's samplers or pruners, with options of its own."""
-
-    name: str
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
-def _named(kind: str, known: Sequence[str]) -> BeforeValidator:
-    """Reads `NAME`, or `{name: NAME, …options}`."""
-
-    def read(value: Any) -> Any:
-        if isinstance(value, Named):
-            return value
-        given = {"name": value} if isinstance(value, str) else value
-        if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-            raise problem(f"expected a name or {{name: NAME, …options}}; got {value!r:.60}")
-        if given["name"] not in known:
-            raise problem(f"{kind} {given['name']!r} is not known; {nearest(given['name'], known)}")
-        options = {key: option for key, option in given.items() if key != "name"}
-        return {"name": given["name"], "options": options}
-
-    return BeforeValidator(read)
-
-
-class StudySettings(Record):
-    """The study: its name, its seed, how many trials, who proposes them."""
-
-    name: str | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    trials: Annotated[int, Field(ge=1)] = 20
-    sampler: Annotated[Named, _named("sampler", SAMPLERS)] = Named(name="auto")
-    pruner: Annotated[Named, _named("pruner", PRUNERS)] = Named(name="none")
-    stop_after_failures: Annotated[int, Field(ge=1)] | None = None
-
-    @field_validator("name")
-    @classmethod
-    def _name_can_be_a_folder(cls, name: str | None) -> str | None:
-        if name is not None:
-            check_study_name(name)
-        return name
-
-
-def check_study_name(name: str) -> None:
-    """Refuse what could not name a folder and an MLflow experiment on every machine."""
-    if not _STUDY_NAME.fullmatch(name):
-        raise problem(
-            f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, "
-            "beginning with a letter or digit"
-        )
-
-
-class Objective(Record):
-    """A score that is optimised. `take` says which value of a series counts."""
-
-    direction: Literal["maximize", "minimize"]
-    take: Literal["last", "best", "mean"] = "last"
-
-
-class ScoreSource(Record):
-    """Where to find a score that the notebook does not report: a variable, or printed lines.
-
-    `pattern` is a regular expression whose first group is the number; each match is one point of
-    the score's series.
-    """
-
-    variable: str | None = None
-    pattern: str | None = None
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.variable is None) == (self.pattern is None):
-            raise problem("expected exactly one of {variable: NAME} and {pattern: 'REGEX'}")
-        if self.variable is not None:
-            check_name(self.variable)
-        if self.pattern is not None:
-            try:
-                groups = re.compile(self.pattern).groups
-            except re.error as error:
-                raise problem(
-                    f"pattern {self.pattern!r} is no regular expression: {error}"
-                ) from error
-            if groups < 1:
-                raise problem(
-                    f"pattern {self.pattern!r} has no group; put the number in parentheses, "
-                    "as in 'val_loss=([0-9.eE+-]+)'"
-                )
-        return self
-
-
-class Limits(Record):
-    """What one trial may take."""
-
-    trial: Annotated[float, BeforeValidator(parse_duration)] | None = None
-    cell_output: Annotated[int, BeforeValidator(parse_size)] = 10_000_000
-
-
-def _read_gpus(value: Any) -> Any:
-    indices = tuple(value) if isinstance(value, list | tuple) else ()
-    if value in ("auto", "none"):
-        return value
-    if indices and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in indices):
-        return indices
-    raise problem(f"expected auto, none or a list of GPU numbers such as [0, 1]; got {value!r}")
-
-
-def _read_cpus(value: Any) -> Any:
-    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise problem(f"expected auto or a whole number of 1 or more; got {value!r}")
-    return value
-
-
-def _read_gpu_memory(value: Any) -> Any:
-    return None if value == "auto" else parse_size(value)
-
-
-class Execution(Record):
-    """How trials are run.
-
-    `warm` kernels are forked with the notebook's libraries imported; with `prefix: auto` also with
-    the leading cells run that cannot depend on a swept parameter.
-    """
-
-    kernels: Literal["warm", "cold"] = "warm"
-    prefix: Literal["auto", "off"] = "auto"
-
-
-class Cost(Record):
-    """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
-
-    price_per_hour: Annotated[float, Field(gt=0)]
-    budget: Annotated[float, Field(gt=0)] | None = None
-
-
-class Resources(Record):
-    """What trials share. `cpus_per_trial: auto` is one thread per kernel.
-
-    The number of threads changes the last bits of a result, so it never depends on how many
-    trials run at once.
-    """
-
-    gpus: Annotated[Literal["auto", "none"] | tuple[int, ...], BeforeValidator(_read_gpus)] = "auto"
-    gpu_memory: Annotated[int | None, BeforeValidator(_read_gpu_memory)] = None
-    cpus_per_trial: Annotated[Literal["auto"] | int, BeforeValidator(_read_cpus)] = "auto"
-
-    @property
-    def threads(self) -> int:
-        """Threads that each kernel computes with."""
-        return 1 if self.cpus_per_trial == "auto" else self.cpus_per_trial
-
 
 def _read_objective(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: {"direction": v} if isinstance(v, str) else v for k, v in value.items()}
     raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {value!r}")
+
+
+_Direction = Literal["maximize", "minimize"]
+_ObjectivesAsWritten = Annotated[dict[str, _Direction | Objective], Field(min_length=1)]
 
 
 def _read_space(value: Any) -> Any:
@@ -214,23 +72,43 @@ class Settings(Record):
         file: the file these were read from; None when they were made in code.
     """
 
+    model_config = ConfigDict(json_schema_extra={"description": "Parameters of a sweep."})
+
     _data: Mapping[str, Any] = PrivateAttr(default_factory=dict)
-    file: Path | None = None
+    file: SkipJsonSchema[Path | None] = None
     study: StudySettings = StudySettings()
+    """The study: its name, its seed, how many trials, who proposes them."""
     objective: Annotated[
-        dict[str, Objective], BeforeValidator(_read_objective), Field(min_length=1)
+        dict[str, Objective],
+        Field(min_length=1),
+        BeforeValidator(_read_objective, json_schema_input_type=_ObjectivesAsWritten),
     ]
+    """The scores to optimise, one or several: {val_acc: maximize}, or
+    {val_acc: {direction: maximize, take: best}}."""
     scores: dict[str, ScoreSource] = Field(default_factory=dict)
+    """How to find scores that the notebook only prints or leaves in a variable."""
     space: Annotated[
         dict[str, Annotated[AnyDimension, BeforeValidator(read_dimension)]],
-        BeforeValidator(_read_space),
+        BeforeValidator(_read_space, json_schema_input_type=dict[str, AnyEntry]),
+        Field(json_schema_extra={**IDENTIFIERS, "minProperties": 1}),
     ]
-    fixed: dict[str, Annotated[Any, BeforeValidator(check_plain)]] = Field(default_factory=dict)
+    """What is swept: names that the notebook's parameters cell assigns, each with a range, as in
+    {low: 1e-4, high: 1e-1, log: true}, or choices, as in [32, 64, 128]."""
+    fixed: Annotated[
+        dict[str, Annotated[Any, BeforeValidator(check_plain)]],
+        Field(json_schema_extra={**IDENTIFIERS}),
+    ] = Field(default_factory=dict)
+    """Names of the parameters cell that have one value in all trials, instead of the notebook's."""
     start: tuple[dict[str, Any], ...] = ()
+    """Trials to run first, each a mapping from swept names to values; some may be missing."""
     limits: Limits = Limits()
+    """What one trial may take."""
     resources: Resources = Resources()
+    """What trials share."""
     execution: Execution = Execution()
+    """How trials are run."""
     cost: Cost | None = None
+    """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
 
     @model_validator(mode="before")
     @classmethod
@@ -338,6 +216,19 @@ class Settings(Record):
         except PydanticCustomError as error:  # the name came from the file's own name
             raise SettingsError(f"{file}: study.name: {error}") from error
         return settings
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of a parameters file as one writes it, for editors.
+
+        It knows the shapes, not the sense: that low is less than high, `load` finds out.
+        """
+        described = cls.model_json_schema(schema_generator=AsWritten)
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Parameters of a notebook sweep",
+            **described,
+        }
 
     def with_overrides(
         self,

@@ -10,7 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
 from .complaints import nearest, problem
 from .trials import Params, Value
@@ -30,7 +37,13 @@ PlainValue = Annotated[Scalar, BeforeValidator(_read_plain)]
 class Record(BaseModel):
     """Base of everything read from a parameters file: frozen, strict, no unknown keys."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,  # they are what an editor shows
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -44,24 +57,24 @@ class Record(BaseModel):
         return data
 
 
+def _one_value_or_several(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {k: tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in value.items()}
+
+
 class Dimension(Record):
-    """What every kind of dimension has: the branch that it belongs to.
+    """What every kind of dimension has: the branch that it belongs to."""
 
-    `when` maps names of other dimensions to the values for which this one exists.
-    """
-
-    when: Mapping[str, tuple[PlainValue, ...]] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _when_takes_one_value_or_several(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and isinstance(data.get("when"), Mapping):
-            branches = {
-                name: tuple(value) if isinstance(value, list) else (value,)
-                for name, value in data["when"].items()
-            }
-            return {**data, "when": branches}
-        return data
+    when: Annotated[
+        Mapping[str, tuple[PlainValue, ...]],
+        BeforeValidator(
+            _one_value_or_several,
+            json_schema_input_type=Mapping[str, Scalar | list[Scalar]],
+        ),
+    ] = Field(default_factory=dict)
+    """The branch in which it exists, as in {optimizer: sgd}: names of other parameters, and the
+    value or list of values that each must have."""
 
 
 class _Range(Dimension):
@@ -80,10 +93,15 @@ class FloatDimension(_Range):
     """A real number in [low, high]; `log` samples its logarithm, `step` a grid from low."""
 
     type: Literal["float"] = "float"
+    """`float`; left out, it is what low, high and step are."""
     low: float
+    """The least value."""
     high: float
+    """The greatest value."""
     log: bool = False
+    """Whether to sample on a logarithmic scale, as suits a learning rate."""
     step: float | None = None
+    """The distance between values, counted from low."""
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -114,10 +132,15 @@ class IntDimension(_Range):
     """A whole number in [low, high], both included."""
 
     type: Literal["int"] = "int"
+    """`int`; left out, it is what low, high and step are."""
     low: int
+    """The least value."""
     high: int
+    """The greatest value, itself included."""
     log: bool = False
+    """Whether to sample on a logarithmic scale."""
     step: int | None = None
+    """The distance between values, counted from low."""
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -144,8 +167,15 @@ class IntDimension(_Range):
 class ChoiceDimension(Dimension):
     """One of a few plain values, without an order."""
 
-    type: Literal["choice"] = "choice"
-    choices: Annotated[tuple[PlainValue, ...], Field(strict=False, min_length=1)]
+    type: Annotated[Literal["choice"], WithJsonSchema({"enum": ["choice", "categorical"]})] = (
+        "choice"
+    )
+    """`choice`; may be left out."""
+    choices: Annotated[
+        tuple[PlainValue, ...],
+        Field(strict=False, min_length=1, json_schema_extra={"uniqueItems": True}),
+    ]
+    """The values to choose from: numbers, text, true, false or null."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -192,6 +222,11 @@ def _kind(data: Any) -> str:
 
 
 AnyDimension = FloatDimension | IntDimension | ChoiceDimension
+#: The same as one may write it: also a plain list of choices.
+AnyEntry = (
+    Annotated[list[PlainValue], Field(min_length=1, json_schema_extra={"uniqueItems": True})]
+    | AnyDimension
+)
 _CLASSES: Mapping[str, type[AnyDimension]] = {
     "float": FloatDimension,
     "int": IntDimension,

@@ -19,11 +19,12 @@ PACKAGE = Path(sweeper.__file__).parent
 
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
-    ("errors", "reporting", "determinism", "complaints"),
+    ("errors", "reporting", "determinism", "complaints", "schema"),
     ("trials", "quantities"),
     ("space", "scraping", "results", "flags", "prefix"),
+    ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen"),
-    ("study", "tracking", "ownership", "stopping", "worker"),
+    ("study", "tracking", "ownership", "stopping", "drafting", "worker"),
     ("executor", "existing"),
     ("loop",),
     ("sweep", "status", "steering"),
@@ -47,8 +48,8 @@ OWNERS = {
     "numpy": {"determinism"},
     "optuna": {"study"},
     "papermill": {"kernels"},
-    "pydantic": {"space", "settings", "complaints"},
-    "pydantic_core": {"complaints", "flags", "settings"},
+    "pydantic": {"schema", "space", "sections", "settings", "complaints"},
+    "pydantic_core": {"complaints", "flags", "schema", "settings"},
     "rich": {"screen"},
     "ruamel": {"flags", "settings"},
     "sqlalchemy": {"study"},

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sweeper.notebook import ExecutedNotebook, ResearchNotebook, read_executed
 from sweeper.reporting import Point, encode_float
 from sweeper.scraping import PrintedScores, Scraped, displayed_point, scrape, variables_to_read
-from sweeper.settings import Objective, ScoreSource
+from sweeper.sections import Objective, ScoreSource
 from sweeper.testing import write_notebook
 from sweeper.trials import TrialSpec
 

@@ -1,0 +1,183 @@
+"""What a parameters cell assigns: names, plain values, and what stands beside them."""
+
+from __future__ import annotations
+
+import ast
+import io
+import math
+import operator
+import tokenize
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: Larger numbers are no setting that one varies, and some storages round them.
+_LARGEST = 10**15
+
+
+class NotPlain(Exception):
+    """An expression is no plain value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """A name of the parameters cell.
+
+    Attributes:
+        value: what it is assigned; without a meaning where `plain` is false.
+        plain: whether that is a value that a parameters file could hold.
+        comment: the comment behind it, without its `#`.
+        literals: what a `Literal[…]` annotation allows; empty without one.
+    """
+
+    name: str
+    value: Any
+    plain: bool
+    comment: str
+    literals: tuple[Any, ...] = ()
+
+
+def assignments(source: str) -> list[Assigned]:
+    """Every name that a cell assigns, in order; one that is assigned twice has its last value."""
+    comments = _comments(source)
+    found: dict[str, Assigned] = {}
+    for statement in ast.parse(source).body:
+        lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+        comment = next((comments[line] for line in reversed(lines) if line in comments), "")
+        if isinstance(statement, ast.Assign):
+            pairs = [p for target in statement.targets for p in _pairs(target, statement.value)]
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            pairs = _pairs(statement.target, statement.value)
+        elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            pairs = [(statement.target.id, None)] if statement.target.id in found else []
+        else:
+            continue
+        for name, expression in pairs:
+            plain, value = _plain(expression)
+            allowed = statement.annotation if isinstance(statement, ast.AnnAssign) else None
+            found[name] = Assigned(
+                name=name,
+                value=value,
+                plain=plain,
+                comment=comment,
+                literals=_literals(allowed),
+            )
+    return list(found.values())
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:
+    """Names and what each is assigned, as far as one can see without running the cell."""
+    if isinstance(target, ast.Name):
+        return [(target.id, value)]
+    if isinstance(target, ast.Tuple | ast.List):
+        parts = target.elts
+        given = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+        starred = any(isinstance(part, ast.Starred) for part in (*parts, *given))
+        if len(given) == len(parts) and not starred:
+            both = zip(parts, given, strict=True)
+            return [pair for part, inner in both for pair in _pairs(part, inner)]
+    stored = (n for n in ast.walk(target) if isinstance(n, ast.Name))
+    return [(n.id, None) for n in stored if isinstance(n.ctx, ast.Store)]
+
+
+def _plain(expression: ast.expr | None) -> tuple[bool, Any]:
+    if expression is None:
+        return False, None
+    try:
+        return True, plain_value(expression)
+    except (NotPlain, ArithmeticError, ValueError, TypeError, RecursionError):
+        return False, None
+
+
+def plain_value(node: ast.expr) -> Any:
+    """The value of an expression that consists of constants only.
+
+    Raises:
+        NotPlain: it does not, or a parameters file could not hold the value.
+    """
+    match node:
+        case ast.Constant(value=bool() | None as value):
+            return value
+        case ast.Constant(value=int() | float() as value):
+            return _in_bounds(value)
+        case ast.Constant(value=str() as value) if value.isascii() or _encodes(value):
+            return value
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+            return _UNARY[type(op)](plain_value(operand))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            numbers = (plain_value(left), plain_value(right))
+            if not all(isinstance(number, int | float) for number in numbers):
+                raise NotPlain
+            if isinstance(op, ast.Pow) and abs(numbers[1]) > 64:
+                raise NotPlain
+            return _in_bounds(_BINARY[type(op)](*numbers))
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return [plain_value(element) for element in elements]
+        case ast.Dict(keys=keys, values=values):
+            read = [(plain_value(k), plain_value(v)) for k, v in _items(keys, values)]
+            return dict(read)
+    raise NotPlain
+
+
+def _items(keys: list[ast.expr | None], values: list[ast.expr]) -> list[tuple[ast.expr, ast.expr]]:
+    pairs = [(k, v) for k, v in zip(keys, values, strict=True) if k is not None]
+    if len(pairs) < len(keys):  # {**other}
+        raise NotPlain
+    return pairs
+
+
+def _in_bounds(value: Any) -> int | float:
+    if not isinstance(value, int | float) or (isinstance(value, float) and math.isnan(value)):
+        raise NotPlain
+    if abs(value) > _LARGEST:
+        raise NotPlain
+    return value
+
+
+def _encodes(text: str) -> bool:
+    """False for half a surrogate pair, which no file could hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+}
+_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+
+
+def _literals(annotation: ast.expr | None) -> tuple[Any, ...]:
+    """The values of `Literal["sgd", "adam"]`."""
+    if not isinstance(annotation, ast.Subscript):
+        return ()
+    base = annotation.value
+    if (base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")) != "Literal":
+        return ()
+    inside = annotation.slice
+    read = [_plain(e) for e in (inside.elts if isinstance(inside, ast.Tuple) else [inside])]
+    return tuple(value for plain, value in read if plain)
+
+
+def _comments(source: str) -> dict[int, str]:
+    """The text of each comment that stands behind code, by line."""
+    comments: dict[int, str] = {}
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT and token.line[: token.start[1]].strip():
+                comments[token.start[0]] = token.string.lstrip("#").strip()
+    except (tokenize.TokenError, SyntaxError):
+        pass  # the parser has taken it: only the rest of the comments is lost
+    return comments

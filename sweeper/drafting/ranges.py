@@ -1,0 +1,211 @@
+"""Which range or choices suit a parameter: from its comment, else its name and its value."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import families
+from .cells import Assigned
+from .families import about
+from .hints import Bounds, bounds_in, choices_in
+
+_LOOKS_LIKE_A_PLACE = re.compile(r"[/\\:]|\.\w{1,5}$|\s")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from low to high: whole ones when both are int."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """A few values."""
+
+    values: Sequence[Any]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """One value in all trials, stated in the file."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Not for the file: the notebook's own value stays."""
+
+    reason: str
+
+
+Suggestion = Range | Choices | Fixed | Left
+
+
+def suggest(assigned: Assigned, compared: Sequence[str] = ()) -> Suggestion:
+    """What to do with one parameter.
+
+    Args:
+        compared: words that the notebook compares it with.
+    """
+    name, value = assigned.name, assigned.value
+    if name in families.INJECTED:
+        return Left("each trial is given its own")
+    if not assigned.plain:
+        return Left("worked out by code, not a plain value")
+    if isinstance(value, list | dict):
+        return Left("a list or mapping; give what should vary a name of its own")
+    if about(name, families.SECRETS):
+        return Left("a secret")
+    said = _said(assigned)
+    if said is not None:
+        return said
+    if about(name, families.BUDGETS) and not about(name, {"warmup"}):
+        return Fixed("a budget, not swept: small while you try things, the full one at the end")
+    if about(name, families.SURROUNDINGS):
+        return Left("not about the model")
+    if about(name, families.DATA):
+        return Fixed("decides what is measured: scores would not compare")
+    if value is None:
+        return Choices([None, 4, 8, 16]) if about(name, families.DEPTHS) else Left("has no value")
+    if isinstance(value, bool):
+        return Choices([True, False])
+    if isinstance(value, str):
+        return _of_text(name, value, compared)
+    return _of_number(name, value)
+
+
+def _said(assigned: Assigned) -> Suggestion | None:
+    """What the author has said: in the type, or in the comment."""
+    value = assigned.value
+    same = [v for v in assigned.literals if v == value and type(v) is type(value)]
+    if same and len(set(assigned.literals)) == len(assigned.literals) > 1:
+        return Choices(assigned.literals)
+    if isinstance(value, bool):
+        return None
+    listed = choices_in(assigned.comment, value)
+    if listed:
+        return Choices(listed, "from the notebook's comment")
+    number = isinstance(value, int | float)
+    bounds = bounds_in(assigned.comment, value) if number else None
+    return None if bounds is None else _from_comment(bounds, value)
+
+
+def _from_comment(bounds: Bounds, value: int | float) -> Range:
+    low, high = bounds.low, bounds.high
+    note = "from the notebook's comment"
+    if isinstance(value, int) and low.is_integer() and high.is_integer():
+        return Range(int(low), int(high), bounds.log, note)
+    return Range(low, high, bounds.log, note)
+
+
+def _of_text(name: str, value: str, compared: Sequence[str]) -> Suggestion:
+    if _LOOKS_LIKE_A_PLACE.search(value) or not value:
+        return Left("not about the model")
+    known = list(dict.fromkeys(compared))
+    if about(name, families.MODELS):
+        return Fixed("to sweep it, give a list of models under space")
+    if len(known) > 1 and value in known:
+        return Choices(known, "words that the notebook knows")
+    kin = families.kin(name, value)
+    if kin:
+        return Choices(kin, "keep those that the notebook understands")
+    return Fixed("to sweep it, give a list of words under space")
+
+
+def _of_number(name: str, value: int | float) -> Suggestion:
+    share = _of_known_share(name, float(value)) if 0 <= value <= 1 else None
+    if share is not None:
+        return share
+    scaled = about(name, families.RATES | families.SCALES)
+    whole = isinstance(value, int) and not (scaled and not _sized(name))
+    return _of_int(name, int(value)) if whole else _of_float(name, float(value), scaled)
+
+
+def _sized(name: str) -> bool:
+    return about(name, families.BATCHES | families.SIZES | families.DEPTHS | families.CROWDS)
+
+
+def _of_known_share(name: str, value: float) -> Range | None:
+    """The range of a name whose values are known to lie in [0, 1]."""
+    if about(name, families.DROPOUTS):
+        return Range(0.0, 0.5 if value <= 0.5 else 0.95 if value <= 0.95 else 1.0)
+    if about(name, families.SMOOTHING):
+        return Range(0.0, 0.2 if value <= 0.2 else 1.0)
+    if about(name, families.MOMENTA):
+        return Range(0.8 if value >= 0.8 else 0.0, 0.99 if value <= 0.99 else 1.0)
+    if about(name, families.AVERAGES):
+        return Range(0.9 if value >= 0.9 else 0.0, 0.9999 if value <= 0.9999 else 1.0)
+    if about(name, families.DISCOUNTS) and value >= 0.9:
+        return Range(0.9, 0.999 if value <= 0.999 else 1.0)
+    if about(name, families.SHARES):
+        return Range(0.0 if value < 0.5 else 0.1, 0.9) if value <= 0.9 else Range(0.5, 1.0)
+    return None
+
+
+def _of_float(name: str, value: float, scaled: bool) -> Suggestion:
+    if value == 0:
+        if scaled and not about(name, families.RATES):
+            return Choices([0.0, 1e-5, 1e-4, 1e-3, 1e-2], "0.0 is off")
+        return Left("0.0 tells nothing of its scale")
+    if not math.isfinite(value) or not 1e-30 < abs(value) < 1e12:
+        return Left("too far out to guess a range")
+    if value < 0:
+        return Range(_rounded(2 * value), 0.0)
+    if about(name, families.NARROW):
+        return Range(_rounded(value / 4), _rounded(value * 4), log=True)
+    if scaled or value < 0.1:
+        high = _decade(value * 10, math.ceil)
+        if about(name, families.RATES) and value <= 1:
+            high = min(high, 1.0)  # the rate of a schedule's peak; beyond, all is lost anyway
+        return Range(_decade(value / 10, math.floor), high, log=True)
+    if value < 1:
+        far = 1 - (1 - value) / 10 if value > 0.5 else 2 * value
+        near = max(value / 2, 1 - 5 * (1 - value)) if value > 0.5 else value / 4
+        return _around(near, value, far)
+    return _around(value / 2, value, value * 2)
+
+
+def _around(low: float, own: float, high: float) -> Range:
+    low, high = _rounded(low), _rounded(high)
+    return Range(min(low, own), max(high, own))
+
+
+def _decade(value: float, towards: Any) -> float:
+    # 10 * 1e-3 is no exact decade: the logarithm is rounded before it is cut.
+    return float(f"1e{towards(round(math.log10(value), 9))}")
+
+
+def _rounded(value: float) -> float:
+    """Two digits, but three behind 0.9: 0.95 and 0.995 differ much."""
+    return float(f"{value:.3g}" if 0.9 < value < 1 else f"{value:.2g}")
+
+
+def _of_int(name: str, value: int) -> Suggestion:
+    if value < 1:
+        return Left(f"{value} tells nothing of its scale")
+    if value == 1 and about(name, {"use", "with", "is", "has", "enable"}):
+        return Choices([0, 1])
+    power = value & (value - 1) == 0
+    if about(name, families.DEPTHS):
+        return Range(max(1, value - 2), value + 2) if value <= 8 else Range(value // 2, 2 * value)
+    if about(name, families.CROWDS):
+        return Range(max(1, value // 2), 4 * value, log=True)
+    if about(name, families.BATCHES) and power:
+        return Choices([value // 2, value, value * 2] if value > 1 else [1, 2, 4])
+    if about(name, families.BATCHES | families.SIZES):
+        if power and value > 1:
+            return Choices([value // 2, value, value * 2])
+        return Range(max(1, value // 2), 2 * value, log=True)
+    if power and value >= 8:
+        return Choices([value // 2, value, value * 2])
+    return Range(max(1, value // 2), 2 * value)
