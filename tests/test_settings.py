@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
 
 from sweeper.errors import SettingsError
 from sweeper.flags import read_duration_flag, read_trials_flag, read_value
+from sweeper.sections import PRUNERS, SAMPLERS
 from sweeper.settings import Settings
 from sweeper.space import ChoiceDimension, FloatDimension, IntDimension
 
@@ -629,3 +632,85 @@ def test_every_key_that_is_promised_can_be_given(load: Load) -> None:
     )
     assert settings.cost is not None
     assert settings.cost.budget == 48
+
+
+# --- the schema ----------------------------------------------------------------------------------
+
+SCHEMA = Settings.json_schema()
+EDITOR = Draft202012Validator(SCHEMA)
+ROOT = Path(__file__).parent.parent
+
+SHORT_AND_LONG = """\
+study: {sampler: {name: tpe, n_startup_trials: 5}, pruner: {name: asha}, stop_after_failures: null}
+objective: {val_acc: maximize, 'F1 (macro)': {direction: maximize}}
+scores: {val_acc: {variable: acc, pattern: null}}
+space:
+  größe: [3, 2.5, true, null, text]
+  opt: {choices: [a, b], type: categorical}
+  n: {low: 1, high: 9, step: 2, when: {opt: [a, b]}}
+  m: {type: choice, choices: [1], when: {opt: a}}
+  x: {type: float, low: 1, high: 2, step: null}
+fixed: {a: [1, {b: null}], c: null}
+start: []
+limits: {trial: 90.5, cell_output: 512 KiB}
+resources: {gpus: [3], gpu_memory: 9GB, cpus_per_trial: 4}
+execution: {kernels: cold, prefix: 'off'}
+cost: null
+"""
+
+
+def told_by_editor(text: str) -> list[str]:
+    """What an editor marks in a file, by its schema."""
+    return [error.message for error in EDITOR.iter_errors(YAML(typ="safe", pure=True).load(text))]
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert SCHEMA["title"]
+    assert "file" not in SCHEMA["properties"]
+    assert set(SCHEMA["properties"]) == {*Settings.model_fields} - {"file"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SMALLEST,
+        EVERYTHING,
+        CONTRACT,
+        SHORT_AND_LONG,
+        *(path.read_text("utf-8") for path in sorted((ROOT / "parameters").glob("*.yml"))),
+    ],
+)
+def test_the_schema_accepts_what_loads(load: Load, text: str) -> None:
+    load(text)
+    assert told_by_editor(text) == []
+
+
+@pytest.mark.parametrize("text", [text for text, _ in WRONG_SHAPE])
+def test_the_schema_refuses_what_is_wrong_by_shape(text: str) -> None:
+    assert told_by_editor(text)
+
+
+def test_the_schema_says_what_each_key_is_for() -> None:
+    records = {"": SCHEMA, **SCHEMA["$defs"]}
+    silent = [
+        f"{name}.{key}"
+        for name, record in records.items()
+        for key, described in record["properties"].items()
+        if len(described.get("description", "")) < 12
+        and "description" not in SCHEMA["$defs"].get(str(described.get("$ref"))[8:], {})
+    ]
+    assert silent == []
+
+
+def test_the_schema_refuses_unknown_keys_wherever_the_reader_does() -> None:
+    records = [SCHEMA, *SCHEMA["$defs"].values()]
+    assert {record["additionalProperties"] for record in records} == {False}
+
+
+def test_the_schema_proposes_the_names_that_are_known() -> None:
+    study = SCHEMA["$defs"]["StudySettings"]["properties"]
+    for key, known in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
+        name, options = study[key]["anyOf"]
+        assert name["enum"] == options["properties"]["name"]["enum"] == list(known)
