@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,40 @@ from pydantic_core import PydanticCustomError
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint that names the known word closest to a wrong one, or all of them if few."""
     names = [str(n) for n in known]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    small = {n.lower(): n for n in reversed(names)}
+    close = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.6)
     if close:
-        return f"did you mean {close[0]!r}?"
+        return f"did you mean {small[close[0]]!r}?"
     return f"known: {', '.join(names)}" if names else "none is known"
+
+
+def shown(value: Any) -> str:
+    """A value as its file has it, cut where it is long: null, true, [1, 2], {low: 1}."""
+    text = _written(value, depth=4)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
+_WIDTH = 80
+
+
+def _written(value: Any, depth: int) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    if isinstance(value, datetime.date | datetime.time):
+        return str(value)
+    if depth == 0 and isinstance(value, Mapping | Sequence) and not isinstance(value, str):
+        return "…"  # an anchor may hold itself
+    if isinstance(value, Mapping):
+        pairs = (
+            (k if isinstance(k, str) else _written(k, depth - 1), _written(v, depth - 1))
+            for k, v in value.items()
+        )
+        return f"{{{', '.join(f'{key}: {inner}' for key, inner in pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_written(part, depth - 1) for part in value)}]"
+    return "binary data" if isinstance(value, bytes) else repr(value)
 
 
 def problem(text: str) -> PydanticCustomError:
@@ -35,11 +67,16 @@ def told(error: ValidationError, *, file: Path | None, data: Mapping[str, Any]) 
         text = _TEXTS.get(detail["type"], detail["msg"])
         if detail["type"] == "sweeper":
             said = detail["msg"]
+        elif detail["type"] == "too_short" and detail["input"]:
+            continue  # only because its parts are wrong, of which each has a line
+        elif detail["loc"][-1:] == ("[key]",):
+            said = f"a name must be text; got {shown(detail['input'])}"
         elif detail["type"] == "missing":
             said = "this key is missing"
         else:
-            expected = ", ".join(str(v) for v in detail.get("ctx", {}).values())
-            said = f"{text.format(expected=expected)}; got {detail['input']!r:.80}"
+            limits = detail.get("ctx", {}).values()
+            expected = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in limits)
+            said = f"{text.format(expected=expected)}; got {shown(detail['input'])}"
         line = f"{file or 'settings'}: {key + ': ' if key else ''}{said}"
         if line not in lines:
             lines.append(line)
@@ -55,6 +92,7 @@ _TEXTS = {
     "greater_than_equal": "must be {expected} or more",
     "greater_than": "must be more than {expected}",
     "less_than": "must be less than {expected}",
+    "less_than_equal": "must be {expected} or less",
     "dict_type": "expected a mapping",
     "tuple_type": "expected a list",
     "too_short": "must not be empty",

@@ -15,10 +15,10 @@ from pydantic import (
     model_validator,
 )
 
-from .complaints import nearest, problem
+from .complaints import nearest, problem, shown
 from .quantities import DURATION_SCHEMA, SIZE_SCHEMA, parse_duration, parse_size
+from .record import Record, check_name
 from .schema import choice_of
-from .space import Record, check_name
 
 SAMPLERS = ("auto", "tpe", "gp", "random", "grid", "qmc", "cmaes", "nsga2", "brute_force")
 PRUNERS = (
@@ -45,9 +45,12 @@ def _named(kind: str, known: Sequence[str]) -> BeforeValidator:
             return value
         given = {"name": value} if isinstance(value, str) else value
         if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-            raise problem(f"expected a name or {{name: NAME, …options}}; got {value!r:.60}")
+            raise problem(f"expected a name or {{name: NAME, …options}}; got {shown(value)}")
         if given["name"] not in known:
             raise problem(f"{kind} {given['name']!r} is not known; {nearest(given['name'], known)}")
+        for key in given:
+            if not isinstance(key, str):
+                raise problem(f"{given['name']} has no option {shown(key)}; options have names")
         options = {key: option for key, option in given.items() if key != "name"}
         return {"name": given["name"], "options": options}
 
@@ -59,7 +62,7 @@ def check_study_name(name: str) -> None:
     if not _STUDY_NAME.fullmatch(name):
         raise problem(
             f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, "
-            "beginning with a letter or digit"
+            "beginning with a letter or digit, at most 100 of them"
         )
 
 
@@ -162,14 +165,19 @@ def _read_gpus(value: Any) -> Any:
     indices = tuple(value) if isinstance(value, list | tuple) else ()
     if value in ("auto", "none"):
         return value
+    twice = [index for place, index in enumerate(indices) if index in indices[:place]]
+    if twice:
+        raise problem(f"{shown(twice[0])} stands twice among the GPUs; keep one of them")
     if indices and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in indices):
         return indices
-    raise problem(f"expected auto, none or a list of GPU numbers such as [0, 1]; got {value!r}")
+    raise problem(
+        f"expected auto, none or a list of GPU numbers such as [0, 1]; got {shown(value)}"
+    )
 
 
 def _read_cpus(value: Any) -> Any:
     if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise problem(f"expected auto or a whole number of 1 or more; got {value!r}")
+        raise problem(f"expected auto or a whole number of 1 or more; got {shown(value)}")
     return value
 
 
@@ -181,7 +189,12 @@ _AUTO = {"enum": ["auto"]}
 _GPUS = {
     "anyOf": [
         {"enum": ["auto", "none"]},
-        {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+        {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0},
+            "minItems": 1,
+            "uniqueItems": True,
+        },
     ]
 }
 _CPUS = {"anyOf": [_AUTO, {"type": "integer", "minimum": 1}]}

@@ -6,6 +6,7 @@ value and what would be right.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -23,8 +24,9 @@ from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from .complaints import nearest, problem, told
+from .complaints import nearest, problem, shown, told
 from .errors import SettingsError
+from .record import Record, check_name, check_plain
 from .schema import IDENTIFIERS, AsWritten
 from .sections import (
     Cost,
@@ -39,11 +41,8 @@ from .sections import (
 from .space import (
     AnyDimension,
     AnyEntry,
-    Record,
     SearchSpace,
     check_branches,
-    check_name,
-    check_plain,
     read_dimension,
 )
 from .trials import Params
@@ -51,8 +50,10 @@ from .trials import Params
 
 def _read_objective(value: Any) -> Any:
     if isinstance(value, Mapping):
+        if "" in value:
+            raise problem("a score needs a name; got ''")
         return {k: {"direction": v} if isinstance(v, str) else v for k, v in value.items()}
-    raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {value!r}")
+    raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {shown(value)}")
 
 
 _Direction = Literal["maximize", "minimize"]
@@ -61,8 +62,34 @@ _ObjectivesAsWritten = Annotated[dict[str, _Direction | Objective], Field(min_le
 
 def _read_space(value: Any) -> Any:
     if not isinstance(value, Mapping):
-        raise problem(f"expected a mapping from names to ranges or choices; got {value!r}")
+        raise problem(f"expected a mapping from names to ranges or choices; got {shown(value)}")
     return value
+
+
+def _in_words(error: MarkedYAMLError) -> str:
+    """What a parser says of a file, with what to do about it."""
+    said = str(error.problem).replace("'\\x00'", "the end of the file")
+    if twice := re.match(r'found duplicate key "(.*?)" with value', said):
+        return f"the key {twice[1]!r} stands twice; keep one of them"
+    if said.startswith("but "):
+        said = f"{error.context}, {said}"
+    remedies = (remedy for sign, remedy in _YAML_REMEDIES.items() if sign in said)
+    return "; ".join((said, *remedies))
+
+
+_YAML_REMEDIES = {
+    "'\\t'": "indent with spaces, not with tabs",
+    "that cannot start any token": "put text that begins with such a character in quotes",
+    "mapping values are not allowed": "put text with a colon in quotes, and indent keys alike",
+    "undefined alias": "put text that begins with * in quotes",
+    "constructor for the tag": "leave the tag out, or put text that begins with ! in quotes",
+    "expected <block end>": "indent the keys of a mapping alike",
+    "another document": "one file has one document: drop the line with ---",
+    "unexpected end of stream": "close the quote",
+    "expected ',' or": "close the bracket",
+    "'<stream end>'": "close the bracket",
+    "unhashable key": "a key must be text",
+}
 
 
 class Settings(Record):
@@ -74,6 +101,7 @@ class Settings(Record):
 
     model_config = ConfigDict(json_schema_extra={"description": "Parameters of a sweep."})
 
+    _ours = frozenset({"file"})
     _data: Mapping[str, Any] = PrivateAttr(default_factory=dict)
     file: SkipJsonSchema[Path | None] = None
     study: StudySettings = StudySettings()
@@ -189,12 +217,13 @@ class Settings(Record):
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-            raise SettingsError(f"{file}{where}: not valid YAML: {error.problem}") from error
+            raise SettingsError(f"{file}{where}: not valid YAML: {_in_words(error)}") from error
         except (YAMLError, ValueError) as error:
-            raise SettingsError(f"{file}: not valid YAML: {error}") from error
+            reason = str(error).partition("\n")[0]
+            raise SettingsError(f"{file}: not valid YAML: {reason}") from error
         if not isinstance(data, Mapping):
             raise SettingsError(
-                f"{file}: expected a mapping with the keys objective and space; got {data!r:.60}"
+                f"{file}: expected a mapping with the keys objective and space; got {shown(data)}"
             )
         if "file" in data:
             raise SettingsError(f"{file}: unknown key 'file'; {nearest('file', _KEYS)}")

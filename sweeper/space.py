@@ -5,56 +5,18 @@ Knows nothing of samplers: `SearchSpace.sample` is handed a function that picks 
 
 from __future__ import annotations
 
-import keyword
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from .complaints import nearest, problem
+from .complaints import nearest, problem, shown
+from .record import PlainValue, Record, Scalar
 from .trials import Params, Value
 
-Scalar = bool | int | float | str | None
-
-
-def _read_plain(value: Any) -> Any:
-    if not isinstance(value, Scalar) or (isinstance(value, float) and not math.isfinite(value)):
-        raise problem(f"expected a finite number, text, true, false or null; got {value!r}")
-    return value
-
-
-PlainValue = Annotated[Scalar, BeforeValidator(_read_plain)]
-
-
-class Record(BaseModel):
-    """Base of everything read from a parameters file: frozen, strict, no unknown keys."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        strict=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,  # they are what an editor shows
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys_only(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            keys = ", ".join(cls.model_fields)
-            raise problem(f"expected a mapping with the keys {keys}; got {data!r}")
-        for key in data:
-            if key not in cls.model_fields:
-                raise problem(f"unknown key {key!r}; {nearest(str(key), cls.model_fields)}")
-        return data
+#: Beyond it not every whole number is a float, which is what a study keeps.
+_LARGEST = 2**53
 
 
 def _one_value_or_several(value: Any) -> Any:
@@ -67,10 +29,12 @@ class Dimension(Record):
     """What every kind of dimension has: the branch that it belongs to."""
 
     when: Annotated[
-        Mapping[str, tuple[PlainValue, ...]],
+        Mapping[str, Annotated[tuple[PlainValue, ...], Field(min_length=1)]],
         BeforeValidator(
             _one_value_or_several,
-            json_schema_input_type=Mapping[str, Scalar | list[Scalar]],
+            json_schema_input_type=Mapping[
+                str, Scalar | Annotated[list[Scalar], Field(min_length=1)]
+            ],
         ),
     ] = Field(default_factory=dict)
     """The branch in which it exists, as in {optimizer: sgd}: names of other parameters, and the
@@ -133,9 +97,9 @@ class IntDimension(_Range):
 
     type: Literal["int"] = "int"
     """`int`; left out, it is what low, high and step are."""
-    low: int
+    low: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     """The least value."""
-    high: int
+    high: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     """The greatest value, itself included."""
     log: bool = False
     """Whether to sample on a logarithmic scale."""
@@ -181,7 +145,7 @@ class ChoiceDimension(Dimension):
     def _distinct(self) -> Self:
         for index, value in enumerate(self.choices):
             if value in self.choices[:index]:  # True == 1 == 1.0: a sampler could not tell them
-                raise problem(f"{value!r} stands twice among the choices")
+                raise problem(f"{shown(value)} stands twice among the choices")
         return self
 
     def allows(self, value: Value) -> bool:
@@ -197,7 +161,7 @@ class ChoiceDimension(Dimension):
     @property
     def hint(self) -> str:
         """What would be right, in words."""
-        return "one of " + ", ".join(repr(c) for c in self.choices)
+        return "one of " + ", ".join(map(shown, self.choices))
 
 
 _FORMS = "expected {low: …, high: …}, {choices: […]} or a list of choices"
@@ -206,11 +170,11 @@ _FORMS = "expected {low: …, high: …}, {choices: […]} or a list of choices"
 def _kind(data: Any) -> str:
     """The kind of dimension that an entry describes: its `type`, or what its keys imply."""
     if not isinstance(data, Mapping):
-        raise problem(f"cannot read {data!r} as a dimension; {_FORMS}")
+        raise problem(f"cannot read {shown(data)} as a dimension; {_FORMS}")
     if "type" in data:
         kind = "choice" if data["type"] == "categorical" else data["type"]
         if kind not in ("float", "int", "choice"):
-            raise problem(f"type {kind!r} is not known; expected float, int or choice")
+            raise problem(f"type {shown(kind)} is not known; expected float, int or choice")
         return str(kind)
     if "choices" in data:
         return "choice"
@@ -218,7 +182,7 @@ def _kind(data: Any) -> str:
         given = [data[k] for k in ("low", "high", "step") if data.get(k) is not None]
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in given)
         return "int" if whole else "float"
-    raise problem(f"cannot read {dict(data)!r} as a dimension; {_FORMS}")
+    raise problem(f"cannot read {shown(data)} as a dimension; {_FORMS}")
 
 
 AnyDimension = FloatDimension | IntDimension | ChoiceDimension
@@ -243,29 +207,6 @@ def read_dimension(data: Any) -> AnyDimension:
     if kind == "choice" and isinstance(full, Mapping) and isinstance(full.get("choices"), list):
         full = {**full, "choices": tuple(full["choices"])}
     return _CLASSES[kind].model_validate({**full, "type": kind})
-
-
-def check_name(name: str, *, where: str = "") -> None:
-    """Refuse what could not be assigned in a notebook."""
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise problem(
-            f"{where}{name}: not a Python identifier; use letters, digits and underscores"
-        )
-
-
-def check_plain(value: Any, depth: int = 0) -> Any:
-    """Refuse what could not be written into a notebook and read again as the same."""
-    if isinstance(value, list | dict) and depth < 32:
-        for part in value.values() if isinstance(value, dict) else value:
-            check_plain(part, depth + 1)
-        if not isinstance(value, dict) or all(isinstance(key, str) for key in value):
-            return value
-    elif value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise problem(
-        "expected a number, text, true, false, null, or lists and mappings (by text) of these; "
-        f"got {value!r:.60}"
-    )
 
 
 class SearchSpace:
@@ -351,11 +292,14 @@ class SearchSpace:
                 raise problem(f"{name!r} is not in the space; {nearest(name, self)}")
             dimension = self._dimensions[name]
             if not dimension.allows(value):
-                raise problem(f"{name}: {value!r} is outside the space; expected {dimension.hint}")
+                raise problem(
+                    f"{name}: {shown(value)} is outside the space; expected {dimension.hint}"
+                )
             for parent, values in dimension.when.items():
                 if parent in params and not any(_same(params[parent], v) for v in values):
                     raise problem(
-                        f"{name!r} does not exist when {parent} is {params[parent]!r}; leave it out"
+                        f"{name!r} does not exist when {parent} is {shown(params[parent])}; "
+                        "leave it out"
                     )
 
 
@@ -392,6 +336,7 @@ def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> Non
             for value in values:
                 if not above.allows(value):
                     raise problem(
-                        f"space.{name}.when.{parent}: {value!r} never occurs; expected {above.hint}"
+                        f"space.{name}.when.{parent}: {shown(value)} never occurs; "
+                        f"expected {above.hint}"
                     )
     SearchSpace(dimensions)

@@ -20,7 +20,7 @@ PACKAGE = Path(sweeper.__file__).parent
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
     ("errors", "reporting", "determinism", "complaints", "schema"),
-    ("trials", "quantities"),
+    ("trials", "quantities", "record"),
     ("space", "scraping", "results", "flags", "prefix"),
     ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen"),
@@ -48,7 +48,7 @@ OWNERS = {
     "numpy": {"determinism"},
     "optuna": {"study"},
     "papermill": {"kernels"},
-    "pydantic": {"schema", "space", "sections", "settings", "complaints"},
+    "pydantic": {"complaints", "record", "schema", "space", "sections", "settings"},
     "pydantic_core": {"complaints", "flags", "schema", "settings"},
     "rich": {"screen"},
     "ruamel": {"flags", "settings"},

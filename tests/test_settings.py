@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
 
 from sweeper.errors import SettingsError
 from sweeper.flags import read_duration_flag, read_trials_flag, read_value
+from sweeper.sections import PRUNERS, SAMPLERS
 from sweeper.settings import Settings
 from sweeper.space import ChoiceDimension, FloatDimension, IntDimension
 
@@ -298,138 +301,256 @@ SPACE = "space: {lr: {low: 1e-4, high: 1e-1}, opt: [sgd, adam]}\n"
 BOTH = OBJECTIVE + SPACE
 
 
-@pytest.mark.parametrize(
-    ("text", "fragments"),
-    [
-        # the file as a whole
-        ("", ["expected a mapping with the keys objective and space", "None"]),
-        ("- 1\n- 2", ["expected a mapping", "[1, 2]"]),
-        ("just words", ["expected a mapping", "'just words'"]),
-        ("objective: {a: maximize", ["line 1", "not valid YAML"]),
-        ("objective:\n\tval: maximize", ["line 2", "not valid YAML"]),
-        (BOTH + "space: {x: [1]}", ["line 3", "not valid YAML", '"space"']),
-        (OBJECTIVE, ["space", "missing"]),
-        (SPACE, ["objective", "missing"]),
-        (BOTH + "studdy: {trials: 3}", ["'studdy'", "did you mean 'study'?"]),
-        (BOTH + "file: x.yml", ["unknown key 'file'"]),
-        # study
-        (BOTH + "study: 7", ["study", "expected a mapping", "trials", "7"]),
-        (BOTH + "study:", ["study", "expected a mapping", "None"]),
-        (BOTH + "study: {trails: 3}", ["study", "'trails'", "did you mean 'trials'?"]),
-        (BOTH + "study: {trials: 0}", ["study.trials", "1 or more", "got 0"]),
-        (BOTH + "study: {trials: many}", ["study.trials", "a whole number", "'many'"]),
-        (BOTH + "study: {trials: 2.5}", ["study.trials", "a whole number", "2.5"]),
-        (BOTH + "study: {trials: true}", ["study.trials", "a whole number", "True"]),
-        (BOTH + "study: {seed: -1}", ["study.seed", "0 or more", "-1"]),
-        (BOTH + "study: {seed: 9223372036854775808}", ["study.seed", "less than"]),
-        (BOTH + "study: {name: a/b}", ["study.name", "'a/b'", "use letters"]),
-        (BOTH + "study: {name: ../up}", ["study.name", "'../up'", "use letters"]),
-        (BOTH + "study: {name: 7}", ["study.name", "expected text", "7"]),
-        (BOTH + "study: {sampler: tpo}", ["study.sampler", "'tpo'", "did you mean 'tpe'?"]),
-        (BOTH + "study: {sampler: 3}", ["study.sampler", "name", "3"]),
-        (BOTH + "study: {stop_after_failures: 0}", ["study.stop_after_failures", "1 or more"]),
-        # objective
-        (SPACE + "objective: {}", ["objective", "must not be empty"]),
-        (SPACE + "objective: val_acc", ["objective", "{NAME: maximize}", "'val_acc'"]),
-        (SPACE + "objective: {a: up}", ["objective.a", "'maximize' or 'minimize'", "'up'"]),
-        (SPACE + "objective: {a: 3}", ["objective.a", "direction, take", "3"]),
-        (SPACE + "objective: {a: {take: last}}", ["objective.a.direction", "missing"]),
-        (
-            SPACE + "objective: {a: {direction: maximize, take: first}}",
-            ["objective.a.take", "'last', 'best' or 'mean'", "'first'"],
-        ),
-        (SPACE + "objective: {1: maximize}", ["objective.1", "expected text"]),
-        # scores
-        (BOTH + "scores: {val_acc: acc}", ["scores.val_acc", "variable, pattern", "'acc'"]),
-        (BOTH + "scores: {val_acc: {}}", ["scores.val_acc", "exactly one of"]),
-        (
-            BOTH + "scores: {val_acc: {variable: acc, pattern: '(1)'}}",
-            ["scores.val_acc", "exactly one of"],
-        ),
-        (
-            BOTH + "scores: {val_acc: {variable: my-acc}}",
-            ["scores.val_acc", "my-acc", "not a Python identifier"],
-        ),
-        (BOTH + "scores: {a: {pattern: '(['}}", ["scores.a", "no regular expression"]),
-        (BOTH + "scores: {a: {pattern: 'x=1'}}", ["scores.a", "'x=1'", "has no group"]),
-        # space
-        (OBJECTIVE + "space: {}", ["space is empty"]),
-        (OBJECTIVE + "space: [lr]", ["space", "from names to ranges", "['lr']"]),
-        (OBJECTIVE + "space: {lr: 0.1}", ["space.lr", "cannot read 0.1", "{low: …, high: …}"]),
-        (OBJECTIVE + "space: {lr: {low: 1}}", ["space.lr", "cannot read {'low': 1}"]),
-        (OBJECTIVE + "space: {lr: {low: 1, hihg: 2}}", ["space.lr", "hihg"]),
-        (
-            OBJECTIVE + "space: {lr: {low: 1, high: 2, stepp: 1}}",
-            ["space.lr", "'stepp'", "did you mean 'step'?"],
-        ),
-        (OBJECTIVE + "space: {lr: {low: 2, high: 1}}", ["space.lr", "low (2)", "high (1)", "swap"]),
-        (OBJECTIVE + "space: {lr: {low: 1.0, high: big}}", ["space.lr.high", "number", "'big'"]),
-        (OBJECTIVE + "space: {lr: {low: 1.0, high: .inf}}", ["space.lr.high", "finite", "inf"]),
-        (
-            OBJECTIVE + "space: {lr: {type: int, low: 1.5, high: 3}}",
-            ["space.lr.low", "a whole number", "1.5"],
-        ),
-        (
-            OBJECTIVE + "space: {lr: {type: real, low: 1, high: 3}}",
-            ["space.lr", "'real'", "float, int or choice"],
-        ),
-        (OBJECTIVE + "space: {lr: {low: 0.0, high: 1.0, log: true}}", ["space.lr", "low > 0"]),
-        (
-            OBJECTIVE + "space: {lr: {low: 1, high: 9, log: true, step: 2}}",
-            ["space.lr", "log: true and step exclude each other"],
-        ),
-        (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: 0}}", ["space.lr", "step", "got 0"]),
-        (OBJECTIVE + "space: {lr: {low: 1, high: 9, log: 3}}", ["space.lr.log", "true or false"]),
-        (OBJECTIVE + "space: {opt: []}", ["space.opt", "must not be empty"]),
-        (OBJECTIVE + "space: {opt: [a, b, a]}", ["space.opt", "'a' stands twice"]),
-        (OBJECTIVE + "space: {opt: [1, true]}", ["space.opt", "True stands twice"]),
-        (OBJECTIVE + "space: {opt: [1, [2]]}", ["space.opt.1", "text", "got [2]"]),
-        (OBJECTIVE + "space: {opt: {choices: sgd}}", ["space.opt.choices", "a list", "'sgd'"]),
-        (OBJECTIVE + "space: {learning-rate: [1]}", ["space.learning-rate", "underscores"]),
-        (OBJECTIVE + "space: {class: [1]}", ["space.class", "not a Python identifier"]),
-        (OBJECTIVE + "space: {1: [1]}", ["space.1", "expected text"]),
-        # branches
-        (
-            BOTH.replace("1e-1}", "1e-1, when: {optt: sgd}}"),
-            ["space.lr.when", "'optt'", "did you mean 'opt'?"],
-        ),
-        (
-            BOTH.replace("1e-1}", "1e-1, when: {opt: sdg}}"),
-            ["space.lr.when.opt", "'sdg' never occurs", "'sgd', 'adam'"],
-        ),
-        (BOTH.replace("1e-1}", "1e-1, when: opt}"), ["space.lr.when", "a mapping", "'opt'"]),
-        (
-            OBJECTIVE + "space: {a: {choices: [1], when: {b: 1}}, b: {choices: [1], when: {a: 1}}}",
-            ["a, b", "in a circle"],
-        ),
-        # fixed and start
-        (BOTH + "fixed: 3", ["fixed", "a mapping", "3"]),
-        (BOTH + "fixed: {lr: 0.1}", ["'lr' stands in both space and fixed"]),
-        (BOTH + "fixed: {my-epochs: 1}", ["fixed.my-epochs", "not a Python identifier"]),
-        (BOTH + "start: {lr: 0.01}", ["start", "a list"]),
-        (BOTH + "start: [0.01]", ["start.0", "a mapping", "0.01"]),
-        (BOTH + "start: [{}, {lrr: 0.01}]", ["start[1]", "'lrr'", "did you mean 'lr'?"]),
-        (BOTH + "start: [{lr: 0.5}]", ["start[0]", "0.5", "from 0.0001 to 0.1"]),
-        (BOTH + "start: [{opt: rms}]", ["start[0]", "'rms'", "one of 'sgd', 'adam'"]),
-        # limits and resources
-        (BOTH + "limits: {trail: 2h}", ["limits", "'trail'", "did you mean 'trial'?"]),
-        (BOTH + "limits: {trial: soon}", ["limits.trial", "'soon'", "90s"]),
-        (BOTH + "limits: {trial: 0s}", ["limits.trial", "'0s'"]),
-        (BOTH + "limits: {trial: true}", ["limits.trial", "True"]),
-        (BOTH + "limits: {cell_output: lots}", ["limits.cell_output", "'lots'", "10MB"]),
-        (BOTH + "resources: {gpus: all}", ["resources.gpus", "'all'", "auto, none or a list"]),
-        (BOTH + "resources: {gpus: [-1]}", ["resources.gpus", "[-1]"]),
-        (BOTH + "resources: {gpus: []}", ["resources.gpus", "[]"]),
-        (BOTH + "resources: {cpus_per_trial: 0}", ["resources.cpus_per_trial", "1 or more", "0"]),
-        (BOTH + "resources: {gpu_memory: lots}", ["resources.gpu_memory", "'lots'", "9GB"]),
-        # pruner, cost and execution
-        (BOTH + "study: {pruner: medain}", ["study.pruner", "'medain'", "'median'"]),
-        (BOTH + "study: {pruner: 3}", ["study.pruner", "a name", "3"]),
-        (BOTH + "cost: {price_per_hour: 0}", ["cost.price_per_hour", "more than 0"]),
-        (BOTH + "cost: {budget: 3}", ["cost.price_per_hour", "missing"]),
-        (BOTH + "execution: {kernels: hot}", ["execution.kernels", "'warm' or 'cold'", "'hot'"]),
-    ],
-)
+#: Wrong files, by text, with parts of what each is told: what no parser reads, …
+NO_YAML: list[tuple[str, list[str]]] = [
+    # the file as a whole
+    ("objective: {a: maximize", ["line 1", "not valid YAML"]),
+    ("objective:\n\tval: maximize", ["line 2", "not valid YAML"]),
+    (BOTH + "space: {x: [1]}", ["line 3", "not valid YAML", "'space' stands twice"]),
+    ("a: b: c", ["line 1, column 5", "put text with a colon in quotes"]),
+    ("a:\n  b: 1\n c: 2", ["line 3", "indent the keys of a mapping alike"]),
+    (BOTH + "fixed: {a: 1, a: 2}", ["line 3, column 15", "the key 'a' stands twice"]),
+    (BOTH + "fixed: {a: *nope}", ["line 3", "'nope'", "put text that begins with *"]),
+    (BOTH + "fixed: {a: @b}", ["line 3", "'@'", "in quotes"]),
+    (BOTH + "fixed: {a: !foo 1}", ["line 3", "'!foo'", "leave the tag out"]),
+    (BOTH + "fixed: {a: 'b}", ["line 3", "close the quote"]),
+    (BOTH + "fixed: {a: [1, 2}", ["line 3", "close the bracket"]),
+    (BOTH + "---\n" + BOTH, ["line 3", "one file has one document"]),
+    (BOTH + "{a: 1}: 2", ["line 3", "a key must be text"]),
+    ("\x00", ["not valid YAML", "special characters are not allowed"]),
+]
+
+#: … what an editor sees, too, because the JSON Schema refuses it, …
+WRONG_SHAPE: list[tuple[str, list[str]]] = [
+    # the file as a whole
+    ("", ["expected a mapping with the keys objective and space", "null"]),
+    ("- 1\n- 2", ["expected a mapping", "[1, 2]"]),
+    ("just words", ["expected a mapping", "'just words'"]),
+    (OBJECTIVE, ["space", "missing"]),
+    (SPACE, ["objective", "missing"]),
+    (BOTH + "studdy: {trials: 3}", ["'studdy'", "did you mean 'study'?"]),
+    (BOTH + "file: x.yml", ["unknown key 'file'"]),
+    (BOTH + "null: 2", ["unknown key null", "known: study, objective"]),
+    (BOTH + "fil: x", ["unknown key 'fil'"]),
+    # study
+    (BOTH + "study: 7", ["study", "expected a mapping", "trials", "7"]),
+    (BOTH + "study:", ["study", "expected a mapping", "null"]),
+    (BOTH + "study: {trails: 3}", ["study", "'trails'", "did you mean 'trials'?"]),
+    (BOTH + "study: {trials: 0}", ["study.trials", "1 or more", "got 0"]),
+    (BOTH + "study: {trials: many}", ["study.trials", "a whole number", "'many'"]),
+    (BOTH + "study: {trials: 2.5}", ["study.trials", "a whole number", "2.5"]),
+    (BOTH + "study: {trials: true}", ["study.trials", "a whole number", "got true"]),
+    (BOTH + "study: {seed: -1}", ["study.seed", "0 or more", "-1"]),
+    (BOTH + "study: {seed: 9223372036854775808}", ["study.seed", "less than"]),
+    (BOTH + "study: {name: a/b}", ["study.name", "'a/b'", "use letters"]),
+    (BOTH + "study: {name: ../up}", ["study.name", "'../up'", "use letters"]),
+    (BOTH + "study: {name: 7}", ["study.name", "expected text", "7"]),
+    (BOTH + "study: {sampler: tpo}", ["study.sampler", "'tpo'", "did you mean 'tpe'?"]),
+    (BOTH + "study: {sampler: 3}", ["study.sampler", "name", "3"]),
+    (BOTH + "study: {stop_after_failures: 0}", ["study.stop_after_failures", "1 or more"]),
+    (BOTH + "study: {name: ''}", ["study.name", "''", "use letters"]),
+    (BOTH + f"study: {{name: {'a' * 101}}}", ["study.name", "at most 100"]),
+    (BOTH + "study: {trials: '40'}", ["study.trials", "a whole number", "got '40'"]),
+    (BOTH + "study: {seed: abc}", ["study.seed", "a whole number", "'abc'"]),
+    (BOTH + "study: {sampler: TPE}", ["study.sampler", "'TPE'", "did you mean 'tpe'?"]),
+    (BOTH + "study: {sampler: {name: foo}}", ["study.sampler", "'foo'", "known: auto, tpe"]),
+    (
+        BOTH + "study: {sampler: {n_startup_trials: 3}}",
+        ["study.sampler", "{name: NAME, …options}", "got {n_startup_trials: 3}"],
+    ),
+    (BOTH + "study: {sampler: [tpe]}", ["study.sampler", "a name", "got ['tpe']"]),
+    (BOTH + "study: {stop_after_failures: 2.5}", ["stop_after_failures", "whole", "2.5"]),
+    # objective
+    (SPACE + "objective: {}", ["objective", "must not be empty"]),
+    (SPACE + "objective: val_acc", ["objective", "{NAME: maximize}", "'val_acc'"]),
+    (SPACE + "objective: {a: up}", ["objective.a", "'maximize' or 'minimize'", "'up'"]),
+    (SPACE + "objective: {a: 3}", ["objective.a", "direction, take", "3"]),
+    (SPACE + "objective: {a: {take: last}}", ["objective.a.direction", "missing"]),
+    (
+        SPACE + "objective: {a: {direction: maximize, take: first}}",
+        ["objective.a.take", "'last', 'best' or 'mean'", "'first'"],
+    ),
+    (SPACE + "objective:", ["objective", "{NAME: maximize}", "got null"]),
+    (SPACE + "objective: {a: {direction: up}}", ["objective.a.direction", "'maximize'", "'up'"]),
+    (
+        SPACE + "objective: {a: {direction: maximize, tak: last}}",
+        ["objective.a", "'tak'", "did you mean 'take'?"],
+    ),
+    # scores
+    (BOTH + "scores: {val_acc: acc}", ["scores.val_acc", "variable, pattern", "'acc'"]),
+    (BOTH + "scores: {val_acc: {}}", ["scores.val_acc", "exactly one of"]),
+    (
+        BOTH + "scores: {val_acc: {variable: acc, pattern: '(1)'}}",
+        ["scores.val_acc", "exactly one of"],
+    ),
+    (BOTH + "scores: [a]", ["scores", "a mapping", "got ['a']"]),
+    (BOTH + "scores: {a: {varible: b}}", ["scores.a", "'varible'", "did you mean 'variable'?"]),
+    (BOTH + "scores: {a: {variable: 3}}", ["scores.a.variable", "text", "got 3"]),
+    # space
+    (OBJECTIVE + "space: {}", ["space is empty"]),
+    (OBJECTIVE + "space: [lr]", ["space", "from names to ranges", "['lr']"]),
+    (OBJECTIVE + "space: {lr: 0.1}", ["space.lr", "cannot read 0.1", "{low: …, high: …}"]),
+    (OBJECTIVE + "space: {lr: {low: 1}}", ["space.lr", "cannot read {low: 1}"]),
+    (OBJECTIVE + "space: {lr: {low: 1, hihg: 2}}", ["space.lr", "hihg"]),
+    (
+        OBJECTIVE + "space: {lr: {low: 1, high: 2, stepp: 1}}",
+        ["space.lr", "'stepp'", "did you mean 'step'?"],
+    ),
+    (OBJECTIVE + "space: {lr: {low: 1.0, high: big}}", ["space.lr.high", "number", "'big'"]),
+    (
+        OBJECTIVE + "space: {lr: {type: int, low: 1.5, high: 3}}",
+        ["space.lr.low", "a whole number", "1.5"],
+    ),
+    (
+        OBJECTIVE + "space: {lr: {type: real, low: 1, high: 3}}",
+        ["space.lr", "'real'", "float, int or choice"],
+    ),
+    (OBJECTIVE + "space: {lr: {low: 1, high: 9, log: 3}}", ["space.lr.log", "true or false"]),
+    (OBJECTIVE + "space: {opt: []}", ["space.opt", "must not be empty"]),
+    (OBJECTIVE + "space: {opt: [a, b, a]}", ["space.opt", "'a' stands twice"]),
+    (OBJECTIVE + "space: {opt: [1, [2]]}", ["space.opt.1", "text", "got [2]"]),
+    (OBJECTIVE + "space: {opt: {choices: sgd}}", ["space.opt.choices", "a list", "'sgd'"]),
+    (OBJECTIVE + "space: {learning-rate: [1]}", ["space.learning-rate", "underscores"]),
+    (OBJECTIVE + "space:", ["space", "from names to ranges", "got null"]),
+    (OBJECTIVE + "space: {lr: }", ["space.lr", "cannot read null", "{choices: […]}"]),
+    (OBJECTIVE + "space: {lr: {min: 1, max: 2}}", ["space.lr", "{min: 1, max: 2}", "low: …"]),
+    (OBJECTIVE + "space: {lr: {type: int, low: 1}}", ["space.lr.high", "missing"]),
+    (OBJECTIVE + "space: {lr: {type: choice}}", ["space.lr.choices", "missing"]),
+    (OBJECTIVE + "space: {lr: {type: [int]}}", ["space.lr", "['int']", "float, int or choice"]),
+    (OBJECTIVE + "space: {lr: {choices: [1], low: 1}}", ["space.lr", "'low'", "choices"]),
+    (OBJECTIVE + "space: {lr: {low: '1e-4', high: 1.0}}", ["space.lr.low", "number", "'1e-4'"]),
+    (OBJECTIVE + "space: {lr: {low: 1, high: 2, log: yes}}", ["space.lr.log", "true", "'yes'"]),
+    (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: big}}", ["space.lr.step", "'big'"]),
+    (OBJECTIVE + "space: {lr: [2024-01-01]}", ["space.lr.0", "2024-01-01", "in quotes"]),
+    (OBJECTIVE + "space: {'': [1]}", ["space.''", "not a Python identifier"]),
+    # branches
+    (BOTH.replace("1e-1}", "1e-1, when: opt}"), ["space.lr.when", "a mapping", "'opt'"]),
+    (BOTH.replace("1e-1}", "1e-1, when: {opt: []}}"), ["space.lr.when.opt", "not be empty"]),
+    (BOTH.replace("1e-1}", "1e-1, when: {opt: {a: 1}}}"), ["lr.when.opt", "got {a: 1}"]),
+    (BOTH.replace("1e-1}", "1e-1, when: }"), ["space.lr.when", "a mapping", "got null"]),
+    # fixed and start
+    (BOTH + "fixed: 3", ["fixed", "a mapping", "3"]),
+    (BOTH + "fixed: {my-epochs: 1}", ["fixed.my-epochs", "not a Python identifier"]),
+    (BOTH + "start: {lr: 0.01}", ["start", "a list"]),
+    (BOTH + "start: [0.01]", ["start.0", "a mapping", "0.01"]),
+    (BOTH + "fixed: {a b: 1}", ["fixed.a b", "not a Python identifier"]),
+    (BOTH + "start: [[lr, 1]]", ["start.0", "a mapping", "got ['lr', 1]"]),
+    # limits and resources
+    (BOTH + "limits: {trail: 2h}", ["limits", "'trail'", "did you mean 'trial'?"]),
+    (BOTH + "limits: {trial: soon}", ["limits.trial", "'soon'", "90s"]),
+    (BOTH + "limits: {trial: true}", ["limits.trial", "true"]),
+    (BOTH + "limits: {cell_output: lots}", ["limits.cell_output", "'lots'", "10MB"]),
+    (BOTH + "resources: {gpus: all}", ["resources.gpus", "'all'", "auto, none or a list"]),
+    (BOTH + "resources: {gpus: [-1]}", ["resources.gpus", "[-1]"]),
+    (BOTH + "resources: {gpus: []}", ["resources.gpus", "[]"]),
+    (BOTH + "resources: {cpus_per_trial: 0}", ["resources.cpus_per_trial", "1 or more", "0"]),
+    (BOTH + "resources: {gpu_memory: lots}", ["resources.gpu_memory", "'lots'", "9GB"]),
+    (BOTH + "limits: 2h", ["limits", "the keys trial, cell_output", "got '2h'"]),
+    (BOTH + "limits: {trial: 1h30m}", ["limits.trial", "'1h30m'", "90s"]),
+    (BOTH + "limits: {cell_output: 10XB}", ["limits.cell_output", "'10XB'", "10MB"]),
+    (BOTH + "limits: {cell_output: 0.1}", ["limits.cell_output", "0.1", "10MB"]),
+    (BOTH + "resources: {gpu: 1}", ["resources", "'gpu'", "did you mean 'gpus'?"]),
+    (BOTH + "resources: {gpus: 2}", ["resources.gpus", "a list of GPU numbers", "got 2"]),
+    (BOTH + "resources: {gpus: [true]}", ["resources.gpus", "got [true]"]),
+    (BOTH + "resources: {gpus: [0, 0]}", ["resources.gpus", "0 stands twice"]),
+    (BOTH + "resources: {cpus_per_trial: 1.5}", ["cpus_per_trial", "whole number", "1.5"]),
+    (BOTH + "resources: {gpu_memory: 0.2}", ["resources.gpu_memory", "0.2", "9GB"]),
+    # pruner, cost and execution
+    (BOTH + "study: {pruner: medain}", ["study.pruner", "'medain'", "'median'"]),
+    (BOTH + "study: {pruner: 3}", ["study.pruner", "a name", "3"]),
+    (BOTH + "cost: {price_per_hour: 0}", ["cost.price_per_hour", "more than 0"]),
+    (BOTH + "cost: {budget: 3}", ["cost.price_per_hour", "missing"]),
+    (BOTH + "execution: {kernels: hot}", ["execution.kernels", "'warm' or 'cold'", "'hot'"]),
+    (BOTH + "study: {pruner: null}", ["study.pruner", "a name", "got null"]),
+    (BOTH + "study: {pruner: {name: asah}}", ["study.pruner", "'asah'", "'asha'"]),
+    (BOTH + "cost: 3", ["cost", "the keys price_per_hour, budget", "got 3"]),
+    (BOTH + "cost: {price_per_hour: cheap}", ["cost.price_per_hour", "a number", "'cheap'"]),
+    (
+        BOTH + "cost: {price_per_hour: 1, budget: 0}",
+        ["cost.budget", "must be more than 0;", "got 0"],
+    ),
+    (BOTH + "execution: {kernel: warm}", ["execution", "'kernel'", "did you mean 'kernels'?"]),
+    (BOTH + "execution: {prefix: on}", ["execution.prefix", "'auto' or 'off'", "got 'on'"]),
+    (BOTH + "execution: warm", ["execution", "the keys kernels, prefix", "got 'warm'"]),
+]
+
+#: … and what is well-formed and makes no sense.
+WRONG_SENSE: list[tuple[str, list[str]]] = [
+    # study
+    (BOTH + "study: {sampler: {name: tpe, 3: 4}}", ["study.sampler", "tpe has no option 3"]),
+    # objective
+    (SPACE + "objective: {1: maximize}", ["objective.1", "a name must be text"]),
+    (SPACE + "objective: {'': maximize}", ["objective", "a score needs a name"]),
+    # scores
+    (
+        BOTH + "scores: {val_acc: {variable: my-acc}}",
+        ["scores.val_acc", "my-acc", "not a Python identifier"],
+    ),
+    (BOTH + "scores: {a: {pattern: '(['}}", ["scores.a", "no regular expression"]),
+    (BOTH + "scores: {a: {pattern: 'x=1'}}", ["scores.a", "'x=1'", "has no group"]),
+    (BOTH + "scores: {a: {variable: class}}", ["scores.a", "class", "another name"]),
+    (BOTH + "scores: {a: {variable: ''}}", ["scores.a", "''", "not a Python identifier"]),
+    (BOTH + "scores: {1: {variable: b}}", ["scores.1", "a name must be text", "got 1"]),
+    # space
+    (OBJECTIVE + "space: {lr: {low: 2, high: 1}}", ["space.lr", "low (2)", "high (1)", "swap"]),
+    (OBJECTIVE + "space: {lr: {low: 1.0, high: .inf}}", ["space.lr.high", "finite", "inf"]),
+    (OBJECTIVE + "space: {lr: {low: 0.0, high: 1.0, log: true}}", ["space.lr", "low > 0"]),
+    (
+        OBJECTIVE + "space: {lr: {low: 1, high: 9, log: true, step: 2}}",
+        ["space.lr", "log: true and step exclude each other"],
+    ),
+    (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: 0}}", ["space.lr", "step", "got 0"]),
+    (OBJECTIVE + "space: {opt: [1, true]}", ["space.opt", "true stands twice"]),
+    (OBJECTIVE + "space: {class: [1]}", ["space.class", "not a Python identifier"]),
+    (OBJECTIVE + "space: {1: [1]}", ["space.1", "a name must be text"]),
+    (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: -1}}", ["space.lr", "step", "got -1"]),
+    (
+        OBJECTIVE + "space: {n: {low: 1, high: 99999999999999999999}}",
+        ["space.n.high", "9007199254740992 or less", "99999999999999999999"],
+    ),
+    (OBJECTIVE + "space: {lr: [0.1, .nan]}", ["space.lr.1", "finite number", "got .nan"]),
+    # branches
+    (
+        BOTH.replace("1e-1}", "1e-1, when: {optt: sgd}}"),
+        ["space.lr.when", "'optt'", "did you mean 'opt'?"],
+    ),
+    (
+        BOTH.replace("1e-1}", "1e-1, when: {opt: sdg}}"),
+        ["space.lr.when.opt", "'sdg' never occurs", "'sgd', 'adam'"],
+    ),
+    (
+        OBJECTIVE + "space: {a: {choices: [1], when: {b: 1}}, b: {choices: [1], when: {a: 1}}}",
+        ["a, b", "in a circle"],
+    ),
+    (BOTH.replace("1e-1}", "1e-1, when: {lr: 1}}"), ["space.lr.when", "'lr' is a range"]),
+    (
+        BOTH.replace("1e-1}", "1e-1, when: {opt: [sgd, sdg]}}"),
+        ["space.lr.when.opt", "'sdg' never occurs"],
+    ),
+    (BOTH.replace("1e-1}", "1e-1, when: {1: sgd}}"), ["space.lr.when.1", "must be text"]),
+    # fixed and start
+    (BOTH + "fixed: {lr: 0.1}", ["'lr' stands in both space and fixed"]),
+    (BOTH + "start: [{}, {lrr: 0.01}]", ["start[1]", "'lrr'", "did you mean 'lr'?"]),
+    (BOTH + "start: [{lr: 0.5}]", ["start[0]", "0.5", "from 0.0001 to 0.1"]),
+    (BOTH + "start: [{opt: rms}]", ["start[0]", "'rms'", "one of 'sgd', 'adam'"]),
+    (BOTH + "fixed: {a: 2024-01-01}", ["fixed.a", "2024-01-01 is a date", "in quotes"]),
+    (BOTH + "fixed: {a: !!binary aGk=}", ["fixed.a", "expected a number", "binary data"]),
+    (BOTH + "fixed: {a: {1: 2}}", ["fixed.a", "mappings (by text)", "got {1: 2}"]),
+    (BOTH + "fixed: &a {b: [*a]}", ["fixed.b", "holds itself"]),
+    (BOTH + "start: [{lr: true}]", ["start[0]", "lr: true is outside", "from 0.0001 to 0.1"]),
+    (BOTH + "start: [{opt: null}]", ["start[0]", "opt: null is outside", "'sgd', 'adam'"]),
+    (
+        BOTH.replace("1e-1}", "1e-1, when: {opt: sgd}}") + "start: [{opt: adam, lr: 0.01}]",
+        ["start[0]", "'lr' does not exist when opt is 'adam'", "leave it out"],
+    ),
+    (BOTH + "fixed: {e: 1}\nstart: [{e: 1}]", ["start[0]", "'e' is not in the space"]),
+    # limits and resources
+    (BOTH + "limits: {trial: 0s}", ["limits.trial", "'0s'"]),
+    (BOTH + "limits: {trial: 99999d}", ["limits.trial", "'99999d' is too long", "10 years"]),
+]
+
+
+@pytest.mark.parametrize(("text", "fragments"), [*NO_YAML, *WRONG_SHAPE, *WRONG_SENSE])
 def test_a_wrong_file_is_refused_in_one_line_that_names_file_key_value_and_remedy(
     load: Load, tmp_path: Path, text: str, fragments: list[str]
 ) -> None:
@@ -511,3 +632,85 @@ def test_every_key_that_is_promised_can_be_given(load: Load) -> None:
     )
     assert settings.cost is not None
     assert settings.cost.budget == 48
+
+
+# --- the schema ----------------------------------------------------------------------------------
+
+SCHEMA = Settings.json_schema()
+EDITOR = Draft202012Validator(SCHEMA)
+ROOT = Path(__file__).parent.parent
+
+SHORT_AND_LONG = """\
+study: {sampler: {name: tpe, n_startup_trials: 5}, pruner: {name: asha}, stop_after_failures: null}
+objective: {val_acc: maximize, 'F1 (macro)': {direction: maximize}}
+scores: {val_acc: {variable: acc, pattern: null}}
+space:
+  größe: [3, 2.5, true, null, text]
+  opt: {choices: [a, b], type: categorical}
+  n: {low: 1, high: 9, step: 2, when: {opt: [a, b]}}
+  m: {type: choice, choices: [1], when: {opt: a}}
+  x: {type: float, low: 1, high: 2, step: null}
+fixed: {a: [1, {b: null}], c: null}
+start: []
+limits: {trial: 90.5, cell_output: 512 KiB}
+resources: {gpus: [3], gpu_memory: 9GB, cpus_per_trial: 4}
+execution: {kernels: cold, prefix: 'off'}
+cost: null
+"""
+
+
+def told_by_editor(text: str) -> list[str]:
+    """What an editor marks in a file, by its schema."""
+    return [error.message for error in EDITOR.iter_errors(YAML(typ="safe", pure=True).load(text))]
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert SCHEMA["title"]
+    assert "file" not in SCHEMA["properties"]
+    assert set(SCHEMA["properties"]) == {*Settings.model_fields} - {"file"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SMALLEST,
+        EVERYTHING,
+        CONTRACT,
+        SHORT_AND_LONG,
+        *(path.read_text("utf-8") for path in sorted((ROOT / "parameters").glob("*.yml"))),
+    ],
+)
+def test_the_schema_accepts_what_loads(load: Load, text: str) -> None:
+    load(text)
+    assert told_by_editor(text) == []
+
+
+@pytest.mark.parametrize("text", [text for text, _ in WRONG_SHAPE])
+def test_the_schema_refuses_what_is_wrong_by_shape(text: str) -> None:
+    assert told_by_editor(text)
+
+
+def test_the_schema_says_what_each_key_is_for() -> None:
+    records = {"": SCHEMA, **SCHEMA["$defs"]}
+    silent = [
+        f"{name}.{key}"
+        for name, record in records.items()
+        for key, described in record["properties"].items()
+        if len(described.get("description", "")) < 12
+        and "description" not in SCHEMA["$defs"].get(str(described.get("$ref"))[8:], {})
+    ]
+    assert silent == []
+
+
+def test_the_schema_refuses_unknown_keys_wherever_the_reader_does() -> None:
+    records = [SCHEMA, *SCHEMA["$defs"].values()]
+    assert {record["additionalProperties"] for record in records} == {False}
+
+
+def test_the_schema_proposes_the_names_that_are_known() -> None:
+    study = SCHEMA["$defs"]["StudySettings"]["properties"]
+    for key, known in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
+        name, options = study[key]["anyOf"]
+        assert name["enum"] == options["properties"]["name"]["enum"] == list(known)
