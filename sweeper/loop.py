@@ -33,6 +33,9 @@ from .trials import (
 
 _log = logging.getLogger(__name__)
 
+#: The tag with the version of what trials are made of.
+CODE_TAG = "sweeper.code"
+
 
 class Event(StrEnum):
     """What an observer is told of."""
@@ -339,6 +342,7 @@ class Loop:
             seed=record.seed,
             attempt=record.attempt,
             notebook=record.notebook,
+            code=self._tags.get(CODE_TAG, ""),
             checkpoint_dir=self._paths.checkpoints(run_id_of(first)),
         )
 

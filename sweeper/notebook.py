@@ -158,6 +158,7 @@ class ExecutedNotebook:
             "fixed": _as_json(spec.fixed),
             "seed": spec.seed,
             "attempt": spec.attempt,
+            "code": spec.code,
             "scores": {},
             "started_at": started_at,
             "series": {},

@@ -16,9 +16,10 @@ from .devices import Devices, as_many_as_fit
 from .errors import OutputError, SettingsError, StudyError
 from .executor import Executor, LocalExecutor
 from .kernels import CellsToShare, Guard, KernelPool, cells_to_share, check_kernel
-from .loop import Admission, Event, Loop, Observer
+from .loop import CODE_TAG, Admission, Event, Loop, Observer
 from .notebook import ResearchNotebook, read_metadata
 from .ownership import held_folder
+from .provenance import Ingredients, changes, ingredients, version
 from .results import Snapshot, SweepResult
 from .settings import Settings
 from .stopping import ALL, NO_MORE, Requests
@@ -42,6 +43,8 @@ class Sweep:
     storage_url: str
     tracking_uri: str | None
     timeout_s: float | None
+    made_of: Ingredients
+    allow_changes: bool
     observer: Observer
     admission: Admission = field(default_factory=Admission)
 
@@ -57,6 +60,7 @@ class Sweep:
         tracking_uri: str | None = None,
         kernel: str | None = None,
         timeout_s: float | None = None,
+        allow_changes: bool = False,
         observer: Observer | None = None,
     ) -> Sweep:
         """Check everything that can be known before a kernel starts, and build the parts.
@@ -70,6 +74,7 @@ class Sweep:
                 beside the outputs.
             kernel: the kernel's name; default: the one that the notebook names.
             timeout_s: wall-clock limit of the whole sweep.
+            allow_changes: go on with a study whose earlier trials were made of something else.
             observer: told of each event, from the slots' threads.
 
         Raises:
@@ -99,6 +104,8 @@ class Sweep:
             storage_url=storage or f"sqlite:///{paths.storage}",
             tracking_uri=tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None,
             timeout_s=timeout_s,
+            made_of=ingredients(research, settings, kernel_name=kernel_name),
+            allow_changes=allow_changes,
             observer=observer or _quiet,
         )
 
@@ -180,6 +187,7 @@ class Sweep:
         """The study and its tracker, held by this process; nothing is left of a refused call."""
         with held_folder(self.paths) as keep:
             study = Study.open(self.storage_url, self.settings)
+            self._refuse_changes(study)
             self._refuse_files_in_the_way(study)
             tracker = Tracker.open(
                 self.tracking_uri,
@@ -195,9 +203,25 @@ class Sweep:
                 experiment_id=tracker.experiment_id,
                 trials=self.settings.study.trials,
                 settings=self.settings.as_told,
+                made_of=self.made_of,
             )
             keep()
             yield study, tracker
+
+    def _refuse_changes(self, study: Study) -> None:
+        """Trials of one study are made of the same, unless the user says otherwise."""
+        before = study.facts.get("made_of")
+        n_trials = len(study.records())
+        if before is None or n_trials == 0 or self.allow_changes:
+            return
+        if said := changes(before, self.made_of):
+            raise StudyError(
+                f"the study {study.name!r} has {n_trials} trial(s) that were made of something "
+                f"else than {self.notebook.shown} and {self.settings.file or 'the settings'} now:\n"
+                + "".join(f"  {line}\n" for line in said)
+                + "put it back, begin another study with --study NAME, or go on in this one with "
+                "--allow-changes (the new trials bear another sweeper.code)"
+            )
 
     def _refuse_files_in_the_way(self, study: Study) -> None:
         """An executed notebook of somebody else is never overwritten."""
@@ -219,6 +243,7 @@ class Sweep:
             "sweeper.notebook": str(self.notebook.path),
             "sweeper.kernel": self.kernel_name,
             "sweeper.sampler": self.samplers.name,
+            CODE_TAG: version(self.made_of),
             "sweeper.threads": str(self.settings.resources.threads),
             **{f"sweeper.fixed.{name}": str(v) for name, v in self.settings.fixed.items()},
         }

@@ -175,7 +175,11 @@ def shown(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
-    """One try at a trial: everything that decides what will run, and where it is written."""
+    """One try at a trial: everything that decides what will run, and where it is written.
+
+    Attributes:
+        code: the version of what the trials of its study are made of.
+    """
 
     study: str
     study_id: str
@@ -186,6 +190,7 @@ class TrialSpec:
     attempt: int
     notebook: Path
     checkpoint_dir: Path
+    code: str = ""
 
     @property
     def run_id(self) -> str:

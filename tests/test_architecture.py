@@ -24,7 +24,7 @@ FLOORS = (
     ("space", "scraping", "results", "flags", "prefix"),
     ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen"),
-    ("study", "tracking", "ownership", "stopping", "drafting", "worker"),
+    ("study", "tracking", "ownership", "stopping", "drafting", "provenance", "worker"),
     ("executor", "existing"),
     ("loop",),
     ("sweep", "status", "steering"),

@@ -59,6 +59,7 @@ class Running:
             ),
             output="out/{study}.{run_id}.ipynb",
             jobs=jobs,
+            allow_changes=True,  # a study that goes on does something else here
             observer=self._observe,
         )
 

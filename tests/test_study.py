@@ -19,6 +19,7 @@ from optuna.trial import TrialState as OptunaState
 from sweeper.errors import SettingsError, StudyError
 from sweeper.settings import Settings
 from sweeper.study import SamplerFactory, Study, make_pruner
+from sweeper.study.samplers import derived_seed, suggest
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 COMPLETED, FAILED = TrialState.COMPLETED, TrialState.FAILED
@@ -296,6 +297,24 @@ def test_more_start_trials_than_trials_are_cut_off(begin: Any) -> None:
     opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=1)
     assert opened.ask().params == {"x": 0.125}
     assert opened.next() is None
+
+
+MIXED = {**RANGE, "k": [1, 2], "n": {"low": 1, "high": 1}}
+
+
+@pytest.mark.parametrize("space", [RANGE, MIXED, BRANCHES])
+def test_tpe_proposes_what_optunas_own_does(begin: Any, space: Mapping[str, Any]) -> None:
+    opened = begin(space, sampler="tpe", trials=30)
+    plain = optuna.create_study(direction="maximize")
+    for number in range(30):
+        asked = opened.ask()
+        seed = derived_seed(opened.settings.study.seed, "sampler", number)
+        plain.sampler = optuna.samplers.TPESampler(seed=seed)
+        trial = plain.ask()
+        assert asked.params == suggest(trial, opened.settings.search_space)
+        score = sum(v for v in asked.params.values() if isinstance(v, int | float))
+        opened.study.tell(asked.number, completed(score))
+        plain.tell(trial, score)
 
 
 # --- proposals ahead, and trials by hand ---------------------------------------------------------

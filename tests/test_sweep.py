@@ -529,6 +529,32 @@ def test_help_names_the_commands_that_work() -> None:
     assert "replay" not in said
 
 
+def test_a_study_does_not_go_on_with_something_else_unless_it_is_told_to() -> None:
+    Path("beside.py").write_text("VALUE = 1\n")
+    sweep("made", "import beside", TRAIN, study={"trials": 1}).run()
+    assert sweep("made", "import beside", TRAIN, study={"trials": 1}).run().counts["completed"] == 1
+    Path("beside.py").write_text("VALUE = 2\n")
+    changed = {**SPACE, "x": {"low": 1e-3, "high": 2.0, "log": True}}
+    write_notebook(Path("made.ipynb"), "import beside", "import time", TRAIN, parameters="x = 0.5")
+    write_parameters("made", f"objective: {{val: maximize}}\nspace: {json.dumps(changed)}\n")
+    arguments = ["-i", "made.ipynb", "-o", "out/{study}.{run_id}.ipynb", "-p", "made.yml"]
+    refused = call(*arguments, "--trials", "2")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[1:] == [
+        "  code cell 3 is new",
+        "  beside.py has changed",
+        "  space.x was {type: float, low: 0.001, high: 1.0, log: true}, "
+        "now {type: float, low: 0.001, high: 2.0, log: true}",
+        "put it back, begin another study with --study NAME, or go on in this one with "
+        "--allow-changes (the new trials bear another sweeper.code)",
+    ]
+    assert call(*arguments, "--trials", "2", "--allow-changes").returncode == 0
+    assert call(*arguments, "--trials", "2").returncode == 0  # from now on this is the study
+    read = [json.loads(Path(f"out/made.000{n}.ipynb").read_text("utf-8")) for n in range(2)]
+    first, second = (node["metadata"]["sweeper"]["code"] for node in read)
+    assert first != second
+
+
 def test_set_fixes_a_parameter_and_takes_it_out_of_the_space() -> None:
     write_notebook(Path("fixed.ipynb"), "val = x * y", parameters="x = 1.0\ny = 1.0")
     write_parameters(

@@ -74,6 +74,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start every kernel anew (execution: {kernels: cold} of the parameters file)",
     )
+    parser.add_argument(
+        "--allow-changes",
+        action="store_true",
+        help="go on with a study although notebook, code or space have changed since",
+    )
     _add_talk(parser)
 
 

@@ -53,6 +53,7 @@ def _build(options: argparse.Namespace, talk: Talk) -> Sweep:
         tracking_uri=options.tracking_uri,
         kernel=options.kernel,
         timeout_s=read_duration_flag("--timeout", options.timeout),
+        allow_changes=options.allow_changes,
         observer=talk.observe,
     )
 

@@ -45,6 +45,7 @@ class Study:
         # Held while a sampler thinks, which may be long: trials are told meanwhile.
         self._proposing = threading.RLock()
         self._prepared: Proposal | None = None
+        self._begun: int | None = None
         self._again: list[TrialRecord] = []
 
     @property
@@ -205,8 +206,11 @@ class Study:
                 started_at_s=time.time(),
             )
             with self._lock:
+                was_planned = is_planned(self._trial(number))
                 self._write(record)
                 if self._mirror.keep(self._trial(number)._trial_id):
+                    if self._begun is not None and not was_planned:
+                        self._begun += is_planned(self._trial(number))
                     return record
             self._read_anew()
             return self.ask(settings, samplers, notebook_of)
@@ -256,7 +260,7 @@ class Study:
     def _read_anew(self) -> None:
         with self._lock:
             self._study = _mirrored(self._mirror.anew())
-            self._prepared = None
+            self._prepared, self._begun = None, None
 
     def _is_asked(self) -> bool:
         """Whether a trial waits that somebody has put into the queue."""
@@ -271,9 +275,10 @@ class Study:
     def _is_complete(self, settings: Settings, samplers: SamplerFactory) -> bool:
         if self._is_asked():
             return False
-        begun = sum(map(is_planned, self._trials()))
+        if self._begun is None:
+            self._begun = sum(map(is_planned, self._trials()))
         different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
-        return begun >= min(settings.study.trials, different or settings.study.trials)
+        return self._begun >= min(settings.study.trials, different or settings.study.trials)
 
     def report(self, number: int, step: int, value: float, pruner: BasePruner) -> str | None:
         """Judge a running trial by a new value of its objective.
