@@ -69,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What pruning saves.")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--trials", type=int, default=40)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     os.environ.pop("MLFLOW_TRACKING_URI", None)
