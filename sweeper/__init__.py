@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .determinism import seed_everything, seeded_loader
     from .errors import SweepError
-    from .reporting import TrialPruned, report, score, trial
+    from .reporting import TrialPruned, TrialStopped, on_stop, report, score, should_stop, trial
     from .results import SweepResult
     from .settings import Settings
     from .sweep import Sweep
@@ -22,10 +22,13 @@ __all__ = [
     "SweepError",
     "SweepResult",
     "TrialPruned",
+    "TrialStopped",
+    "on_stop",
     "report",
     "score",
     "seed_everything",
     "seeded_loader",
+    "should_stop",
     "trial",
 ]
 
@@ -35,10 +38,13 @@ _HOMES = {
     "SweepError": "errors",
     "SweepResult": "results",
     "TrialPruned": "reporting",
+    "TrialStopped": "reporting",
+    "on_stop": "reporting",
     "report": "reporting",
     "score": "reporting",
     "seed_everything": "determinism",
     "seeded_loader": "determinism",
+    "should_stop": "reporting",
     "trial": "reporting",
 }
 

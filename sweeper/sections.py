@@ -159,6 +159,8 @@ class Limits(Record):
         10_000_000
     )
     """What is kept of one cell's output: 10MB, or bytes."""
+    grace: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 25.0
+    """How long a trial that asks whether to stop has to save, and the sweep to end: 25s."""
 
 
 def _read_gpus(value: Any) -> Any:

@@ -147,6 +147,7 @@ class Worker:
                 printed=PrintedScores(self.settings.scores, on_printed),
                 variables=variables_to_read(self.settings.scores, self.settings.objective),
                 cell_output_bytes=self.settings.limits.cell_output,
+                grace_s=self.settings.limits.grace,
             )
         file.metadata.pop("pid", None)
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}

@@ -355,6 +355,7 @@ def by_us(source: Path, pool: KernelPool) -> tuple[NotebookNode, KernelResult]:
         printed=PrintedScores({}, lambda _: None),
         variables=[],
         cell_output_bytes=10**8,
+        grace_s=25.0,
     )
     return node, result
 

@@ -332,6 +332,78 @@ def test_a_trial_that_does_not_run_cannot_be_stopped(capsys: pytest.CaptureFixtu
         assert main(["stop", "0000", "--quiet"]) == 0  # the only sweep that is alive here
 
 
+# --- ending in order -----------------------------------------------------------------------------
+
+SAVING = """
+import pathlib, time, sweeper
+seen = pathlib.Path(f"{sweeper.trial().run_id}.seen")
+"""
+
+
+def test_a_trial_that_asks_saves_and_ends_by_itself() -> None:
+    cell = (
+        "for i in range(10**6):\n    sweeper.score(val=i)\n    time.sleep(0.05)\n"
+        "    if sweeper.should_stop():\n        time.sleep(1)\n"
+        "        seen.write_text('saved')\n        break"
+    )
+    with running("asks", SAVING, cell, "val = 1") as it:
+        until(lambda: it.metrics().get("val", 0) > 3)
+        it.sweep.stop("the test", now=True)
+        until(lambda: it.result is not None)
+    (record,) = it.ended
+    assert (record.state, record.reason) == (TrialState.STOPPED, Reason.INTERRUPTED)
+    assert Path("0000.seen").read_text() == "saved"
+    assert record.attempt == 1
+    node = json.loads(Path("out/asks.0000.ipynb").read_text("utf-8"))
+    assert [c["metadata"]["papermill"]["status"] for c in node["cells"]][-2:] == [
+        "completed",
+        "pending",
+    ]
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen(here: Path) -> None:
+    (here / "0000.seen").unlink(missing_ok=True)
+
+
+def test_a_trial_that_ends_its_last_cell_because_it_was_asked_to_has_not_completed() -> None:
+    cell = "while not sweeper.should_stop():\n    time.sleep(0.05)\n    seen.touch()\nval = x"
+    with running("lastcell", SAVING, cell) as it:
+        until(Path("0000.seen").exists)
+        it.sweep.stop("the test", now=True)
+        until(lambda: it.result is not None)
+    assert it.ended[0].state is TrialState.STOPPED
+
+
+def test_what_was_to_be_done_on_a_stop_is_done_by_the_next_report() -> None:
+    cell = (
+        "sweeper.on_stop(lambda: seen.write_text('saved'))\ntry:\n"
+        "    for i in range(10**6):\n        sweeper.report(i, val=x)\n        time.sleep(0.05)\n"
+        "except sweeper.TrialStopped as stopped:\n    print('told:', stopped)\n    raise"
+    )
+    with running("called", SAVING, cell) as it:
+        until(it.metrics)
+        assert main(["stop", "called", "--quiet"]) == 0
+    assert it.ended[0].state is TrialState.STOPPED
+    assert Path("0000.seen").read_text() == "saved"
+    outputs = json.loads(Path("out/called.0000.ipynb").read_text("utf-8"))["cells"][-1]["outputs"]
+    text = "".join("".join(o.get("text", "")) for o in outputs)
+    assert "told: the sweep was stopped" in text
+    assert "[sweeper: stopped: interrupted]" in text
+
+
+@pytest.mark.slow
+def test_a_trial_that_asks_and_does_nothing_is_ended_within_the_grace_time() -> None:
+    cell = "while True:\n    sweeper.should_stop()\n    seen.touch()\n    time.sleep(0.05)"
+    with running("deaf", SAVING, cell, limits={"grace": "15s"}) as it:
+        until(Path("0000.seen").exists)
+        started = time.monotonic()
+        it.sweep.stop("the test", now=True)
+        until(lambda: it.result is not None)
+    assert it.ended[0].state is TrialState.STOPPED
+    assert time.monotonic() - started < 15
+
+
 # --- adding --------------------------------------------------------------------------------------
 
 

@@ -339,6 +339,7 @@ def run(
         printed=PrintedScores({}, lambda _: None),
         variables=["n0", "n1", "n2"],
         cell_output_bytes=10**8,
+        grace_s=25.0,
     )
     assert gone.wait(60)
     return node, result

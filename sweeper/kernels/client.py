@@ -29,7 +29,7 @@ from ..scraping import PrintedScores, displayed_point
 from .expressions import IN_HISTORY, ORDERLY_EXIT
 from .kernel import Kernel
 from .nursery import LESSON
-from .outputs import joined, moved
+from .outputs import joined, moved, notice
 from .replay import RecordedClient
 from .sharing import SharedRun
 
@@ -46,6 +46,8 @@ _SETTLE_S = 0.5
 #: How long after a kernel's death no more messages must have come.
 _LAST_WORDS_S = 0.03
 _INTERRUPTS = 2
+#: What the sweep itself needs of the grace time, once the last kernel has ended.
+_LAST_S = 3.0
 _LESSON = "lesson"
 #: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
 _CLEAN_EXITS = ("", "None", "0", "False")
@@ -73,6 +75,7 @@ class SweepClient(PapermillNotebookClient):
         on_point: Callable[[Point], None],
         printed: PrintedScores,
         cell_output_bytes: int,
+        grace_s: float,
         **options: Any,
     ) -> None:
         super().__init__(nb_man, km=kernel.manager, kernel_name=kernel.name, **options)
@@ -89,6 +92,7 @@ class SweepClient(PapermillNotebookClient):
         self.lesson: str | None = None
         self._first_index = 0
         self._cell_output_bytes = cell_output_bytes
+        self._grace_s = grace_s
         self._output_bytes = 0
         self._messages = 0
         self._mailbox: Mailbox | None = None
@@ -121,6 +125,11 @@ class SweepClient(PapermillNotebookClient):
         self.channel.pid = self.kernel.pid
         self.channel.cells = len(self.nb.cells)
         self.is_ready = True
+
+    @property
+    def has_obeyed(self) -> bool:
+        """Whether the notebook ended early because it was asked to."""
+        return self._mailbox is not None and self._mailbox.is_obeyed
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
         """Go on where the kernel was forked: replay what its cells said, assign what is swept.
@@ -313,7 +322,7 @@ class SweepClient(PapermillNotebookClient):
                 f"this cell has put out more than {self._cell_output_bytes:,} bytes; "
                 "the rest is not kept (limits.cell_output)"
             )
-            cell.outputs.append(_notice(said))
+            cell.outputs.append(notice(said))
         return True
 
     # --- stopping ---------------------------------------------------------------------------
@@ -326,13 +335,18 @@ class SweepClient(PapermillNotebookClient):
         """In place of the traceback, which would look like a failure."""
         cell.outputs = [output for output in cell.outputs if output.output_type != "error"]
         said = self.channel.message or f"stopped: {self.channel.stop_reason}"
-        cell.outputs.append(_notice(said))
+        cell.outputs.append(notice(said))
 
     async def _stop(self) -> None:
         """Let a pruned trial's next report raise; interrupt the kernel's group, twice; kill it."""
-        if self.channel.stop_reason is StopReason.PRUNED and self._reports:
-            self.kernel.ask_to_stop(self.channel.message)
-            await asyncio.sleep(_COOPERATION_S)
+        reason, mailbox = self.channel.stop_reason, self._mailbox
+        if reason and reason is not StopReason.TIME_LIMIT:
+            self.kernel.ask_to_stop(reason, self.channel.message or "the sweep was stopped")
+            if reason is StopReason.PRUNED:
+                await asyncio.sleep(_COOPERATION_S if self._reports else 0)
+            elif mailbox is not None and mailbox.is_listened:
+                # What remains of the grace time is for those that do not end by themselves.
+                await asyncio.sleep(max(1.0, self._grace_s - _INTERRUPTS * GRACE_S - _LAST_S))
         for _ in range(_INTERRUPTS):
             await ensure_async(self.km.interrupt_kernel())
             await asyncio.sleep(GRACE_S)
@@ -380,8 +394,3 @@ class SweepClient(PapermillNotebookClient):
                 return dict(message["content"].get("user_expressions", {}))
 
     _ask = run_sync(_async_ask)
-
-
-def _notice(said: str) -> NotebookNode:
-    """An output of ours, plainly not the notebook's."""
-    return NotebookNode(output_type="stream", name="stderr", text=f"\n[sweeper: {said}]\n")

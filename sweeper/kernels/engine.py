@@ -174,7 +174,7 @@ class SweepEngine(Engine):
 
 
 def _ending(client: SweepClient, channel: Channel) -> Ending:
-    if client.has_finished:
+    if client.has_finished and not client.has_obeyed:
         return Ending.FINISHED
     if channel.stop_reason:
         return Ending.STOPPED
@@ -200,6 +200,7 @@ def execute(
     printed: PrintedScores,
     variables: Sequence[str],
     cell_output_bytes: int,
+    grace_s: float,
 ) -> KernelResult:
     """Run all cells of a notebook in a kernel of its own.
 
@@ -217,6 +218,7 @@ def execute(
         printed: given all that is printed.
         variables: top-level variables to read after the last cell.
         cell_output_bytes: what one cell may put out before the rest is dropped.
+        grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
 
     Raises:
         OSError: the notebook could not be written.
@@ -236,6 +238,7 @@ def execute(
         printed=printed,
         variables=variables,
         cell_output_bytes=cell_output_bytes,
+        grace_s=grace_s,
     )
     return result
 

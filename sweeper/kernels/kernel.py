@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import select
@@ -146,10 +147,10 @@ class Kernel:
         """Of its process."""
         return int(self._process.pid)
 
-    def ask_to_stop(self, message: str) -> None:
-        """Have the notebook's next report raise, with this message."""
+    def ask_to_stop(self, kind: str, message: str) -> None:
+        """Have the notebook's next report raise, and tell it when it asks."""
         beside = self.stop_file.with_suffix(".part")
-        beside.write_text(message, encoding="utf-8")
+        beside.write_text(json.dumps({"kind": kind, "message": message}), encoding="utf-8")
         beside.replace(self.stop_file)
 
     @property

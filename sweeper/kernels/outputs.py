@@ -60,5 +60,10 @@ def moved(
             by_cell[cell_index] = [now[id(before[i])] for i in old if i < len(before)]
 
 
+def notice(said: str) -> NotebookNode:
+    """An output of ours, plainly not the notebook's."""
+    return NotebookNode(output_type="stream", name="stderr", text=f"\n[sweeper: {said}]\n")
+
+
 def _stream(output: NotebookNode) -> str:
     return str(output.name) if output.output_type == "stream" else ""

@@ -1,0 +1,111 @@
+"""What people see of reports in the notebook: one small display per cell, updated in place."""
+
+from __future__ import annotations
+
+import html
+import math
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from .messages import KERNEL_VARIABLE, MIME, REPORTS_VARIABLE, Point, send_point
+
+_BARS = "▁▂▃▄▅▆▇█"
+_SPARKLINE_WIDTH = 24
+#: How often the display changes at most while points go to a socket.
+_DISPLAY_S = 0.2
+
+
+class Reporter:
+    """Sends points, and shows what was reported so far in one display per executed cell."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._series: dict[str, list[float]] = {}
+        self._finals: dict[str, float] = {}
+        self._last_step: int | None = None
+        self._cell: int | None = None
+        self._shown_s = -math.inf
+        self._is_behind = False
+        self._is_flushed_by: Any = None
+
+    def send(self, point: Point) -> None:
+        """Send a point to the sweep, if there is one, and show it, if anybody can see it."""
+        path = os.environ.get(REPORTS_VARIABLE)
+        is_sent = path is not None and send_point(path, point)
+        # A session exists only where IPython runs; in a plain script there is nobody to show to.
+        ipython = sys.modules.get("IPython")
+        shell = ipython.get_ipython() if ipython is not None else None
+        # A forked child has its parent's session, and no way to speak in it.
+        if shell is None or os.environ.get(KERNEL_VARIABLE, str(os.getpid())) != str(os.getpid()):
+            return
+        with self._lock:
+            self._remember(point)
+            self._is_behind = True
+            # A cell that is run again by hand has lost its old display: it gets a new one.
+            is_new, self._cell = self._cell != shell.execution_count, shell.execution_count
+            if is_new or not is_sent or time.monotonic() - self._shown_s >= _DISPLAY_S:
+                self._show(shell, None if is_sent else point, update=not is_new)
+            if self._is_flushed_by is not shell:
+                shell.events.register("post_run_cell", lambda *_: self._flush(shell))
+                self._is_flushed_by = shell
+
+    def _flush(self, shell: Any) -> None:
+        """At the end of a cell its display shows the last point."""
+        with self._lock:
+            if self._is_behind:
+                self._show(shell, None, update=True)
+
+    def _show(self, shell: Any, point: Point | None, *, update: bool) -> None:
+        told = {} if point is None else {MIME: point.encode()}
+        shell.display_pub.publish(
+            data={"text/plain": self._text(), "text/html": self._html(), **told},
+            metadata={},
+            transient={"display_id": f"sweeper-{self._cell}"},
+            update=update,
+        )
+        self._shown_s, self._is_behind = time.monotonic(), False
+
+    def _remember(self, point: Point) -> None:
+        if point.step is None:
+            self._finals.update(point.metrics)
+            return
+        if self._last_step is not None and point.step < self._last_step:
+            self._series.clear()  # a training loop was started anew
+        self._last_step = point.step
+        for name, value in point.metrics.items():
+            self._series.setdefault(name, []).append(value)
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        rows = [
+            (name, f"{values[-1]:.6g}", _sparkline(values)) for name, values in self._series.items()
+        ]
+        return rows + [(name, f"{value:.6g}", "final") for name, value in self._finals.items()]
+
+    def _text(self) -> str:
+        head = [] if self._last_step is None else [f"step {self._last_step}"]
+        return "\n".join(head + [f"{n:<16} {v:>12}  {line}" for n, v, line in self._rows()])
+
+    def _html(self) -> str:
+        head = "" if self._last_step is None else f"<caption>step {self._last_step}</caption>"
+        rows = "".join(
+            f"<tr><td>{html.escape(n)}</td><td>{v}</td><td>{line}</td></tr>"
+            for n, v, line in self._rows()
+        )
+        return f"<table>{head}{rows}</table>"
+
+
+def _sparkline(values: list[float]) -> str:
+    n = min(len(values), _SPARKLINE_WIDTH)
+    picked = [values[round(i * (len(values) - 1) / max(1, n - 1))] for i in range(n)]
+    finite = [v for v in picked if math.isfinite(v)]
+    if not finite:
+        return ""
+    # Halved first: the distance between two floats may be no float.
+    low, span = min(finite) / 2, (max(finite) / 2 - min(finite) / 2) or 1.0
+    return "".join(
+        _BARS[int((v / 2 - low) / span * (len(_BARS) - 1))] if math.isfinite(v) else "·"
+        for v in picked
+    )
