@@ -70,6 +70,7 @@ class SweepResult:
     Attributes:
         best: the best trial; with several objectives all Pareto-optimal ones; empty when no trial
             completed.
+        is_preempted: whether it ended because the machine is taken away.
         cost: of all sweeps of the study so far; None when no price is known.
         untold: messages that MLflow did not take; the next sweep of the study tells them again.
     """
@@ -84,6 +85,7 @@ class SweepResult:
     mlflow_run_ids: Mapping[str, str]
     compare_url: str | None
     stopped_by: str | None = None
+    is_preempted: bool = False
     untold: int = 0
     duration_s: float = 0.0
     cost: float | None = None

@@ -243,6 +243,8 @@ class Resources(Record):
         Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
     ] = "auto"
     """Threads that each kernel computes with; `auto` is one."""
+    preemption: Literal["none", "gcp", "aws"] = "none"
+    """Whose metadata service to ask whether the machine is about to be taken away."""
 
     @property
     def threads(self) -> int:

@@ -8,8 +8,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from .devices import Devices, as_many_as_fit
@@ -19,6 +20,7 @@ from .kernels import CellsToShare, Guard, KernelPool, cells_to_share, check_kern
 from .loop import CODE_TAG, Admission, Event, Loop, Observer
 from .notebook import ResearchNotebook, read_metadata
 from .ownership import held_folder
+from .preemption import PREEMPTED, Notice, check_service
 from .provenance import Ingredients, changes, ingredients, version
 from .results import Snapshot, SweepResult
 from .settings import Settings
@@ -89,6 +91,8 @@ class Sweep:
         check_kernel(kernel_name, asked_by=asked_by)
         threads = settings.resources.threads
         make_pruner(settings)  # refuses wrong options now
+        if settings.resources.preemption != "none":
+            check_service(settings.resources.preemption)
         devices = Devices.find(
             settings.resources.gpus, threads=threads, memory_bytes=settings.resources.gpu_memory
         )
@@ -148,7 +152,7 @@ class Sweep:
             loop.tell_what_was_missed()
             self.observer(Event.SWEEP_STARTED, None)
             spent_s = float(study.facts.get("spent_s", 0.0))
-            with self._worker(loop) as worker, self._deadline(spent_s), self._requests():
+            with self._worker(loop) as worker, self._deadline(spent_s), self._asked():
                 executor: Executor = LocalExecutor(worker.run_trial, jobs=self.jobs)
                 try:
                     executor.run(loop)
@@ -175,6 +179,7 @@ class Sweep:
                 mlflow_run_ids=tracker.mlflow_run_ids,
                 compare_url=tracker.compare_url(),
                 stopped_by=loop.stopped_by,
+                is_preempted=self.admission.closed_by == PREEMPTED,
                 untold=untold,
                 cost=self._cost(spent_s),
                 duration_s=time.monotonic() - started,
@@ -282,13 +287,15 @@ class Sweep:
             guard.close()
 
     @contextmanager
-    def _requests(self) -> Iterator[None]:
-        """What other processes ask for is done."""
-        requests = Requests(self.paths.requests, lambda what: self._obey(what, "the command stop"))
-        try:
+    def _asked(self) -> Iterator[None]:
+        """What other processes and the machine's owner ask for is done."""
+        with ExitStack() as watched:
+            obey = partial(self._obey, whose="the command stop")
+            watched.callback(Requests(self.paths.requests, obey).close)
+            cloud = self.settings.resources.preemption
+            if cloud != "none":
+                watched.callback(Notice(cloud, lambda: self.stop(PREEMPTED, now=True)).close)
             yield
-        finally:
-            requests.close()
 
     def _obey(self, what: str, whose: str) -> None:
         if what in (ALL, NO_MORE):

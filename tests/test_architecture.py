@@ -20,7 +20,7 @@ PACKAGE = Path(sweeper.__file__).parent
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
     ("errors", "reporting", "determinism", "complaints", "schema"),
-    ("trials", "quantities", "record"),
+    ("trials", "preemption", "quantities", "record"),
     ("space", "scraping", "results", "flags", "prefix"),
     ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen"),

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from ..trials import TrialState
-from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK
+from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .talk import Talk
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def run(options: argparse.Namespace) -> int:
     talk.json(result.to_json())
     if received:
         return received[-1]
+    if result.is_preempted:
+        return PREEMPTED
     completed = result.counts[TrialState.COMPLETED]
     return OK if completed else NOTHING_COMPLETED
 
