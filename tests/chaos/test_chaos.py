@@ -1,0 +1,249 @@
+"""Sweeps that are killed at random moments, again and again, and come to the same in the end.
+
+    uv run tests/chaos/test_chaos.py --blows 300
+
+is the long form; the short one is part of the tests. Each blow hits the coordinator (SIGKILL,
+SIGTERM, SIGSTOP for a while), the process that kernels are forked from, or a kernel; or takes the
+storage away for some seconds by a lock. Whatever has ended the sweep, the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import psutil
+import pytest
+
+from sweeper.kernels.guard import MARK_VARIABLE
+from sweeper.testing import write_notebook
+
+ROOT = Path(__file__).parent.parent.parent
+#: Some cells before what is swept, so that kernels are forked after them; then a second of work.
+CELLS = (
+    "import math, time, sweeper\nTABLE = [math.sin(i) for i in range(10_000)]",
+    "for step in range(5):\n    time.sleep(0.15)\n"
+    "    sweeper.report(step, val=TABLE[int(x * 9999)] + step)",
+    "sweeper.score(val=TABLE[int(x * 9999)] * 7, seed=sweeper.trial().seed)",
+)
+PARAMETERS = """
+objective: {val: maximize}
+space:
+  x: {low: 0.0, high: 1.0}
+study: {sampler: random}
+"""
+TRIALS, JOBS = 16, 4
+#: How long after the end of a sweep nothing of it may be left.
+GONE_S = 3.0
+
+
+@dataclass(kw_only=True)
+class Ground:
+    """A folder in which one study is swept, over as many calls as it takes."""
+
+    folder: Path
+    chance: random.Random
+    blows: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        write_notebook(self.folder / "nb.ipynb", *CELLS, parameters="x = 0.5")
+        (self.folder / "nb.yml").write_text(PARAMETERS)
+
+    def call(self) -> subprocess.Popen[str]:
+        """Start the one command, the same each time."""
+        self.calls += 1
+        return subprocess.Popen(
+            [
+                *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb", "-p", "nb.yml"),
+                *("-o", "out/{run_id}.ipynb", "-j", str(JOBS), "--trials", str(TRIALS), "--json"),
+            ],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """Kernels, what they are forked from, and all their children."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                is_ours = MARK_VARIABLE in process.environ() and self._is_below(process)
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def _is_below(self, process: psutil.Process) -> bool:
+        return process.cwd() == str(self.folder)
+
+    def sweep(self, blows: int) -> dict[str, Any]:
+        """Call until the study is complete, with up to this many blows on the way; its result."""
+        while True:
+            sweep = self.call()
+            while sweep.poll() is None and sum(self.blows.values()) < blows:
+                time.sleep(self.chance.uniform(0.0, 4.0))
+                if sweep.poll() is None:
+                    self._strike(sweep.pid)
+            said, _ = sweep.communicate(timeout=300)
+            self.check_nothing_runs()
+            self.check_files()
+            if sweep.returncode == 0:
+                result: dict[str, Any] = json.loads(said.splitlines()[-1])
+                if sum(result["counts"].values()) - result["counts"]["stopped"] == TRIALS:
+                    return result
+
+    def _strike(self, pid: int) -> None:
+        blow = self.chance.choice(list(BLOWS))
+        self.blows[blow] += 1
+        try:
+            BLOWS[blow](self, pid)
+        except (ProcessLookupError, psutil.Error, IndexError, sqlite3.Error):
+            pass  # what was to be hit was not there
+
+    def check_nothing_runs(self) -> None:
+        """Soon after the end no process is left."""
+        end_s = time.monotonic() + GONE_S
+        while (left := self.processes()) and time.monotonic() < end_s:
+            time.sleep(0.1)
+        assert not left, left
+
+    def check_files(self) -> None:
+        """Every executed notebook is valid, at every moment."""
+        for path in (self.folder / "out").glob("*.ipynb"):
+            node = nbformat.reads(path.read_text("utf-8"), as_version=4)
+            nbformat.validate(node)
+            assert "study_id" in node.metadata["sweeper"]
+        assert not list((self.folder / "out").glob(".*.part.*"))
+
+
+def _kill_one(ground: Ground, kind: Callable[[psutil.Process], bool]) -> None:
+    chosen = [process for process in ground.processes() if kind(process)]
+    ground.chance.choice(chosen).kill()
+
+
+def _is_zygote(process: psutil.Process) -> bool:
+    return "sweeper.kernels.zygote" in " ".join(process.cmdline()) and not _is_forked(process)
+
+
+def _is_forked(process: psutil.Process) -> bool:
+    parent = process.parent()
+    return parent is not None and parent.cmdline() == process.cmdline()
+
+
+def _stop_for_a_while(ground: Ground, pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(ground.chance.uniform(0.5, 3.0))
+    os.kill(pid, signal.SIGCONT)
+
+
+def _lock_storage(ground: Ground, _: int) -> None:
+    with closing(sqlite3.connect(ground.folder / "out" / "nb" / "study.db", timeout=5)) as storage:
+        storage.execute("BEGIN IMMEDIATE")
+        time.sleep(ground.chance.uniform(1.0, 10.0))
+        storage.rollback()
+
+
+BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
+    "SIGKILL to the coordinator": lambda _, pid: os.kill(pid, signal.SIGKILL),
+    "SIGTERM to the coordinator": lambda _, pid: os.kill(pid, signal.SIGTERM),
+    "SIGSTOP to the coordinator": _stop_for_a_while,
+    "SIGKILL to the zygote": lambda ground, _: _kill_one(ground, _is_zygote),
+    "SIGKILL to a kernel": lambda ground, _: _kill_one(ground, lambda p: not _is_zygote(p)),
+    "a locked storage": _lock_storage,
+}
+
+
+@contextmanager
+def fresh(seed: int) -> Iterator[Ground]:
+    folder = Path(tempfile.mkdtemp(prefix="chaos"))
+    try:
+        yield Ground(folder=folder, chance=random.Random(seed))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def by_run_id(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {trial["run_id"]: trial for trial in result["trials"]}
+
+
+def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> None:
+    """What was killed and continued has come to the same as what was not."""
+    from mlflow import MlflowClient
+
+    trials, expected = by_run_id(result), by_run_id(undisturbed)
+    assert [trial["run_id"] for trial in result["trials"]] == sorted(expected)
+    for run_id, trial in trials.items():
+        assert trial["params"] == expected[run_id]["params"]
+        assert trial["seed"] == expected[run_id]["seed"]
+        metadata = json.loads((ground.folder / trial["notebook"]).read_text("utf-8"))["metadata"]
+        assert metadata["sweeper"]["state"] == trial["state"]
+        if trial["state"] == "completed":
+            assert trial["scores"] == expected[run_id]["scores"]
+        else:
+            assert (trial["state"], trial["reason"]) == ("failed", "kernel_died")
+    client = MlflowClient(result["tracking_uri"])
+    runs = client.search_runs([result["experiment_id"]])
+    assert sorted(run.info.run_name for run in runs) == sorted(trials)
+    for run in runs:
+        ended = {"completed": "FINISHED", "failed": "FAILED"}[trials[run.info.run_name]["state"]]
+        assert run.info.status == ended
+        if ended == "FINISHED":
+            assert run.data.metrics["val"] == trials[run.info.run_name]["scores"]["val"]
+
+
+def storm(*, blows: int, seed: int) -> tuple[Counter[str], int, Counter[str]]:
+    """Blows of each kind, calls of the command, and trials by state."""
+    struck: Counter[str] = Counter()
+    states: Counter[str] = Counter()
+    calls = 0
+    with fresh(seed) as calm:
+        undisturbed = calm.sweep(0)
+    assert undisturbed["counts"]["completed"] == TRIALS
+    while struck.total() < blows:
+        seed += 1
+        with fresh(seed) as ground:
+            result = ground.sweep(min(blows - struck.total(), 25))
+            check(ground, result, undisturbed)
+        struck += ground.blows
+        calls += ground.calls
+        states += Counter(result["counts"])
+        if blows > 25:
+            print(f"{struck.total()} blows, {calls} calls", flush=True)
+    return struck, calls, states
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+def test_a_sweep_that_is_struck_again_and_again_comes_to_the_same() -> None:
+    struck, calls, _ = storm(blows=8, seed=int.from_bytes(os.urandom(4), "big"))
+    assert struck.total() == 8
+    assert calls >= 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Sweeps that are killed at random moments.")
+    parser.add_argument("--blows", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    kinds, n_calls, ends = storm(blows=options.blows, seed=options.seed)
+    print("\n".join(f"{n:>4} {kind}" for kind, n in kinds.most_common()))
+    print(f"{n_calls} calls; trials: {dict(ends)}")
