@@ -47,7 +47,7 @@ CELLS = (
     "    sweeper.report(epoch, val_acc=hits.float().mean())",
 )
 PARAMETERS = (
-    "lr = 0.05\nmomentum = 0.9\nwidth = 16\ndropout = 0.1\nbatch_size = 64\nepochs = 12\nseed = 0"
+    "lr = 0.05\nmomentum = 0.9\nwidth = 16\ndropout = 0.1\nbatch_size = 64\nepochs = 8\nseed = 0"
 )
 SPACE = {
     "lr": {"low": 1e-4, "high": 1.0, "log": True},
@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What pruning saves.")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--trials", type=int, default=40)
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     os.environ.pop("MLFLOW_TRACKING_URI", None)
