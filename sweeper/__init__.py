@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .checkpoints import load_checkpoint, save_checkpoint
     from .determinism import seed_everything, seeded_loader
     from .errors import SweepError
     from .reporting import TrialPruned, report, score, trial
@@ -22,7 +23,9 @@ __all__ = [
     "SweepError",
     "SweepResult",
     "TrialPruned",
+    "load_checkpoint",
     "report",
+    "save_checkpoint",
     "score",
     "seed_everything",
     "seeded_loader",
@@ -35,7 +38,9 @@ _HOMES = {
     "SweepError": "errors",
     "SweepResult": "results",
     "TrialPruned": "reporting",
+    "load_checkpoint": "checkpoints",
     "report": "reporting",
+    "save_checkpoint": "checkpoints",
     "score": "reporting",
     "seed_everything": "determinism",
     "seeded_loader": "determinism",
