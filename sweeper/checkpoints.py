@@ -67,7 +67,7 @@ def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any)
             "format": _FORMAT,
             "run_id": told.run_id,
             "attempt": told.attempt,
-            "random": _taken("random", _random_states(), copy=in_background),
+            "random": _random_states(),
             "states": {},
             "values": {},
         }
@@ -77,10 +77,10 @@ def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any)
         folder = Path(os.path.abspath(told.folder))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            newest = [_number(path) for path in checkpoint_files(folder)[:1]]
+            number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
         except OSError as error:
             raise _not_written(folder, error) from error
-        path = folder / f"{sum(newest) + 1:06d}.ckpt"
+        path = folder / f"{number:06d}.ckpt"
         if in_background:
             global _background
             writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sweeper-checkpoint")
@@ -123,7 +123,7 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
     path, content = found
     states, values = content["states"], content["values"]
     for name, target in state.items():  # all of them, before any is touched
-        _check_target(name, target, path, states, values)
+        _check_target(name, target, path, content)
     for name, target in state.items():
         try:
             target.load_state_dict(states[name] if name in states else values[name])
@@ -146,12 +146,9 @@ def checkpoint_files(folder: Path) -> list[Path]:
     """The finished checkpoints of one trial, newest first; none where there is no such folder."""
     with suppress(FileNotFoundError):
         names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
-        return sorted((Path(folder, name) for name in names), key=_number, reverse=True)
+        names.sort(key=lambda name: int(name.partition(".")[0]), reverse=True)
+        return [Path(folder, name) for name in names]
     return []
-
-
-def _number(path: Path) -> int:
-    return int(path.stem)
 
 
 # --- what is stored --------------------------------------------------------------------------
@@ -380,9 +377,8 @@ def _read(file: IO[bytes], path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def _check_target(
-    name: str, target: Any, path: Path, states: Mapping[str, Any], values: Mapping[str, Any]
-) -> None:
+def _check_target(name: str, target: Any, path: Path, content: Mapping[str, Any]) -> None:
+    states, values = content["states"], content["values"]
     if name not in states and name not in values:
         raise ValueError(
             f"load_checkpoint({name}=…): not in {path}, which has: {', '.join([*states, *values])}"
