@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .checkpoints import load_checkpoint, save_checkpoint
     from .determinism import seed_everything, seeded_loader
     from .errors import SweepError
     from .reporting import TrialPruned, TrialStopped, on_stop, report, score, should_stop, trial
@@ -23,8 +24,10 @@ __all__ = [
     "SweepResult",
     "TrialPruned",
     "TrialStopped",
+    "load_checkpoint",
     "on_stop",
     "report",
+    "save_checkpoint",
     "score",
     "seed_everything",
     "seeded_loader",
@@ -39,8 +42,10 @@ _HOMES = {
     "SweepResult": "results",
     "TrialPruned": "reporting",
     "TrialStopped": "reporting",
+    "load_checkpoint": "checkpoints",
     "on_stop": "reporting",
     "report": "reporting",
+    "save_checkpoint": "checkpoints",
     "score": "reporting",
     "seed_everything": "determinism",
     "seeded_loader": "determinism",

@@ -1,6 +1,6 @@
 """Seeds that hold: the global generators, and loaders whose batches depend on the seed alone.
 
-Runs in the kernel. Only here is torch imported, and only inside the functions.
+Runs in the kernel. torch is imported inside the functions only.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ def seeded_loader(
     `batch_sampler` of the caller is followed. An IterableDataset repeats only for the same number
     of workers.
 
-    Each `for` over the loader is the next epoch, from 0; after a restart, `set_epoch(n)` of
-    `loader.sampler` (or `loader.batch_sampler`, if given) continues at epoch n. `loader.dataset`
-    is a wrapper, through which the attributes of `dataset` can be read.
+    Each `for` over the loader is the next epoch, from 0. Its `state_dict()` says which one is
+    next, so that a loader saved by `save_checkpoint(loader=loader)` between two epochs continues
+    there; so does `set_epoch(n)` of `loader.sampler` (or `loader.batch_sampler`, if given).
+    `loader.dataset` is a wrapper, through which the attributes of `dataset` can be read.
 
     Args:
         dataset: with `__len__` and `__getitem__`, or an IterableDataset.
@@ -81,20 +82,28 @@ def seeded_loader(
     options = {"generator": torch.Generator().manual_seed(seed)} | loader_options
     options |= {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(dataset, IterableDataset):
-        return DataLoader(dataset, shuffle=shuffle or None, **options)
+        return _with_state(DataLoader(dataset, shuffle=shuffle or None, **options), None)
 
     sampler, batch_sampler = options.get("sampler"), options.get("batch_sampler")
     if shuffle and not (sampler is None and batch_sampler is None):
         raise ValueError("shuffle=True and a sampler exclude each other: drop one of them")
     if batch_sampler is not None:
         del options["batch_size"]
-        options["batch_sampler"] = _KeySampler(dataset, seed, given=batch_sampler, in_batches=True)
+        keys = _KeySampler(dataset, seed, given=batch_sampler, in_batches=True)
+        options["batch_sampler"] = keys
     else:
-        options["sampler"] = _KeySampler(dataset, seed, given=sampler, shuffle=shuffle)
+        keys = _KeySampler(dataset, seed, given=sampler, shuffle=shuffle)
+        options["sampler"] = keys
     one_by_one = batch_size is None and batch_sampler is None
     collate = options.get("collate_fn") or (default_convert if one_by_one else default_collate)
     samples: Any = _SeededDataset(dataset, seed, collate)  # a torch Dataset in all but name
-    return DataLoader(samples, **(options | {"collate_fn": _as_it_is}))
+    return _with_state(DataLoader(samples, **(options | {"collate_fn": _as_it_is})), keys)
+
+
+def _with_state(loader: Any, keys: _KeySampler | None) -> DataLoader[Any]:
+    state = _LoaderState(keys, loader.generator)
+    loader.state_dict, loader.load_state_dict = state.state_dict, state.load_state_dict
+    return loader  # type: ignore[no-any-return]
 
 
 class _Key(NamedTuple):
@@ -125,6 +134,11 @@ class _KeySampler:
         """Make `epoch`, counted from 0, the next one."""
         self._epoch = epoch
 
+    @property
+    def epoch(self) -> int:
+        """The next one."""
+        return self._epoch
+
     def __len__(self) -> int:
         return len(self._dataset if self._given is None else self._given)
 
@@ -147,6 +161,29 @@ class _KeySampler:
                 return list(self._given) if hasattr(self._given, "__len__") else self._given
             length = len(self._dataset)
             return torch.randperm(length).tolist() if self._shuffle else range(length)
+
+
+class _LoaderState:
+    """Where a loader stands between two epochs, as torch's own objects say such things."""
+
+    def __init__(self, keys: _KeySampler | None, generator: Any) -> None:
+        self._keys, self._generator = keys, generator
+
+    def state_dict(self) -> dict[str, Any]:
+        """The next epoch, and the generator from which workers of an IterableDataset are seeded."""
+        return {
+            "epoch": None if self._keys is None else self._keys.epoch,
+            "generator": None if self._generator is None else self._generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where another loader stood."""
+        if (self._keys is None) != (state["epoch"] is None):
+            raise ValueError("one of the two loaders has an IterableDataset, the other one has not")
+        if self._keys is not None:
+            self._keys.set_epoch(state["epoch"])
+        if self._generator is not None and state["generator"] is not None:
+            self._generator.set_state(state["generator"])
 
 
 class _SeededDataset:

@@ -20,7 +20,7 @@ PACKAGE = Path(sweeper.__file__).parent
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
     ("errors", "reporting", "determinism", "complaints", "schema"),
-    ("trials", "preemption", "quantities", "record"),
+    ("trials", "preemption", "quantities", "record", "checkpoints"),
     ("space", "scraping", "results", "flags", "prefix"),
     ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen"),
@@ -45,7 +45,7 @@ OWNERS = {
     "nbclient": {"kernels"},
     "nbconvert": {"notebook"},
     "nbformat": {"notebook", "testing"},
-    "numpy": {"determinism"},
+    "numpy": {"checkpoints", "determinism"},
     "optuna": {"study"},
     "papermill": {"kernels"},
     "pydantic": {"complaints", "record", "schema", "space", "sections", "settings"},
@@ -53,7 +53,7 @@ OWNERS = {
     "rich": {"screen"},
     "ruamel": {"flags", "settings"},
     "sqlalchemy": {"study"},
-    "torch": {"determinism"},
+    "torch": {"checkpoints", "determinism"},
     "traitlets": {"kernels"},
     "zmq": {"kernels"},
 }

@@ -164,6 +164,34 @@ def test_set_epoch_continues_where_a_run_was_cut() -> None:
     assert same([torch.cat(list(loader))], epochs()[1:])
 
 
+@pytest.mark.parametrize(
+    "workers", [{}, {"num_workers": 2, "persistent_workers": True}], ids=["none", "two-persistent"]
+)
+def test_a_loader_with_the_state_of_another_continues_where_that_one_stood(
+    workers: dict[str, Any],
+) -> None:
+    import torch
+
+    first: Any = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7, **workers)
+    list(first)
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+    then: Any = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7)
+    then.load_state_dict(state)
+    assert same([torch.cat(list(then))], epochs()[1:])
+
+
+@pytest.mark.parametrize("where", ["sampler", "batch_sampler"])
+def test_a_loader_with_a_sampler_of_the_caller_has_a_state_too(where: str) -> None:
+    import torch
+
+    given: dict[str, Any] = {where: [5, 3] if where == "sampler" else [[5, 3]]}
+    first: Any = seeded_loader(Augmented(), **given)
+    rows = [torch.cat(list(first)) for _ in range(EPOCHS)]
+    then: Any = seeded_loader(Augmented(), **given)
+    then.load_state_dict({**first.state_dict(), "epoch": 1})
+    assert same([torch.cat(list(then))], rows[1:])
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_the_random_stream_of_the_training_is_untouched(num_workers: int) -> None:
     import numpy as np
@@ -236,13 +264,18 @@ def test_an_iterable_dataset_repeats_for_the_same_number_of_workers() -> None:
             for _ in range(6):
                 yield torch.rand(())
 
-    def run() -> list[torch.Tensor]:
-        loader = seeded_loader(Stream(), batch_size=2, num_workers=2, seed=1)
-        return [torch.cat(list(loader)) for _ in range(EPOCHS)]
+    def build() -> Any:
+        return seeded_loader(Stream(), batch_size=2, num_workers=2, seed=1)
 
-    first = run()
-    assert same(first, run())
-    assert not torch.equal(first[0], first[1])
+    loader, again, resumed = build(), build(), build()
+    first = torch.cat(list(loader))
+    resumed.load_state_dict(loader.state_dict())
+    second = torch.cat(list(loader))
+    assert not torch.equal(first, second)
+    assert same([first, second], [torch.cat(list(again)) for _ in range(EPOCHS)])
+    assert same([second], [torch.cat(list(resumed))])
+    with pytest.raises(ValueError, match="one of the two loaders has an IterableDataset"):
+        resumed.load_state_dict({**resumed.state_dict(), "epoch": 1})
 
 
 def test_batch_size_none_gives_single_samples() -> None:
