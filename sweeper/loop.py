@@ -28,6 +28,7 @@ from .trials import (
     TrialRecord,
     TrialSpec,
     TrialState,
+    attempt_path,
     run_id_of,
 )
 
@@ -342,9 +343,17 @@ class Loop:
             seed=record.seed,
             attempt=record.attempt,
             notebook=record.notebook,
+            continues=self._earlier_try(record, first),
             code=self._tags.get(CODE_TAG, ""),
             checkpoint_dir=self._paths.checkpoints(run_id_of(first)),
         )
+
+    def _earlier_try(self, record: TrialRecord, first: int) -> Path | None:
+        if record.attempt > 1:
+            return attempt_path(record.notebook, record.attempt - 1)
+        same = [r for r in self._records.values() if first in (r.number, r.retry_of)]
+        earlier = [other.notebook for other in same if other.number < record.number]
+        return earlier[-1] if earlier else None
 
     def _paths_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))

@@ -166,6 +166,9 @@ class ExecutedNotebook:
             "finals": {},
             "variables": {},
         }
+        earlier = None if spec.continues is None else read_metadata(spec.continues)
+        #: A trial that goes on from a checkpoint says nothing of the steps before it.
+        self._earlier: dict[str, Any] = dict((earlier or {}).get("series", {}))
 
     def record(self, point: Point, *, printed: bool = False) -> None:
         """Keep a reported or printed point; outputs may be cleared by the notebook, this is not."""
@@ -174,9 +177,23 @@ class ExecutedNotebook:
             if point.step is None:
                 self.metadata["finals"][name] = encode_float(value)
                 continue
-            series = kept.setdefault(name, {"steps": [], "values": []})
+            if name not in kept:
+                before = [] if printed else self._earlier_points(name, point.step)
+                kept[name] = {"steps": [s for s, _ in before], "values": [v for _, v in before]}
+            series = kept[name]
             series["steps"].append(point.step)
             series["values"].append(encode_float(value))
+
+    def keep_earlier_series(self) -> None:
+        """Take over what this try had no need to say again."""
+        for name in self._earlier.keys() - self.metadata["series"].keys():
+            self.metadata["series"][name] = self._earlier[name]
+
+    def _earlier_points(self, name: str, step: int) -> list[tuple[int, float | str]]:
+        """What an earlier try reported before a step."""
+        series = self._earlier.get(name, {"steps": [], "values": []})
+        points = zip(series["steps"], series["values"], strict=True)
+        return [(s, value) for s, value in points if s < step]
 
     def finish(self, outcome: TrialOutcome) -> None:
         """State how the trial ended."""

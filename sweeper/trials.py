@@ -167,6 +167,11 @@ def run_id_of(number: int) -> str:
     return f"{number:04d}"
 
 
+def attempt_path(notebook: Path, attempt: int) -> Path:
+    """Where the executed notebook of an earlier attempt is kept."""
+    return notebook.with_suffix(f".attempt{attempt}.ipynb")
+
+
 def shown(path: Path) -> str:
     """A path as people and scripts like it: relative when it lies below the working folder."""
     relative = os.path.relpath(path)
@@ -179,6 +184,8 @@ class TrialSpec:
 
     Attributes:
         code: the version of what the trials of its study are made of.
+        continues: the executed notebook of an earlier try, from whose checkpoints this one may go
+            on; None when there was none.
     """
 
     study: str
@@ -191,6 +198,7 @@ class TrialSpec:
     notebook: Path
     checkpoint_dir: Path
     code: str = ""
+    continues: Path | None = None
 
     @property
     def run_id(self) -> str:

@@ -22,7 +22,7 @@ from .notebook import ExecutedNotebook, ResearchNotebook, read_metadata
 from .reporting import TRIAL_VARIABLE, Channel, Point, StopReason, encode_float
 from .scraping import PrintedScores, scrape, variables_to_read
 from .settings import Settings
-from .trials import Params, Reason, TrialOutcome, TrialSpec, TrialState, Value
+from .trials import Params, Reason, TrialOutcome, TrialSpec, TrialState, Value, attempt_path
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +69,7 @@ class Worker:
             message = f"{spec.notebook} appeared meanwhile and was not written by this study"
             return _failed(Reason.FILE, message)
         if there is not None and spec.attempt > 1:
-            kept = spec.notebook.with_suffix(f".attempt{spec.attempt - 1}.ipynb")
-            os.replace(spec.notebook, kept)
+            os.replace(spec.notebook, attempt_path(spec.notebook, spec.attempt - 1))
         started = time.monotonic()
         file = self._file(spec)
         try:
@@ -150,6 +149,7 @@ class Worker:
                 grace_s=self.settings.limits.grace,
             )
         file.metadata.pop("pid", None)
+        file.keep_earlier_series()
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
         file.metadata["kernel"] = "warm" if result.is_warm else "cold"
         if result.shared_cells:

@@ -105,6 +105,8 @@ def metadata(name: str, run_id: str = "0000") -> dict[str, Any]:
 
 
 def last_step(name: str) -> int | None:
+    if not Path(f"out/{name}.0000.ipynb").exists():
+        return None
     series = metadata(name)["series"]
     return series["val"]["steps"][-1] if series else None
 
@@ -500,3 +502,54 @@ def test_status_shows_how_far_running_trials_are(capsys: pytest.CaptureFixture[s
     assert row[-1] == "MB"
     assert main(["status", "seen"]) == 0
     assert "no sweep is running" in capsys.readouterr().out
+
+
+# --- going on from a checkpoint ------------------------------------------------------------------
+
+
+def test_a_trial_that_goes_on_from_a_checkpoint_has_its_whole_series_once() -> None:
+    cell = (
+        "import pathlib, time, sweeper\n"
+        "saved = sweeper.load_checkpoint() or {'epoch': -1}\n"
+        "for epoch in range(saved['epoch'] + 1, 6):\n"
+        "    sweeper.report(epoch, val=[5, 9, 1, 2, 3, 4][epoch] + x)\n"
+        "    sweeper.save_checkpoint(epoch=epoch)\n"
+        "    if epoch == 2 and sweeper.trial().attempt == 1:\n        time.sleep(120)"
+    )
+    objective = {"val": {"direction": "maximize", "take": "best"}}
+    with running("resumed", cell, objective=objective):
+        until(lambda: last_step("resumed") == 2)
+        assert main(["stop", "resumed", "--quiet"]) == 0
+    with running("resumed", cell, objective=objective) as again:
+        until(lambda: again.result is not None)
+    assert again.result is not None
+    (record,) = again.result.records
+    assert (record.attempt, record.scores["val"]) == (2, 9 + record.params["x"])  # type: ignore[operator]
+    series = metadata("resumed")["series"]["val"]
+    assert series["steps"] == [0, 1, 2, 3, 4, 5]
+    from mlflow import MlflowClient
+
+    client = MlflowClient(again.result.tracking_uri)
+    (run_id,) = again.result.mlflow_run_ids.values()
+    history = client.get_metric_history(run_id, "val")
+    assert [metric.step for metric in history][:6] == [0, 1, 2, 3, 4, 5]
+    assert [metric.value for metric in history][:6] == series["values"]
+
+
+def test_a_trial_that_begins_anew_tells_mlflow_nothing_twice() -> None:
+    cell = (
+        "import time, sweeper\nfor i in range(4):\n    sweeper.report(i, val=x + i)\n"
+        "    if i == 2 and sweeper.trial().attempt == 1:\n        time.sleep(120)"
+    )
+    with running("anew", cell):
+        until(lambda: last_step("anew") == 2)
+        assert main(["stop", "anew", "--quiet"]) == 0
+    with running("anew", cell) as again:
+        until(lambda: again.result is not None)
+    assert again.result is not None
+    from mlflow import MlflowClient
+
+    (run_id,) = again.result.mlflow_run_ids.values()
+    history = MlflowClient(again.result.tracking_uri).get_metric_history(run_id, "val")
+    assert [metric.step for metric in history] == [0, 1, 2, 3]
+    assert metadata("anew")["series"]["val"]["steps"] == [0, 1, 2, 3]

@@ -17,7 +17,6 @@ import sqlite3
 import threading
 import time
 import urllib.parse
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -30,6 +29,7 @@ from ..notebook import render_html
 from ..reporting import Point
 from ..trials import TrialRecord, TrialState
 from .metrics import legal, metric, now_ms
+from .points import ToldPoints
 from .server import probe
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Tracker:
         self._client = client
         self._runs: dict[str, str] = {}
         self._terminated: set[str] = set()
-        self._points: dict[str, Counter[str]] = {}
+        self._points = ToldPoints(client)
         self._lock = threading.Lock()
         self._heard: dict[str, list[tuple[Point, int]]] = {}
         self._queue: queue.SimpleQueue[tuple[float, Callable[[], None]] | None] = (
@@ -287,6 +287,7 @@ class Tracker:
     def _start(self, record: TrialRecord, described: Mapping[str, str]) -> None:
         started_ms = int(record.started_at_s * 1000)
         mlflow_id = self._runs.get(record.run_id)
+        is_new = mlflow_id is None
         if mlflow_id is None:
             run = self._client.create_run(
                 self.experiment_id,
@@ -311,32 +312,23 @@ class Tracker:
         params = [Param(name, value) for name, value in described.items()]
         self._client.log_batch(mlflow_id, params=params)
         if record.state is TrialState.RUNNING:
-            self._points[record.run_id] = Counter()
+            self._points.begin(mlflow_id, is_new=is_new)
 
     def _log_points(self, run_id: str) -> None:
         with self._lock:
             heard = self._heard.pop(run_id)
-        metrics = [
-            metric(name, value, point.step or 0, at_ms)
+        points = [
+            (name, point.step or 0, value, at_ms)
             for point, at_ms in heard
             for name, value in point.metrics.items()
         ]
-        self._client.log_batch(self._runs[run_id], metrics=[m for m in metrics if m])
-        for point, _ in heard:
-            self._points[run_id].update(point.metrics.keys())
+        self._points.tell(self._runs[run_id], points)
 
-    def _log_missing(self, mlflow_id: str, run_id: str, series: Series, at_ms: int) -> None:
+    def _log_missing(self, mlflow_id: str, series: Series, at_ms: int) -> None:
         """Tell the points that were not told as they came, but scraped from the notebook."""
-        for name, points in series.items():
-            told = (
-                self._points[run_id][name]
-                if run_id in self._points
-                else len(self._client.get_metric_history(mlflow_id, legal(name)))
-            )
-            metrics = [metric(name, value, step, at_ms) for step, value in points[told:]]
-            if metrics:
-                self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
-        self._points.pop(run_id, None)
+        points = [(n, step, value, at_ms) for n, ps in series.items() for step, value in ps]
+        self._points.tell(mlflow_id, points)
+        self._points.end(mlflow_id)
 
     def _end(
         self, record: TrialRecord, series: Series, tags: Mapping[str, str], at_ms: int
@@ -344,8 +336,9 @@ class Tracker:
         from mlflow.entities import RunTag
 
         mlflow_id = self._runs[record.run_id]
-        self._log_missing(mlflow_id, record.run_id, series, at_ms)
-        metrics = self._final_metrics(mlflow_id, record, at_ms)
+        self._log_missing(mlflow_id, series, at_ms)
+        # One that will be run again has no final values yet.
+        metrics = self._final_metrics(mlflow_id, record, at_ms) if record.is_final else []
         infinite = {
             f"sweeper.infinite.{legal(name)}": str(value)
             for name, value in record.scores.items()
