@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
+from .cleaning import clean
 from .devices import memory_of
 from .notebook import read_executed
 from .reporting import Channel, Point, StopReason
@@ -277,8 +278,16 @@ class Loop:
             self._count_failures(record)
         self._records[record.number] = record
         self._best = None
+        self._clean()
         self._tracker.ended(record, outcome.series, self._tags)
         self._observer(Event.TRIAL_ENDED, record)
+
+    def _clean(self) -> None:
+        """Remove the checkpoints of ended trials that are not to be kept."""
+        policy = self._settings.checkpoints
+        needs_best = policy.completed == "best" or policy.limit is not None
+        best = {record.number for record in self._study.best()} if needs_best else ()
+        clean(self._paths.all_checkpoints, dict(self._records).values(), best=best, policy=policy)
 
     def snapshot(self) -> Snapshot:
         """How the study stands now; from any thread."""

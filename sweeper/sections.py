@@ -163,6 +163,17 @@ class Limits(Record):
     """How long a trial that asks whether to stop has to save, and the sweep to end: 25s."""
 
 
+class CheckpointPolicy(Record):
+    """What becomes of the checkpoints of trials that have ended; others always stay."""
+
+    completed: Literal["keep", "best", "remove"] = "keep"
+    """Of completed trials: `keep` all, those of the `best` only, or `remove` them."""
+    pruned: Literal["keep", "remove"] = "remove"
+    """Of pruned trials."""
+    limit: Annotated[int, BeforeValidator(parse_size), WithJsonSchema(SIZE_SCHEMA)] | None = None
+    """When all take more, as in 50GB, those of ended trials go: the oldest first, the best last."""
+
+
 def _read_gpus(value: Any) -> Any:
     indices = tuple(value) if isinstance(value, list | tuple) else ()
     if value in ("auto", "none"):

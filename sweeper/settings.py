@@ -29,6 +29,7 @@ from .errors import SettingsError
 from .record import Record, check_name, check_plain
 from .schema import IDENTIFIERS, AsWritten
 from .sections import (
+    CheckpointPolicy,
     Cost,
     Execution,
     Limits,
@@ -129,6 +130,8 @@ class Settings(Record):
     """Names of the parameters cell that have one value in all trials, instead of the notebook's."""
     start: tuple[dict[str, Any], ...] = ()
     """Trials to run first, each a mapping from swept names to values; some may be missing."""
+    checkpoints: CheckpointPolicy = CheckpointPolicy()
+    """What becomes of the checkpoints of trials that have ended."""
     limits: Limits = Limits()
     """What one trial may take."""
     resources: Resources = Resources()

@@ -145,7 +145,12 @@ class StudyPaths:
 
     def checkpoints(self, run_id: str) -> Path:
         """The folder for the checkpoints of one trial, the same for all its attempts."""
-        return self.folder / "checkpoints" / run_id
+        return self.all_checkpoints / run_id
+
+    @property
+    def all_checkpoints(self) -> Path:
+        """The folder of all of them."""
+        return self.folder / "checkpoints"
 
     def written_run_ids(self) -> dict[str, Path]:
         """The run ids for which a file lies at the template's path."""

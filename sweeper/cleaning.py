@@ -1,0 +1,65 @@
+"""What becomes of the checkpoints of trials that have ended."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from .sections import CheckpointPolicy
+from .trials import TrialRecord, TrialState
+
+
+def clean(
+    folder: Path,
+    records: Iterable[TrialRecord],
+    *,
+    best: Collection[int],
+    policy: CheckpointPolicy,
+) -> None:
+    """Remove the checkpoints that the policy does not keep.
+
+    Those of trials that run, will be run again, or have failed and may be retried always stay.
+
+    Args:
+        folder: of all checkpoints of a study, in a folder for each trial.
+        records: of the study's trials, by number.
+        best: the numbers of the best trials.
+    """
+    if not folder.is_dir():
+        return
+    # A trial that tries another again uses its checkpoints, so the last of them decides.
+    last = {r.number if r.retry_of is None else r.retry_of: r for r in records}
+    ended = []
+    for entry in folder.iterdir():
+        record = last.get(int(entry.name)) if entry.name.isdigit() else None
+        if record is None or record.state not in (TrialState.COMPLETED, TrialState.PRUNED):
+            continue
+        if _is_kept(record, best, policy):
+            ended.append((record.number in best, record.started_at_s, entry))
+        else:
+            shutil.rmtree(entry, ignore_errors=True)
+    if policy.limit is not None:
+        left = _size_of(folder) - policy.limit
+        for _, _, entry in sorted(ended):  # the oldest first, the best last
+            if left <= 0:
+                return
+            left -= _size_of(entry)
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_kept(record: TrialRecord, best: Collection[int], policy: CheckpointPolicy) -> bool:
+    if record.state is TrialState.PRUNED:
+        return policy.pruned == "keep"
+    return policy.completed == "keep" or (policy.completed == "best" and record.number in best)
+
+
+def _size_of(folder: Path) -> int:
+    """Bytes of all files below; one that goes meanwhile counts nothing."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue
+    return total
