@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import StudyError
-from .ownership import is_held, owner_of
+from .kernels import kill_marked, mark_of
+from .notebook import mark_stopped, read_metadata
+from .ownership import is_held, owner_of, while_unswept
 from .study import Study
-from .trials import StudyPaths, shown
+from .tracking import Tracker
+from .trials import StudyPaths, TrialRecord, TrialState, shown
 
 _STORAGE_NAME = "study.db"
 
@@ -95,3 +98,38 @@ def _load(storage_url: str, name: str) -> ExistingStudy:
         )
     paths = StudyPaths.parse(template, study=name)
     return ExistingStudy(study=study, storage_url=storage_url, paths=paths)
+
+
+def reap(existing: ExistingStudy) -> None:
+    """Put in order what a killed sweep has left: processes, trials and MLflow runs that `run`.
+
+    Nothing happens while one is alive.
+
+    Raises:
+        StudyError: MLflow does not take the state.
+    """
+    with while_unswept(existing.paths) as is_unswept:
+        if is_unswept:
+            kill_marked(mark_of(existing.paths.folder))
+            if any(r.state is TrialState.RUNNING for r in existing.study.records()):
+                _correct(existing)
+
+
+def _correct(existing: ExistingStudy) -> None:
+    study, paths = existing.study, existing.paths
+    interrupted: list[TrialRecord] = study.mark_interrupted()
+    for record in interrupted:
+        if (read_metadata(record.notebook) or {}).get("study_id") == study.study_id:
+            mark_stopped(record.notebook, record.message)
+    uri = study.facts["tracking_uri"]
+    tracker = Tracker.open(
+        uri,
+        study=study.name,
+        study_id=study.study_id,
+        embedded=paths.tracking,
+        artifacts=paths.artifacts,
+    )
+    for record in interrupted:
+        tracker.ended(record, {}, {})
+    if tracker.close():
+        raise StudyError(f"{shown(paths.folder)}: MLflow at {uri} does not take the state")

@@ -18,6 +18,9 @@ from .errors import OutputError, StudyError
 from .notebook import write_beside
 from .trials import StudyPaths, shown
 
+#: Another command may put things in order after a sweep that died, which takes a moment.
+_PATIENCE_S = 1.0
+
 
 @contextmanager
 def held_folder(paths: StudyPaths) -> Iterator[Callable[[], None]]:
@@ -61,6 +64,25 @@ def is_held(paths: StudyPaths) -> bool:
     return False
 
 
+@contextmanager
+def while_unswept(paths: StudyPaths) -> Iterator[bool]:
+    """Keep sweeps from beginning while the block runs.
+
+    Yields:
+        whether that was possible: False when one is alive.
+    """
+    lock = FileLock(paths.lock)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
 def owner_of(paths: StudyPaths) -> str:
     """Who holds the folder, in words."""
     try:
@@ -73,7 +95,7 @@ def owner_of(paths: StudyPaths) -> str:
 def _take_lock(paths: StudyPaths) -> FileLock:
     lock = FileLock(paths.lock)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=_PATIENCE_S)
     except Timeout as error:
         raise StudyError(
             f"the study {paths.study!r} in {shown(paths.folder)} is being swept by "

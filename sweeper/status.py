@@ -7,27 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from .devices import memory_of
-from .errors import NotebookError, StudyError
+from .errors import NotebookError
 from .existing import ExistingStudy
-from .notebook import mark_stopped, read_executed, read_metadata
+from .notebook import read_executed
 from .reporting import decode_float
 from .results import Progress, Snapshot, SweepResult, counted
-from .tracking import Tracker
-from .trials import TrialRecord, TrialState, shown
+from .trials import TrialRecord, TrialState
 
 
 def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
-    """What a study has come to, and how its running trials get on.
-
-    Where no sweep is alive, trials and MLflow runs that one left `running` are corrected first.
-
-    Raises:
-        StudyError: the storage cannot be opened.
-    """
+    """What a study has come to, and how its running trials get on."""
     study, facts = existing.study, existing.study.facts
-    is_alive = existing.owner is not None
-    if not is_alive and any(r.state is TrialState.RUNNING for r in study.records()):
-        _correct(existing)
     records, best = study.records(), study.best()
     running = [record for record in records if record.state is TrialState.RUNNING]
     result = SweepResult(
@@ -79,23 +69,3 @@ def _progress(record: TrialRecord) -> Progress:
         elapsed_s=now_s - record.started_at_s,
         memory_bytes=memory_of(pid) if isinstance(pid, int) else None,
     )
-
-
-def _correct(existing: ExistingStudy) -> None:
-    study, paths = existing.study, existing.paths
-    interrupted: list[TrialRecord] = study.mark_interrupted()
-    for record in interrupted:
-        if (read_metadata(record.notebook) or {}).get("study_id") == study.study_id:
-            mark_stopped(record.notebook, record.message)
-    uri = study.facts["tracking_uri"]
-    tracker = Tracker.open(
-        uri,
-        study=study.name,
-        study_id=study.study_id,
-        embedded=paths.tracking,
-        artifacts=paths.artifacts,
-    )
-    for record in interrupted:
-        tracker.ended(record, {}, {})
-    if tracker.close():
-        raise StudyError(f"{shown(paths.folder)}: MLflow at {uri} does not take the state")

@@ -16,7 +16,15 @@ from pathlib import Path
 from .devices import Devices, as_many_as_fit
 from .errors import OutputError, SettingsError, StudyError
 from .executor import Executor, LocalExecutor
-from .kernels import CellsToShare, Guard, KernelPool, cells_to_share, check_kernel
+from .kernels import (
+    CellsToShare,
+    Guard,
+    KernelPool,
+    cells_to_share,
+    check_kernel,
+    kill_marked,
+    mark_of,
+)
 from .loop import CODE_TAG, Admission, Event, Loop, Observer
 from .notebook import ResearchNotebook, read_metadata
 from .ownership import held_folder
@@ -262,7 +270,9 @@ class Sweep:
     @contextmanager
     def _worker(self, loop: Loop) -> Iterator[Worker]:
         """What runs trials, and the guard that sees to it that nothing outlives us."""
-        token = secrets.token_hex(8)
+        mark = mark_of(self.paths.folder)
+        kill_marked(mark)  # of a sweep that died together with its guard; none other is alive
+        token = mark + secrets.token_hex(4)
         folder = Path(tempfile.mkdtemp(prefix="sweep-", dir=_short_folder()))
         guard = Guard(token=token, folder=folder)
         pool = KernelPool(

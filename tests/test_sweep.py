@@ -354,6 +354,21 @@ def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> 
         assert node.metadata["sweeper"]["state"] == "stopped"
 
 
+def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> None:
+    sweeping = start_endless("guardless")
+    (guard,) = (
+        p for p in psutil.Process(sweeping.pid).children() if "guard.py" in str(p.cmdline())
+    )
+    guard.kill()
+    sweeping.kill()
+    sweeping.communicate()
+    orphans = ours()
+    assert orphans
+    assert call("status", "guardless").returncode == 0
+    psutil.wait_procs(orphans, timeout=5)
+    assert ours() == []
+
+
 def test_what_mlflow_was_not_told_is_told_by_the_next_sweep() -> None:
     result = sweep("missed").run().to_json()
     client = mlflow(result["tracking_uri"])

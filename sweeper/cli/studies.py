@@ -15,12 +15,13 @@ _RUN_ID = re.compile(r"\d{4,}")
 
 def status(options: argparse.Namespace) -> int:
     """State of a study, from its storage."""
-    from ..existing import find_studies
+    from ..existing import find_studies, reap
     from ..status import look
 
     talk = Talk(options)
     found = []
     for existing in find_studies(options.study, storage=options.storage):
+        reap(existing)
         result, snapshot = look(existing)
         talk.status(result, snapshot, existing.owner)
         found.append({**result.to_json(), "running": existing.owner is not None})
@@ -31,12 +32,13 @@ def status(options: argparse.Namespace) -> int:
 def stop(options: argparse.Namespace) -> int:
     """Stop a running trial, or the sweep."""
     from .. import steering
-    from ..existing import find_study
+    from ..existing import find_study, reap
 
     talk = Talk(options)
     targets = list(options.targets)
     wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
     existing = find_study(wanted, storage=options.storage)
+    reap(existing)
     steering.stop(existing, targets, running_finish=options.finish)
     if options.finish:
         said = f"{existing.study.name}: no new trials; running ones finish"
@@ -52,7 +54,7 @@ def stop(options: argparse.Namespace) -> int:
 def enqueue(options: argparse.Namespace) -> int:
     """Add a trial by hand."""
     from .. import steering
-    from ..existing import find_study
+    from ..existing import find_study, reap
     from ..flags import read_value
 
     talk = Talk(options)
@@ -60,6 +62,7 @@ def enqueue(options: argparse.Namespace) -> int:
     wanted = None if not targets or "=" in targets[0] else targets.pop(0)
     given = dict(read_value(text, flag="") for text in targets)
     existing = find_study(wanted, storage=options.storage)
+    reap(existing)
     run_id, params = steering.enqueue(existing, given, like=options.like)
     talk.queued(existing, run_id, params)
     talk.json({"study": existing.study.name, "run_id": run_id, "params": params})
@@ -69,7 +72,7 @@ def enqueue(options: argparse.Namespace) -> int:
 def retry(options: argparse.Namespace) -> int:
     """Queue failed trials again."""
     from .. import steering
-    from ..existing import find_study
+    from ..existing import find_study, reap
 
     talk = Talk(options)
     targets = list(options.targets)
@@ -77,6 +80,7 @@ def retry(options: argparse.Namespace) -> int:
     if options.failed == bool(targets):
         raise SettingsError("say which trials to retry: either --failed or their run ids")
     existing = find_study(wanted, storage=options.storage)
+    reap(existing)
     queued = steering.retry(existing, targets)
     for before, now in queued:
         talk.say(f"{existing.study.name}: queued {now}, which tries {before} again")

@@ -1,7 +1,7 @@
 """Run one notebook in one kernel: the only owner of papermill, nbclient and jupyter_client."""
 
 from .engine import Ending, KernelResult, execute
-from .guard import Guard
+from .guard import Guard, kill_marked, mark_of
 from .inject import inject
 from .kernel import Kernel
 from .pool import KernelPool
@@ -20,5 +20,7 @@ __all__ = [
     "check_kernel",
     "execute",
     "inject",
+    "kill_marked",
     "language_of",
+    "mark_of",
 ]

@@ -8,6 +8,7 @@ folder. Run as a script it imports the standard library only.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -18,6 +19,12 @@ from pathlib import Path
 
 #: Marks every process of a sweep; the value begins with the sweep's token.
 MARK_VARIABLE = "SWEEPER_MARK"
+
+
+def mark_of(study_folder: Path) -> str:
+    """The beginning of the marks of all sweeps of a study on this machine."""
+    digest = hashlib.blake2b(os.fsencode(study_folder), digest_size=8).hexdigest()
+    return f"{digest}-"
 
 
 def marked_processes(mark: str) -> list[int]:
