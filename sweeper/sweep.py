@@ -8,8 +8,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .devices import Devices, as_many_as_fit
@@ -23,9 +23,13 @@ from .results import Snapshot, SweepResult
 from .settings import Settings
 from .stopping import ALL, NO_MORE, Requests
 from .study import SamplerFactory, Study, make_pruner
+from .sync import RemoteCopy
 from .tracking import Tracker
 from .trials import StudyPaths, TrialRecord, shown
 from .worker import Worker
+
+#: How long the end of a sweep waits for the remote copy; it is told of after the first of them.
+_LAST_COPY_S, _SAID_AFTER_S = 60.0, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,7 @@ class Sweep:
     tracking_uri: str | None
     timeout_s: float | None
     observer: Observer
+    remote: RemoteCopy | None = None
     admission: Admission = field(default_factory=Admission)
 
     @classmethod
@@ -88,6 +93,8 @@ class Sweep:
             settings.resources.gpus, threads=threads, memory_bytes=settings.resources.gpu_memory
         )
         paths = StudyPaths.parse(output, study=settings.name)
+        storage = storage or f"sqlite:///{paths.storage}"
+        tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
         return cls(
             settings=settings,
             notebook=research,
@@ -96,10 +103,19 @@ class Sweep:
             kernel_name=kernel_name,
             devices=devices,
             samplers=SamplerFactory(settings),
-            storage_url=storage or f"sqlite:///{paths.storage}",
-            tracking_uri=tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None,
+            storage_url=storage,
+            tracking_uri=tracking_uri,
             timeout_s=timeout_s,
             observer=observer or _quiet,
+            remote=None
+            if settings.sync is None
+            else RemoteCopy(
+                settings.sync.url,
+                every_s=settings.sync.every,
+                paths=paths,
+                storage_url=storage,
+                tracking_uri=tracking_uri,
+            ),
         )
 
     def stop(self, by: str, *, now: bool = False) -> None:
@@ -116,7 +132,10 @@ class Sweep:
 
     def snapshot(self) -> Snapshot | None:
         """How the study stands while `run` is at work; None before it is open. From any thread."""
-        return self.admission.snapshot()
+        seen = self.admission.snapshot()
+        if seen is None or self.remote is None:
+            return seen
+        return replace(seen, copy_late_s=self.remote.late_s)
 
     def run(self) -> SweepResult:
         """Run trials until the study has as many as it should, or the sweep is stopped.
@@ -155,6 +174,7 @@ class Sweep:
                 mlflow_run_ids=tracker.mlflow_run_ids,
                 compare_url=tracker.compare_url(),
             )
+            lag_s = self._last_copy()
             if loop.broken is not None:
                 raise StudyError(f"{self.storage_url}: {loop.broken}") from loop.broken
             return SweepResult(
@@ -170,6 +190,7 @@ class Sweep:
                 stopped_by=loop.stopped_by,
                 untold=untold,
                 cost=self._cost(spent_s),
+                sync_lag_s=lag_s,
                 duration_s=time.monotonic() - started,
             )
 
@@ -178,7 +199,9 @@ class Sweep:
     @contextmanager
     def _opened(self) -> Iterator[tuple[Study, Tracker]]:
         """The study and its tracker, held by this process; nothing is left of a refused call."""
-        with held_folder(self.paths) as keep:
+        with held_folder(self.paths) as keep, self._copied() as is_brought_back:
+            if is_brought_back:
+                keep()
             study = Study.open(self.storage_url, self.settings)
             self._refuse_files_in_the_way(study)
             tracker = Tracker.open(
@@ -197,7 +220,15 @@ class Sweep:
                 settings=self.settings.as_told,
             )
             keep()
+            if self.remote is not None:
+                self.remote.start()
             yield study, tracker
+
+    def _copied(self) -> AbstractContextManager[bool]:
+        """The remote copy, if there is to be one; whether the study was brought back from it."""
+        if self.remote is None:
+            return nullcontext(False)
+        return self.remote.opened(lambda: self.observer(Event.BRINGING_BACK, None))
 
     def _refuse_files_in_the_way(self, study: Study) -> None:
         """An executed notebook of somebody else is never overwritten."""
@@ -283,6 +314,15 @@ class Sweep:
             swept=sorted(swept),
             kernel_name=self.kernel_name,
         )
+
+    def _last_copy(self) -> float | None:
+        """Copy what has changed since the last time; how far the copy is behind after that."""
+        if self.remote is None:
+            return None
+        if not self.remote.finish(_SAID_AFTER_S):
+            self.observer(Event.COPYING, None)
+            self.remote.finish(_LAST_COPY_S)
+        return self.remote.lag_s
 
     def _cost(self, spent_s: float) -> float | None:
         cost = self.settings.cost
