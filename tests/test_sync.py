@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-import signal
 import socket
 import sqlite3
 import subprocess
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeper import Settings
-from sweeper.errors import OutputError, SettingsError, SweepError, SyncError
+from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.study import SamplerFactory, Study, facts_in
 from sweeper.sync import RemoteCopy
 from sweeper.sync.contents import Contents
-from sweeper.sync.records import Manifest, Mark, Owner
+from sweeper.sync.records import Manifest, Owner
 from sweeper.sync.store import Store, StoreError, scrubbed, shown
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialOutcome, TrialState, run_id_of
@@ -194,7 +194,7 @@ def _stamps(database: Path) -> Any:
 def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(tmp_path: Path) -> None:
     a = Machine(tmp_path)
     with a.opened():
-        a.run()
+        a.run(state=TrialState.RUNNING)
         file = a.checkpoint("0000", "model.pt", b"one")
         a.now()
         before = manifest().files["checkpoints/0000/model.pt"]
@@ -203,6 +203,17 @@ def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(tmp_p
         assert manifest().files["checkpoints/0000/model.pt"] == before
         a.copy._copy(is_last=True)
         assert manifest().files["checkpoints/0000/model.pt"].size == 4
+
+
+def test_a_trial_that_is_completed_in_the_copy_has_its_last_checkpoint_there(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        file = a.checkpoint(a.run(), "model.pt")
+        file.touch()
+        a.now()
+        assert "checkpoints/0000/model.pt" in manifest().files
 
 
 def test_an_object_is_removed_one_generation_after_nothing_names_it(tmp_path: Path) -> None:
@@ -379,7 +390,9 @@ def test_a_copy_whose_writer_was_killed_is_another_machines_once_it_is_old(tmp_p
             Machine(tmp_path / "b").copy._open(lambda: None)
         message = str(raised.value)
         assert f"process {os.getpid()} on {socket.gethostname()} sweeps this study" in message
-        assert "wait 60 s" in message or "wait 59 s" in message
+        waits = re.search(r"if it is dead, wait (\d+) s and try again", message)
+        assert waits is not None
+        assert 30 < int(waits[1]) <= 60
         assert "--study" in message
         as_if_dead()
         b = Machine(tmp_path / "b")
@@ -445,6 +458,25 @@ def test_a_folder_that_was_itself_brought_back_from_a_backup_is_refused(tmp_path
     shutil.copytree(tmp_path / "backup", tmp_path / "a")
     with pytest.raises(SyncError, match="is older than its copy"):
         Machine(tmp_path / "a").copy._open(lambda: None)
+
+
+def test_what_a_sweep_that_was_killed_at_once_has_left_is_not_in_the_way(tmp_path: Path) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        a.run()
+        a.now()
+    b = Machine(tmp_path / "b")
+    with closing(sqlite3.connect(b.paths.storage)) as half, half:
+        half.execute("PRAGMA journal_mode=WAL")
+        half.execute("CREATE TABLE studies (study_id INTEGER)")
+        for ending in ("", "-wal"):
+            file = Path(f"{b.paths.storage}{ending}")
+            shutil.copy(file, tmp_path / file.name)
+    for file in tmp_path.glob("study.db*"):
+        shutil.copy(file, b.paths.folder / file.name)
+    with b.opened() as is_brought_back:
+        assert is_brought_back
+    assert b.told() == a.told()
 
 
 def test_a_damaged_object_is_found_out_and_nothing_is_begun(tmp_path: Path) -> None:
@@ -571,3 +603,299 @@ def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it has not happened"
         time.sleep(0.02)
+
+
+# --- a real S3 API on loopback -------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Line:
+    """A TCP line to a server, which can be cut and mended."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._is_cut = threading.Event()
+        self._open: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._is_cut.set()
+        for side in self._open:
+            with suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        self._is_cut.clear()
+
+    def close(self) -> None:
+        self.cut()
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listening.accept()
+            except OSError:
+                return
+            if self._is_cut.is_set():
+                here.close()
+                continue
+            there = socket.create_connection(("127.0.0.1", self._to))
+            self._open += [here, there]
+            for pair in ((here, there), (there, here)):
+                threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        for side in (source, target):
+            side.close()
+
+
+@pytest.fixture(scope="module")
+def s3_port() -> Iterator[int]:
+    """Moto's server, which speaks S3."""
+    port = free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: not _refuses(port))
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _refuses(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture
+def line(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
+    """The line to the store, which the environment tells of as it usually does."""
+    import s3fs
+
+    line = Line(s3_port)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{line.port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush-hush")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    fs = s3fs.S3FileSystem(skip_instance_cache=True)
+    if not fs.exists("sweeps"):
+        fs.mkdir("sweeps")
+    yield line
+    line.close()
+
+
+CELL = """
+import time, sweeper
+trial = sweeper.trial()
+trial.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+for i in range(8):
+    sweeper.report(i, val=x * i)
+    time.sleep(0.2)
+(trial.checkpoint_dir / 'model.pt').write_text(str(x))
+"""
+
+
+class Subprocess:
+    """The same command in a folder of its own."""
+
+    def __init__(self, folder: Path, name: str, *, trials: int, url: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_notebook(folder / "n.ipynb", CELL, parameters="x = 0.5")
+        (folder / "p.yml").write_text(
+            "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
+            f"study: {{name: {name}, trials: {trials}, sampler: random}}\n"
+            f"sync: {{url: '{url}', every: 1s}}\n"
+        )
+        self.folder, self.name = folder, name
+        self.stderr = ""
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [
+                *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "n.ipynb", "-p", "p.yml"),
+                *("-o", "out/{study}.{run_id}.ipynb", "-j", "2", "--json"),
+            ],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def told(self) -> dict[int, tuple[str, float | None]]:
+        """State and score of each trial, as the study's file has them."""
+        storage = self.folder / "out" / self.name / "study.db"
+        if facts_in(storage, self.name) is None:
+            return {}
+        study = Study.load(f"sqlite:///{storage}", self.name)
+        return {r.number: (str(r.state), r.scores.get("val")) for r in study.records()}
+
+    def completed(self) -> int:
+        return sum(state == "completed" for state, _ in self.told().values())
+
+    def run(self, limit_s: float = 120) -> tuple[int, dict[str, Any]]:
+        return self.result(self.start(), limit_s)
+
+    def result(
+        self, process: subprocess.Popen[str], limit_s: float = 120
+    ) -> tuple[int, dict[str, Any]]:
+        stdout, self.stderr = process.communicate(timeout=limit_s)
+        assert "hush" not in stdout + self.stderr
+        last = stdout.splitlines()[-1] if stdout else "{}"
+        return process.returncode, json.loads(last)
+
+
+def remote(name: str) -> Manifest | None:
+    try:
+        data = Store("s3://sweeps/x").get(f"{name}/manifest.json")
+    except StoreError:
+        return None
+    return None if data is None else Manifest.read(data)
+
+
+def check_mlflow(result: dict[str, Any], folder: Path) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(result["tracking_uri"])
+    runs = client.search_runs([result["experiment_id"]])
+    assert sorted(r.info.run_name for r in runs) == [t["run_id"] for t in result["trials"]]
+    assert {r.info.status for r in runs} == {"FINISHED"}
+    scores = {t["run_id"]: (t["params"]["x"], t["scores"]["val"]) for t in result["trials"]}
+    for run in runs:
+        x, val = scores[run.info.run_name]
+        assert run.data.params["x"] == str(x)
+        assert run.data.metrics["val"] == val
+        assert run.info.artifact_uri.startswith(folder.as_uri())
+        assert len(client.list_artifacts(run.info.run_id)) == 2
+        there = Path(client.download_artifacts(run.info.run_id, ""))
+        assert there.is_relative_to(folder)
+        for found in there.glob("*.ipynb"):
+            nbformat.validate(nbformat.read(found, as_version=4))
+
+
+@pytest.mark.kernel
+def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
+    tmp_path: Path, line: Line
+) -> None:
+    options: dict[str, Any] = {"trials": 10, "url": "s3://sweeps/x"}
+    a = Subprocess(tmp_path / "a", "killed", **options)
+    b = Subprocess(tmp_path / "elsewhere" / "b", "killed", **options)
+    sweeping = a.start()
+    until(lambda: a.completed() >= 5 and "artifacts" in str(remote("killed")))
+    generation = getattr(remote("killed"), "generation", 0)
+    until(lambda: getattr(remote("killed"), "generation", 0) > generation)
+    sweeping.kill()
+    sweeping.communicate()
+    done, copied = a.told(), remote("killed")
+    assert copied is not None
+    code, _ = b.run()
+    if code == 2:  # at once: perhaps it is not dead
+        assert f"process {sweeping.pid} on {socket.gethostname()} sweeps this study" in b.stderr
+        assert len(b.stderr.splitlines()) == 1
+        assert not (b.folder / "out").exists()
+        time.sleep(3.5)
+        code, _ = b.run()
+    assert code == 0, b.stderr
+    (a.folder).rename(tmp_path / "gone")
+    code, result = b.run()  # nothing is left to do
+    assert code == 0, b.stderr
+    assert result["counts"] == {"completed": 10, "pruned": 0, "failed": 0, "stopped": 0}
+    assert result["sync_lag_s"] == 0
+    assert [t["run_id"] for t in result["trials"]] == [run_id_of(n) for n in range(10)]
+    again = [t["run_id"] for t in result["trials"] if t["attempt"] > 1]
+    brought = {n.split("/")[1][:4] for n in copied.files if n.startswith("notebooks/")}
+    assert len(brought) >= 3
+    assert set(again) <= brought
+    assert len(again) <= 4
+    for number, (state, val) in done.items():
+        if state == "completed":
+            assert result["trials"][number]["scores"]["val"] == val
+    for trial in result["trials"]:
+        file = b.folder / trial["notebook"]
+        node = nbformat.read(file, as_version=4)
+        nbformat.validate(node)
+        assert node.metadata["sweeper"]["state"] == "completed"
+        model = b.folder / "out" / "killed" / "checkpoints" / trial["run_id"] / "model.pt"
+        assert model.read_text() == str(trial["params"]["x"])
+    check_mlflow(result, b.folder)
+    seen = subprocess.run(
+        [sys.executable, str(ROOT / "notebook_hpo.py"), "status", "killed", "--json"],
+        cwd=b.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(seen.stdout)["counts"] == result["counts"]
+
+
+@pytest.mark.kernel
+def test_a_store_that_is_cut_off_holds_nothing_up_and_loses_nothing(
+    tmp_path: Path, line: Line
+) -> None:
+    options: dict[str, Any] = {"trials": 16, "url": "s3://sweeps/x"}
+    a = Subprocess(tmp_path / "a", "cut", **options)
+    sweeping = a.start()
+    until(lambda: a.completed() >= 2 and remote("cut") is not None)
+    line.cut()
+    before = a.completed()
+    time.sleep(6)
+    during = a.completed()
+    line.mend()
+    assert during >= before + 3, "trials went on"
+    code, result = a.result(sweeping)
+    assert code == 0, a.stderr
+    assert result["sync_lag_s"] == 0
+    assert result["counts"]["completed"] == 16
+    assert a.stderr.count("trials go on, and it is tried again") == 1
+    assert a.stderr.count("is up to date again") == 1
+    shutil.rmtree(a.folder)
+    b = Subprocess(tmp_path / "b", "cut", **options)
+    code, result = b.run()
+    assert code == 0, b.stderr
+    assert "bringing the study back from s3://sweeps/x/cut" in b.stderr
+    assert [t["attempt"] for t in result["trials"]] == [1] * 16
+    check_mlflow(result, b.folder)
+
+
+@pytest.mark.kernel
+def test_a_sweep_whose_store_stays_away_ends_and_says_how_old_the_copy_is(
+    tmp_path: Path, line: Line
+) -> None:
+    a = Subprocess(tmp_path / "a", "away", trials=4, url="s3://sweeps/x")
+    sweeping = a.start()
+    until(lambda: remote("away") is not None)
+    line.cut()
+    code, result = a.result(sweeping)
+    assert code == 0, a.stderr
+    assert result["sync_lag_s"] > 60
+    assert "copying what is new to s3://sweeps/x/away" in a.stderr
+    assert "remote copy: not complete" in a.stderr
+    line.mend()
+    code, result = a.run()
+    assert (code, result["sync_lag_s"]) == (0, 0), a.stderr
+
+
+@pytest.mark.kernel
+def test_a_bucket_that_is_not_there_is_told_before_any_kernel_starts(
+    tmp_path: Path, line: Line
+) -> None:
+    a = Subprocess(tmp_path / "a", "lost", trials=1, url="s3://nowhere-at-all/x")
+    code, _ = a.run()
+    assert code == 2
+    assert len(a.stderr.splitlines()) == 1
+    assert "s3://nowhere-at-all/x" in a.stderr
+    assert not (a.folder / "out").exists()

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from ..trials import TrialState
 from .records import RECORD
 
 _FACTS = "sweeper"
@@ -34,9 +35,9 @@ def facts_in(file: Path, study: str) -> dict[str, Any] | None:
     if not file.exists():
         return None
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'studies'")
-        if tables.fetchone() is None:
-            return None
+        tables = "SELECT name FROM sqlite_master WHERE name = 'study_user_attributes'"
+        if connection.execute(tables).fetchone() is None:
+            return None  # it is just being made, or whoever made it was killed
         found = connection.execute(
             "SELECT value_json FROM study_user_attributes NATURAL JOIN studies "
             "WHERE study_name = ? AND key = ?",
@@ -45,10 +46,17 @@ def facts_in(file: Path, study: str) -> dict[str, Any] | None:
     return None if found is None else dict(json.loads(found[0]))
 
 
-def begun_in(file: Path, study: str) -> set[int]:
-    """The numbers of the trials that have a record."""
+def begun_in(file: Path, study: str) -> dict[int, bool]:
+    """The numbers of the trials that have a record, and whether a trial writes their checkpoints.
+
+    That may be a later one, which tries it again.
+    """
     with closing(sqlite3.connect(file)) as connection:
-        return {number for number, _, _ in connection.execute(_BEGUN, (study, RECORD))}
+        rows = connection.execute(_BEGUN, (study, RECORD)).fetchall()
+    records = {number: json.loads(told) for number, _, told in rows}
+    running = {n: told for n, told in records.items() if told["state"] == TrialState.RUNNING}
+    written = {*running, *(told.get("retry_of") for told in running.values())}
+    return {number: number in written for number in records}
 
 
 def move_records(

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,7 +79,7 @@ class RemoteCopy:
         self._before: Manifest | None = None
         self._stamps: dict[str, tuple[object, Entry]] = {}
         self._whole: set[str] = set()
-        self._begun: set[int] | None = None
+        self._begun: Mapping[int, bool] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None
         self._closing, self._abandoned = threading.Event(), threading.Event()
@@ -299,10 +299,8 @@ class RemoteCopy:
             if now is None or (known is not None and known[0] == now):
                 return before
             try:
-                if name.startswith("checkpoints/") and not is_last:
-                    settled_s = time.time() - file.stat().st_mtime
-                    if 0 <= settled_s < _SETTLED_S:
-                        return before
+                if not is_last and self._may_be_half(name, file):
+                    return before
                 entry = self._entry(file)
                 if self._upload(entry, file, now):
                     self._stamps[name] = now, entry
@@ -310,6 +308,18 @@ class RemoteCopy:
             except OSError:
                 return before  # it is gone, or nobody may read it
         return before
+
+    def _may_be_half(self, name: str, file: Path) -> bool:
+        """Whether it is a checkpoint that is just being written, maybe.
+
+        Those of a trial that has ended are not: the copy has to have them as soon as it has that.
+        """
+        folder, _, rest = name.partition("/")
+        run_id = rest.partition("/")[0]
+        if folder != "checkpoints" or not run_id.isdigit():
+            return False
+        is_written = self._begun is None or self._begun.get(int(run_id), True)
+        return is_written and 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
 
     def _entry(self, file: Path) -> Entry:
         status = file.stat()

@@ -39,7 +39,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Mark)
         places = {name: contents.place(name) for name in _wanted(manifest, contents)}
     except ValueError as error:
         raise SyncError(f"sync: {store.shown}: {error}") from error
-    _refuse_files_in_the_way(places, manifest)
+    _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
     files = {name: place for name, place in places.items() if name not in (STUDY, TRACKING)}
     prefix = f"{manifest.study}/"
 
@@ -68,6 +68,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Mark)
             drop_unknown_runs(places[TRACKING], study_id=manifest.study_id, known=known)
     write_beside(paths.copied, mark.text)
     if study is not None:
+        _clear_log(places[STUDY])
         os.replace(study, places[STUDY])
 
 
@@ -89,7 +90,9 @@ def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:
         )
 
 
-def _refuse_files_in_the_way(places: Mapping[str, Path], manifest: Manifest) -> None:
+def _refuse_files_in_the_way(
+    places: Mapping[str, Path], manifest: Manifest, *, folder: Path
+) -> None:
     for name, place in places.items():
         if not name.startswith("notebooks/") or not place.exists():
             continue
@@ -102,7 +105,8 @@ def _refuse_files_in_the_way(places: Mapping[str, Path], manifest: Manifest) -> 
                 "something else; move it away, or choose another output with -o"
             )
     storage = places.get(STUDY)
-    if storage is not None and storage.exists():
+    # In the study's own folder it is what a sweep that was killed at once has left.
+    if storage is not None and storage.exists() and storage.parent != folder:
         raise SyncError(
             f"sync: {shown(storage)} is there, and does not have the study {manifest.study!r} that "
             "is to be brought back; move it away, or choose another --storage"
@@ -137,3 +141,9 @@ def _move_study(file: Path, paths: StudyPaths, contents: Contents) -> None:
         notebook_of=lambda number: paths.notebook(run_id_of(number)),
         **facts,
     )
+
+
+def _clear_log(database: Path) -> None:
+    """Remove the log of a database that is no more: SQLite would play it into the next one."""
+    for ending in ("-wal", "-shm"):
+        database.with_name(database.name + ending).unlink(missing_ok=True)

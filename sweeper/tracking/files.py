@@ -33,6 +33,8 @@ def put_in_place(file: Path, place: Path) -> bool:
     with FileLock(f"{place}.lock"):  # as whoever makes a new one
         if place.exists():
             return False
+        for ending in ("-wal", "-shm"):  # of one that is no more: SQLite would play it into this
+            place.with_name(place.name + ending).unlink(missing_ok=True)
         os.replace(file, place)
         return True
 
