@@ -221,7 +221,7 @@ def test_an_object_is_removed_one_generation_after_nothing_names_it(tmp_path: Pa
     with a.opened():
         a.run()
         Store(URL).put("digits/objects/orphan", b"of a sweep that was killed")
-        seen = []
+        seen: list[str] = []
         for content in (b"one", b"two", b"three"):
             a.checkpoint("0000", "model.pt", content)
             os.utime(a.paths.checkpoints("0000") / "model.pt", (1, len(seen)))
