@@ -204,6 +204,11 @@ class RemoteCopy:
     def _refuse_other_history(self, manifest: Manifest, here: str, mark: Mark | None) -> None:
         folder = shown(self._paths.folder)
         remedy = "or choose another name with --study"
+        if manifest.study_id and not here:
+            raise SyncError(
+                f"sync: the study in {folder} cannot be read; move {folder} away to go on from its "
+                f"copy {self.shown}, {remedy}"
+            )
         if manifest.study_id != here:
             raise SyncError(
                 f"sync: {self.shown} is a copy of another study of this name than the one in "
