@@ -6,11 +6,12 @@ import os
 import secrets
 import socket
 import threading
+import time
 from dataclasses import replace
 
 from ..errors import SyncError
 from .records import Mark, Owner
-from .store import Store, StoreError, now_s
+from .store import Store, StoreError
 
 _NAME = "owner.json"
 #: A claim that was not renewed for so many of its intervals is given up.
@@ -66,7 +67,7 @@ class Claim:
             token=secrets.token_hex(8),
             copy_id=copy_id,
             every_s=self._every_s,
-            at_s=now_s(),
+            at_s=time.time(),
         )
         self._put(mine)
         self._mine = mine
@@ -92,11 +93,12 @@ class Claim:
     def release(self) -> None:
         """Others may have it at once."""
         self._closing.set()
-        if self._mine is None:
+        if self._mine is None or self._thread is None:
             return
+        self._thread.join()  # what it is just writing must not come after this
         try:
             self.check()
-            self._put(replace(self._mine, has_ended=True, at_s=now_s()))
+            self._put(replace(self._mine, has_ended=True, at_s=time.time()))
         except (SyncError, StoreError):
             pass  # then they wait until it is old, or have it already
 
@@ -106,7 +108,7 @@ class Claim:
                 self.check()
                 assert self._mine is not None
                 if not self._closing.is_set():
-                    self._put(replace(self._mine, at_s=now_s()))
+                    self._put(replace(self._mine, at_s=time.time()))
             except SyncError:
                 return  # what is copied next finds out, and says so
             except StoreError:

@@ -28,7 +28,7 @@ from .contents import (
 )
 from .records import Entry, Manifest, Mark
 from .restoring import restore
-from .store import SMALL, Store, StoreError, now_s, wait_s
+from .store import SMALL, Store, StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ _SETTLED_S = 1.0
 _TRIES = 3
 #: How far behind, in intervals, a copy may be before anybody is told.
 _LATE = 4
+#: How many intervals to wait, at most, before a store that has failed is asked again.
+_SLOWEST = 4
 #: How long to wait, at the sweep's end, before a store that has failed is asked again.
 _LAST_WAIT_S = 1.0
 #: How long to wait for the store's word that this process has ended.
@@ -256,7 +258,7 @@ class RemoteCopy:
                 if failures:
                     self._abandoned.wait(_LAST_WAIT_S)
             else:
-                self._closing.wait(wait_s(failures, self._every_s))
+                self._closing.wait(self._every_s * min(_SLOWEST, max(1, failures)))
 
     def _fail(self, said: str) -> None:
         if not self._has_failed:
@@ -358,7 +360,7 @@ class RemoteCopy:
             study_id=self._study_id,
             copy_id=self._copy_id,
             generation=generation,
-            at_s=now_s(),
+            at_s=time.time(),
             template=self._paths.template,
             artifacts=self._paths.artifacts.as_uri(),
             files=entries,

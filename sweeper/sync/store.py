@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -181,13 +180,3 @@ def scrubbed(text: str) -> str:
         if len(secret) >= _SECRET_CHARACTERS:
             text = text.replace(secret, "…")
     return re.sub(r"(\w://)[^/@\s]*@", r"\1", re.sub(r"(\w://[^\s?]*)\?[^\s'\"]*", r"\1", text))
-
-
-def wait_s(attempt: int, every_s: float) -> float:
-    """How long to wait before a store that has failed is asked again."""
-    return min(every_s * 2.0 ** max(0, attempt - 1), every_s * 4)
-
-
-def now_s() -> float:
-    """The time, for records."""
-    return time.time()
