@@ -6,7 +6,8 @@ SweepError
 ├── OutputError      the output template, its folder, or a file in the way
 ├── KernelError      the notebook's kernel is not installed
 ├── StudyError       the study's storage cannot be used, or belongs to somebody else
-└── TrackingError    the MLflow store or server cannot be used
+├── TrackingError    the MLflow store or server cannot be used
+└── SyncError        the remote copy cannot be used, or belongs to another machine
 
 All of them are said before any kernel starts. A trial that fails is not an error but an outcome
 (`sweeper.trials.TrialOutcome`).
@@ -39,3 +40,7 @@ class StudyError(SweepError):
 
 class TrackingError(SweepError):
     """The MLflow store or server cannot be reached or used."""
+
+
+class SyncError(SweepError):
+    """The remote copy cannot be reached or used, or another machine goes on from it."""

@@ -46,6 +46,8 @@ class Event(StrEnum):
     TRIAL_STARTED = "trial_started"
     TRIAL_ENDED = "trial_ended"
     STOPPING = "stopping"
+    BRINGING_BACK = "bringing_back"
+    COPYING = "copying"
 
 
 #: Called with the record for events of a trial; from the slots' threads, one call at a time.

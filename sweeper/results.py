@@ -44,6 +44,7 @@ class Snapshot:
         counts: how many are in which state.
         best: as of `SweepResult`.
         left_s: about how long it will take; None before that can be guessed.
+        copy_late_s: how far the remote copy is behind; None where there is none, or it keeps up.
     """
 
     study: str
@@ -53,6 +54,7 @@ class Snapshot:
     running: Sequence[Progress]
     best: Sequence[TrialRecord]
     left_s: float | None = None
+    copy_late_s: float | None = None
 
 
 def counted(records: Iterable[TrialRecord]) -> dict[str, int]:
@@ -73,6 +75,7 @@ class SweepResult:
         is_preempted: whether it ended because the machine is taken away.
         cost: of all sweeps of the study so far; None when no price is known.
         untold: messages that MLflow did not take; the next sweep of the study tells them again.
+        sync_lag_s: how far the remote copy is behind: 0 when it has everything; None without one.
     """
 
     study: str
@@ -89,6 +92,7 @@ class SweepResult:
     untold: int = 0
     duration_s: float = 0.0
     cost: float | None = None
+    sync_lag_s: float | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -108,6 +112,7 @@ class SweepResult:
             "best": best if several else (best[0] if best else None),
             "trials": [self._trial(record, full=True) for record in self.records],
             "cost": None if self.cost is None else round(self.cost, 4),
+            "sync_lag_s": None if self.sync_lag_s is None else round(self.sync_lag_s, 1),
             "page": None,
             "compare_url": self.compare_url,
         }

@@ -91,6 +91,11 @@ def summary(result: SweepResult) -> str:
         lines.append(f"MLflow: mlflow ui --backend-store-uri {result.tracking_uri}")
     if result.compare_url:
         lines.append(f"  parallel coordinates of all runs: {result.compare_url}")
+    if result.sync_lag_s:
+        lines.append(
+            f"remote copy: not complete, {duration(result.sync_lag_s)} behind; what it lacks lies "
+            "on this machine, and the same command here copies it"
+        )
     if result.untold:
         lines.append(
             f"  {result.untold} messages did not reach MLflow; the same command tells them again"
@@ -171,7 +176,9 @@ def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if state != "running")
     left = "" if snapshot.left_s is None else f" · about {duration(snapshot.left_s)} left"
     of = f"{ended} of {snapshot.trials} trials"
-    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}"
+    late_s = snapshot.copy_late_s
+    copy = "" if late_s is None else f" · copy {late_s:.0f}s behind"
+    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{copy}"
 
 
 def _metric_shown(snapshot: Snapshot) -> str:

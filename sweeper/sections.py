@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -229,6 +230,48 @@ class Cost(Record):
     """The price of one hour of the whole machine."""
     budget: Annotated[float, Field(gt=0)] | None = None
     """The study ends when this much is spent."""
+
+
+#: What fsspec calls a URL; a chain of them (`a::b://…`) is none of ours.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
+
+
+class Sync(Record):
+    """Where the study is copied to while it is swept, and brought back from on a new machine."""
+
+    url: Annotated[str, Field(json_schema_extra={"pattern": rf"^{_URL.pattern}$"})]
+    """A folder of an object storage, as in s3://bucket/prefix, or anything else that fsspec knows.
+    Credentials come from the environment, as those tools have it."""
+    every: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 15.0
+    """How often what has changed is copied: 15s, 2m, or seconds."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _url_alone(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_folder_without_secrets(cls, url: str) -> str:
+        # A URL that is refused may hold a secret, so what is shown of it ends before that.
+        shown = re.sub(r"://.*@", "://…@", url.partition("?")[0])
+        if not _URL.fullmatch(url):
+            raise problem(
+                f"{shown!r} is no URL; expected something like s3://bucket/prefix or "
+                "file:///mnt/backup"
+            )
+        try:
+            parts = urllib.parse.urlsplit(url)
+            has_secret = parts.password is not None or bool(parts.query or parts.fragment)
+        except ValueError as error:
+            raise problem(f"{shown!r} is no URL: {error}") from error
+        if has_secret:
+            raise problem(
+                f"{shown!r} has more than a place in it; credentials and options come from the "
+                "environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on)"
+            )
+        bare = url.rstrip("/")
+        return bare if _URL.fullmatch(bare) else url
 
 
 class Resources(Record):

@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
@@ -37,6 +38,7 @@ from .sections import (
     Resources,
     ScoreSource,
     StudySettings,
+    Sync,
     check_study_name,
 )
 from .space import (
@@ -57,6 +59,7 @@ def _read_objective(value: Any) -> Any:
     raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {shown(value)}")
 
 
+_SYNC_URL = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*://"}
 _Direction = Literal["maximize", "minimize"]
 _ObjectivesAsWritten = Annotated[dict[str, _Direction | Objective], Field(min_length=1)]
 
@@ -140,6 +143,13 @@ class Settings(Record):
     """How trials are run."""
     cost: Cost | None = None
     """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
+
+    sync: Annotated[
+        Sync | None,
+        WithJsonSchema({"anyOf": [_SYNC_URL, Sync.model_json_schema(schema_generator=AsWritten)]}),
+    ] = None
+    """Where the study is copied to while it is swept, as in s3://bucket/prefix, and brought back
+    from when the same command is given on a new machine."""
 
     @model_validator(mode="before")
     @classmethod

@@ -8,13 +8,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from .devices import Devices, as_many_as_fit
-from .errors import OutputError, SettingsError, StudyError
+from .errors import SettingsError, StudyError
 from .executor import Executor, LocalExecutor
 from .kernels import (
     CellsToShare,
@@ -26,17 +26,22 @@ from .kernels import (
     mark_of,
 )
 from .loop import CODE_TAG, Admission, Event, Loop, Observer
-from .notebook import ResearchNotebook, read_metadata
+from .notebook import ResearchNotebook
 from .ownership import held_folder
 from .preemption import PREEMPTED, Notice, check_service
-from .provenance import Ingredients, changes, ingredients, version
+from .provenance import Ingredients, ingredients, version
+from .refusals import refuse_changes, refuse_files_in_the_way
 from .results import Snapshot, SweepResult
 from .settings import Settings
 from .stopping import ALL, NO_MORE, Requests
 from .study import SamplerFactory, Study, make_pruner
+from .sync import RemoteCopy
 from .tracking import Tracker
-from .trials import StudyPaths, TrialRecord, shown
+from .trials import StudyPaths, TrialRecord
 from .worker import Worker
+
+#: How long the end of a sweep waits for the remote copy; it is told of after the first of them.
+_LAST_COPY_S, _SAID_AFTER_S = 60.0, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,7 @@ class Sweep:
     made_of: Ingredients
     allow_changes: bool
     observer: Observer
+    remote: RemoteCopy | None = None
     admission: Admission = field(default_factory=Admission)
 
     @classmethod
@@ -105,6 +111,8 @@ class Sweep:
             settings.resources.gpus, threads=threads, memory_bytes=settings.resources.gpu_memory
         )
         paths = StudyPaths.parse(output, study=settings.name)
+        storage = storage or f"sqlite:///{paths.storage}"
+        tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
         return cls(
             settings=settings,
             notebook=research,
@@ -113,12 +121,21 @@ class Sweep:
             kernel_name=kernel_name,
             devices=devices,
             samplers=SamplerFactory(settings),
-            storage_url=storage or f"sqlite:///{paths.storage}",
-            tracking_uri=tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None,
+            storage_url=storage,
+            tracking_uri=tracking_uri,
             timeout_s=timeout_s,
             made_of=ingredients(research, settings, kernel_name=kernel_name),
             allow_changes=allow_changes,
             observer=observer or _quiet,
+            remote=None
+            if settings.sync is None
+            else RemoteCopy(
+                settings.sync.url,
+                every_s=settings.sync.every,
+                paths=paths,
+                storage_url=storage,
+                tracking_uri=tracking_uri,
+            ),
         )
 
     def stop(self, by: str, *, now: bool = False) -> None:
@@ -135,7 +152,10 @@ class Sweep:
 
     def snapshot(self) -> Snapshot | None:
         """How the study stands while `run` is at work; None before it is open. From any thread."""
-        return self.admission.snapshot()
+        seen = self.admission.snapshot()
+        if seen is None or self.remote is None:
+            return seen
+        return replace(seen, copy_late_s=self.remote.late_s)
 
     def run(self) -> SweepResult:
         """Run trials until the study has as many as it should, or the sweep is stopped.
@@ -174,6 +194,7 @@ class Sweep:
                 mlflow_run_ids=tracker.mlflow_run_ids,
                 compare_url=tracker.compare_url(),
             )
+            lag_s = self._last_copy()
             if loop.broken is not None:
                 raise StudyError(f"{self.storage_url}: {loop.broken}") from loop.broken
             return SweepResult(
@@ -190,6 +211,7 @@ class Sweep:
                 is_preempted=self.admission.closed_by == PREEMPTED,
                 untold=untold,
                 cost=self._cost(spent_s),
+                sync_lag_s=lag_s,
                 duration_s=time.monotonic() - started,
             )
 
@@ -198,10 +220,14 @@ class Sweep:
     @contextmanager
     def _opened(self) -> Iterator[tuple[Study, Tracker]]:
         """The study and its tracker, held by this process; nothing is left of a refused call."""
-        with held_folder(self.paths) as keep:
+        with held_folder(self.paths) as keep, self._copied() as is_brought_back:
+            if is_brought_back:
+                keep()
             study = Study.open(self.storage_url, self.settings)
-            self._refuse_changes(study)
-            self._refuse_files_in_the_way(study)
+            if not self.allow_changes:
+                told_by = f"{self.notebook.shown} and {self.settings.file or 'the settings'}"
+                refuse_changes(study, self.made_of, told_by=told_by)
+            refuse_files_in_the_way(study, self.paths, trials=self.settings.study.trials)
             tracker = Tracker.open(
                 self.tracking_uri,
                 study=study.name,
@@ -219,35 +245,15 @@ class Sweep:
                 made_of=self.made_of,
             )
             keep()
+            if self.remote is not None:
+                self.remote.start()
             yield study, tracker
 
-    def _refuse_changes(self, study: Study) -> None:
-        """Trials of one study are made of the same, unless the user says otherwise."""
-        before = study.facts.get("made_of")
-        n_trials = len(study.records())
-        if before is None or n_trials == 0 or self.allow_changes:
-            return
-        if said := changes(before, self.made_of):
-            raise StudyError(
-                f"the study {study.name!r} has {n_trials} trial(s) that were made of something "
-                f"else than {self.notebook.shown} and {self.settings.file or 'the settings'} now:\n"
-                + "".join(f"  {line}\n" for line in said)
-                + "put it back, begin another study with --study NAME, or go on in this one with "
-                "--allow-changes (the new trials bear another sweeper.code)"
-            )
-
-    def _refuse_files_in_the_way(self, study: Study) -> None:
-        """An executed notebook of somebody else is never overwritten."""
-        for run_id, path in self.paths.written_run_ids().items():
-            if int(run_id) >= self.settings.study.trials:
-                continue
-            metadata = read_metadata(path)
-            if metadata is None or metadata.get("study_id") != study.study_id:
-                whose = f"study {metadata['study']!r}" if metadata else "something else"
-                raise OutputError(
-                    f"{shown(path)} is in the way: it was written by {whose}, not by this study; "
-                    "move it away, or choose another output with -o"
-                )
+    def _copied(self) -> AbstractContextManager[bool]:
+        """The remote copy, if there is to be one; whether the study was brought back from it."""
+        if self.remote is None:
+            return nullcontext(False)
+        return self.remote.opened(lambda: self.observer(Event.BRINGING_BACK, None))
 
     def _tags(self, study: Study) -> dict[str, str]:
         """What is the same for all trials, as tags of their MLflow runs."""
@@ -325,6 +331,15 @@ class Sweep:
             swept=sorted(swept),
             kernel_name=self.kernel_name,
         )
+
+    def _last_copy(self) -> float | None:
+        """Copy what has changed since the last time; how far the copy is behind after that."""
+        if self.remote is None:
+            return None
+        if not self.remote.finish(_SAID_AFTER_S):
+            self.observer(Event.COPYING, None)
+            self.remote.finish(_LAST_COPY_S)
+        return self.remote.lag_s
 
     def _cost(self, spent_s: float) -> float | None:
         cost = self.settings.cost

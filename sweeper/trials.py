@@ -125,6 +125,16 @@ class StudyPaths:
         return self.root / _ARTIFACTS_NAME
 
     @property
+    def study_artifacts(self) -> Path:
+        """Those of this study."""
+        return self.artifacts / self.study
+
+    @property
+    def copied(self) -> Path:
+        """Which remote copy the folder goes with, and how far that is."""
+        return self.folder / "sync.json"
+
+    @property
     def lock(self) -> Path:
         """Held by the sweep that runs this study; released by the system when it dies."""
         return self.folder / "sweep.lock"

@@ -25,7 +25,7 @@ FLOORS = (
     ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen", "cleaning"),
     ("study", "tracking", "ownership", "stopping", "drafting", "provenance", "worker"),
-    ("executor", "existing"),
+    ("executor", "existing", "refusals", "sync"),
     ("loop",),
     ("sweep", "status", "steering"),
     ("cli", "testing"),
@@ -36,6 +36,7 @@ ROOF = "__init__"  # shows the public names, so it stands above all rooms
 #: Every outside library that is imported anywhere, and the only rooms that know it.
 OWNERS = {
     "filelock": {"ownership", "tracking"},
+    "fsspec": {"sync"},
     "IPython": {"kernels"},
     "ipykernel": {"kernels"},
     "joblib": {"executor"},

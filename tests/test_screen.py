@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sweeper import screen
-from sweeper.results import Progress, Snapshot
+from sweeper.results import Progress, Snapshot, SweepResult
 from sweeper.trials import TrialRecord, TrialState
 
 
@@ -145,3 +145,29 @@ def test_a_live_table_is_gone_in_the_end(terminal: io.StringIO) -> None:
     assert terminal.getvalue().endswith("\x1b[2K")  # the last of its lines is cleared
     with screen.live_table(lambda: None, terminal):
         pass
+
+
+def test_a_remote_copy_that_lags_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "copy" not in drawn(snapshot(), monkeypatch)[0]
+    assert drawn(snapshot(copy_late_s=40.2), monkeypatch)[0].endswith(" · copy 40s behind")
+
+
+def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:
+    def said(lag_s: float | None) -> str:
+        return screen.summary(
+            SweepResult(
+                study="digits",
+                storage="sqlite:///study.db",
+                tracking_uri="sqlite:///mlflow.db",
+                experiment_id="1",
+                objectives=["val_acc"],
+                records=[completed(0)],
+                best=[completed(0)],
+                mlflow_run_ids={},
+                compare_url=None,
+                sync_lag_s=lag_s,
+            )
+        )
+
+    assert "remote copy" not in said(None) + said(0.0)
+    assert "remote copy: not complete, 1m30s behind" in said(90)

@@ -60,6 +60,10 @@ class Talk:
             case "trial_ended" if record is not None:
                 objectives = self._sweep.settings.objective
                 self._progress(f"{record.run_id} {screen.ending_line(record, objectives)}")
+            case "bringing_back" if self._sweep.remote is not None:
+                self._progress(f"bringing the study back from {self._sweep.remote.shown}")
+            case "copying" if self._sweep.remote is not None:
+                self._progress(f"copying what is new to {self._sweep.remote.shown}")
             case "stopping":
                 by = self._sweep.admission.closed_by
                 self._progress(

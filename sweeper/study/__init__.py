@@ -1,7 +1,8 @@
 """The study and who proposes its trials: the only owner of Optuna."""
 
+from .files import begun_in, facts_in, move_records
 from .pruners import make_pruner
 from .samplers import SamplerFactory
 from .study import Study
 
-__all__ = ["SamplerFactory", "Study", "make_pruner"]
+__all__ = ["SamplerFactory", "Study", "begun_in", "facts_in", "make_pruner", "move_records"]

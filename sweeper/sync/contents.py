@@ -1,0 +1,160 @@
+"""What a copy is made of: which files, under which names, and where they belong on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ..trials import StudyPaths
+
+STUDY, TRACKING = "study.db", "mlflow.db"
+_PART = ".part"
+_ATTEMPT = re.compile(r"attempt\d+\.ipynb")
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """The files of one study on this machine.
+
+    Attributes:
+        storage: the study's SQLite file; None where a server has it.
+        tracking: MLflow's.
+    """
+
+    paths: StudyPaths
+    storage: Path | None
+    tracking: Path | None
+
+    @classmethod
+    def of(cls, paths: StudyPaths, *, storage_url: str, tracking_uri: str | None) -> Contents:
+        """Those that a sweep with these options has."""
+        tracking = paths.tracking if tracking_uri is None else sqlite_file(tracking_uri)
+        return cls(paths=paths, storage=sqlite_file(storage_url), tracking=tracking)
+
+    @property
+    def databases(self) -> dict[str, Path]:
+        """In the order in which they are read.
+
+        A run of MLflow's is begun after its trial, and ends after the trial has; so MLflow first:
+        no run is in the copy whose trial is not. The files come after both: a trial that the copied
+        study says is completed has the notebook and the artifacts that it had then.
+        """
+        found = {TRACKING: self.tracking, STUDY: self.storage}
+        return {name: file for name, file in found.items() if file is not None}
+
+    def files(self, begun: Collection[int] | None) -> Iterator[tuple[str, Path]]:
+        """The other files as they are now, with their names in the copy.
+
+        Args:
+            begun: the trials in the copied study. What belongs to a later one is left out: where
+                the copy is brought back, its number may come to another set of params, which must
+                not go on from the checkpoints of this one. None for all.
+        """
+        for run_id, notebook in self.paths.written_run_ids().items():
+            if begun is None or int(run_id) in begun:
+                yield f"notebooks/{run_id}.ipynb", notebook
+                for earlier in notebook.parent.glob(f"{_literal(notebook.stem)}.attempt*.ipynb"):
+                    yield f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}", earlier
+        checkpoints = self.paths.checkpoints("0000").parent
+        for name, file in _walk(checkpoints):
+            run_id = name.partition("/")[0]
+            if begun is None or not run_id.isdigit() or int(run_id) in begun:
+                yield f"checkpoints/{name}", file
+        if self.tracking is not None:
+            for name, file in _walk(self.paths.study_artifacts):
+                yield f"artifacts/{name}", file
+
+    def place(self, name: str) -> Path:
+        """Where a file of a copy belongs here.
+
+        Raises:
+            ValueError: nowhere.
+        """
+        if name in self.databases:
+            return self.databases[name]
+        folder, _, rest = name.partition("/")
+        parts = PurePosixPath(rest).parts
+        # A manifest is somebody else's word: it must not lead out of our folders.
+        if parts and not {"..", "/"} & set(parts) and "\0" not in rest:
+            if folder == "notebooks" and len(parts) == 1:
+                run_id, _, more = rest.partition(".")
+                notebook = self.paths.notebook(run_id)
+                if run_id.isdigit() and more == "ipynb":
+                    return notebook
+                if run_id.isdigit() and _ATTEMPT.fullmatch(more):
+                    return notebook.with_suffix(f".{more}")
+            if folder == "checkpoints":
+                return self.paths.checkpoints(parts[0]).joinpath(*parts[1:])
+            if folder == "artifacts":
+                return self.paths.study_artifacts.joinpath(*parts)
+        raise ValueError(f"the copy has a file {name!r}, which is none of a study's")
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite URL; None for another."""
+    if not url.startswith("sqlite"):
+        return None
+    path = url.partition(":///")[2].partition("?")[0]
+    return Path(path).absolute() if path and path != ":memory:" else None
+
+
+def snapshot(database: Path, target: Path) -> None:
+    """Write one consistent state of a database that is in use to another file.
+
+    Raises:
+        sqlite3.Error: it cannot be read now.
+    """
+    uri = f"{database.absolute().as_uri()}?mode=ro"
+    with (
+        closing(sqlite3.connect(uri, uri=True, timeout=30)) as source,
+        closing(sqlite3.connect(target)) as copy,
+    ):
+        source.backup(copy)
+
+
+def stamp(file: Path) -> tuple[int, ...] | None:
+    """Changes whenever a file does; None where there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def stamp_of_database(file: Path) -> tuple[tuple[int, ...] | None, ...]:
+    """Changes whenever something is written to an SQLite database."""
+    return stamp(file), stamp(file.with_name(file.name + "-wal"))
+
+
+def hash_of(data: bytes) -> str:
+    """Names a content."""
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+def hash_of_file(file: Path) -> str:
+    """The same of what is in a file."""
+    digest = hashlib.blake2b(digest_size=32)
+    with open(file, "rb") as opened:
+        while chunk := opened.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _literal(text: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in text)
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
+    for above, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.endswith(_PART))
+        for name in sorted(names):
+            path = Path(above, name)
+            if not name.endswith(_PART) and path.is_file():
+                yield path.relative_to(folder).as_posix(), path

@@ -1,0 +1,380 @@
+"""The remote copy of a study, kept up on a thread of its own while the study is swept."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import SyncError
+from ..notebook import write_beside
+from ..study import begun_in, facts_in
+from ..trials import StudyPaths, shown
+from .claims import Claim
+from .contents import (
+    STUDY,
+    Contents,
+    hash_of,
+    hash_of_file,
+    snapshot,
+    stamp,
+    stamp_of_database,
+)
+from .records import Entry, Manifest, Mark
+from .restoring import restore
+from .store import SMALL, Store, StoreError
+
+_log = logging.getLogger(__name__)
+
+_MANIFEST = "manifest.json"
+#: A checkpoint that was written to so lately may be half a checkpoint.
+_SETTLED_S = 1.0
+#: How often a file that changes under our hands is tried in one go.
+_TRIES = 3
+#: How far behind, in intervals, a copy may be before anybody is told.
+_LATE = 4
+#: How many intervals to wait, at most, before a store that has failed is asked again.
+_SLOWEST = 4
+#: How long to wait, at the sweep's end, before a store that has failed is asked again.
+_LAST_WAIT_S = 1.0
+#: How long to wait for the store's word that this process has ended.
+_PATIENCE_S = 5.0
+
+
+class RemoteCopy:
+    """Copies what has changed, again and again; no trial waits for it.
+
+    Objects are named by their content and never changed. A manifest that is written last says
+    which of them make up the copy, so that a copy that was cut off is the one before it.
+
+    Args:
+        url: of the folder for all copies; that of this study is named after it.
+        every_s: how long to wait after each copy.
+
+    Raises:
+        SettingsError: fsspec cannot open such a URL here.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        every_s: float,
+        paths: StudyPaths,
+        storage_url: str,
+        tracking_uri: str | None,
+    ) -> None:
+        self._store = Store(url)
+        self._every_s = every_s
+        self._paths = paths
+        self._contents = Contents.of(paths, storage_url=storage_url, tracking_uri=tracking_uri)
+        self._prefix = f"{paths.study}/"
+        self._claim = Claim(self._store, study=paths.study, every_s=every_s)
+        self._copy_id = secrets.token_hex(8)
+        self._generation = 0
+        self._before: Manifest | None = None
+        self._stamps: dict[str, tuple[object, Entry]] = {}
+        self._whole: set[str] = set()
+        self._begun: Mapping[int, bool] | None = None
+        self._study_id = ""
+        self._thread: threading.Thread | None = None
+        self._closing, self._abandoned = threading.Event(), threading.Event()
+        self._as_of = time.monotonic()
+        self._has_failed = False
+        self._is_complete = False
+        self._is_tidy = False
+
+    @property
+    def shown(self) -> str:
+        """Where it is, for people."""
+        return f"{self._store.shown}/{self._paths.study}"
+
+    @property
+    def lag_s(self) -> float:
+        """How far it is behind: everything up to so long ago is in it."""
+        return 0.0 if self._is_complete else time.monotonic() - self._as_of
+
+    @property
+    def late_s(self) -> float | None:
+        """The same, when it is more than usual."""
+        lag_s = self.lag_s
+        return lag_s if self._thread is not None and lag_s > _LATE * self._every_s else None
+
+    @contextmanager
+    def opened(self, on_restore: Callable[[], None]) -> Iterator[bool]:
+        """Hold the copy, while the study's folder is held.
+
+        Args:
+            on_restore: called when there is a study to be brought back.
+
+        Yields:
+            whether the study was brought back from the copy.
+
+        Raises:
+            SyncError: the copy cannot be used, or is another machine's.
+            OutputError: a file is in the way of one of the copy.
+        """
+        try:
+            yield self._open(on_restore)
+        finally:
+            self.finish(0)
+            # Aside: a store that hangs must not hold up the sweep's end for long.
+            releasing = threading.Thread(target=self._claim.release, daemon=True)
+            releasing.start()
+            releasing.join(_PATIENCE_S)
+
+    def start(self) -> None:
+        """Keep the copy up from now on."""
+        self._as_of = time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="copy", daemon=True)
+        self._thread.start()
+
+    def finish(self, patience_s: float) -> bool:
+        """Copy what has changed for the last time; nothing changes any more.
+
+        Returns:
+            whether it is done, or given up for good.
+        """
+        self._closing.set()
+        if self._thread is None:
+            return True
+        self._thread.join(patience_s)
+        if patience_s == 0:
+            self._abandoned.set()
+        return not self._thread.is_alive()
+
+    # --- before the study is open -------------------------------------------------------------
+
+    def _open(self, on_restore: Callable[[], None]) -> bool:
+        here = self._study_here()
+        try:
+            manifest = self._admitted(here)
+            if manifest is None or here is not None:
+                return False
+            on_restore()
+            mark = Mark(copy_id=self._copy_id, generation=manifest.generation)
+            restore(self._store, manifest, self._contents, mark=mark)
+            self._claim.check()
+        except StoreError as error:
+            if here is None or error.is_refusal:
+                remedy = (
+                    "look at the URL and the credentials in the environment"
+                    if error.is_refusal
+                    else "nobody knows whether it has this study, so none is begun; try again later"
+                )
+                raise SyncError(f"sync: {error}; {remedy}, or leave sync out") from error
+            self._fail(str(error))
+            return False
+        return True
+
+    def _study_here(self) -> str | None:
+        """What tells the study of this machine from others; None where there is none."""
+        if self._contents.storage is None:
+            return "" if Mark.at(self._paths.copied) is not None else None
+        try:
+            facts = facts_in(self._contents.storage, self._paths.study)
+        except sqlite3.Error:
+            return ""  # whoever opens it says what is wrong with it
+        return None if facts is None else str(facts.get("id", ""))
+
+    def _admitted(self, here: str | None) -> Manifest | None:
+        """Take the copy, unless it is another's; returns what it has."""
+        mark = Mark.at(self._paths.copied)
+        self._claim.refuse_if_alive(mark)
+        data = self._store.get(self._prefix + _MANIFEST)
+        try:
+            manifest = None if data is None else Manifest.read(data)
+        except ValueError as error:
+            raise SyncError(f"sync: {self.shown}/{_MANIFEST}: {error}") from error
+        if manifest is not None and here is not None:
+            self._refuse_other_history(manifest, here, mark)
+        if mark is not None and here is not None:
+            self._copy_id, self._generation = mark.copy_id, mark.generation
+        if manifest is not None:
+            self._before = manifest
+            self._generation = max(self._generation, manifest.generation)
+            self._whole |= manifest.objects
+        self._claim.take(self._copy_id)
+        return manifest
+
+    def _refuse_other_history(self, manifest: Manifest, here: str, mark: Mark | None) -> None:
+        folder = shown(self._paths.folder)
+        remedy = "or choose another name with --study"
+        if manifest.study_id and not here:
+            raise SyncError(
+                f"sync: the study in {folder} cannot be read; move {folder} away to go on from its "
+                f"copy {self.shown}, {remedy}"
+            )
+        if manifest.study_id != here:
+            raise SyncError(
+                f"sync: {self.shown} is a copy of another study of this name than the one in "
+                f"{folder}; choose another url, {remedy}"
+            )
+        if mark is None or mark.copy_id != manifest.copy_id:
+            raise SyncError(
+                f"sync: {self.shown} goes on from where the study in {folder} was left: another "
+                f"machine or folder has continued it; move {folder} away to go on from the copy, "
+                + remedy
+            )
+        if manifest.generation > mark.generation:
+            raise SyncError(
+                f"sync: the study in {folder} is older than its copy {self.shown}; move {folder} "
+                f"away to go on from the copy, {remedy}"
+            )
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        failures = 0
+        while not self._abandoned.is_set():
+            is_last, began = self._closing.is_set(), time.monotonic()
+            try:
+                self._copy(is_last=is_last)
+            except SyncError as error:
+                _log.warning("%s; nothing more is copied", error)
+                return
+            except (StoreError, sqlite3.Error, OSError) as error:
+                failures += 1
+                self._fail(str(error))
+            except Exception as error:  # noqa: BLE001  a defect of ours must cost the copy, not the sweep
+                failures += 1
+                _log.debug("copy", exc_info=True)
+                self._fail(f"{self.shown}: {type(error).__name__}: {error}")
+            else:
+                failures, self._as_of = 0, began
+                if self._has_failed:
+                    self._has_failed = False
+                    _log.warning("remote copy: %s is up to date again", self.shown)
+                if is_last:
+                    self._is_complete = True
+                    return
+            if self._closing.is_set():
+                if failures:
+                    self._abandoned.wait(_LAST_WAIT_S)
+            else:
+                self._closing.wait(self._every_s * min(_SLOWEST, max(1, failures)))
+
+    def _fail(self, said: str) -> None:
+        if not self._has_failed:
+            _log.warning("remote copy: %s; trials go on, and it is tried again", said)
+        self._has_failed = True
+
+    def _copy(self, *, is_last: bool) -> None:
+        if not self._claim.is_taken:  # the store was away when the sweep began
+            self._admitted(self._study_here())
+        entries: dict[str, Entry] = {}
+        for name, database in self._contents.databases.items():
+            if database.exists():
+                entries[name] = self._database(name, database, is_last=is_last)
+        for name, file in self._contents.files(self._begun):
+            entry = self._file(name, file, is_last=is_last)
+            if entry is not None:
+                entries[name] = entry
+        before = self._before
+        if before is None or (before.files, before.copy_id) != (entries, self._copy_id):
+            self._write(entries)
+
+    def _database(self, name: str, database: Path, *, is_last: bool) -> Entry:
+        now = stamp_of_database(database)
+        known = self._stamps.get(name)
+        if known is not None and known[0] == now and not is_last:
+            return known[1]
+        with tempfile.TemporaryDirectory(prefix="sync-") as folder:
+            file = Path(folder, name)
+            snapshot(database, file)
+            if name == STUDY:
+                self._begun = begun_in(file, self._paths.study)
+                facts = facts_in(file, self._paths.study) or {}
+                self._study_id = str(facts.get("id", ""))
+            entry = self._entry(file)
+            self._upload(entry, file, stamp(file))
+        self._stamps[name] = now, entry
+        return entry
+
+    def _file(self, name: str, file: Path, *, is_last: bool) -> Entry | None:
+        """A file as it is now; as it was in the copy before, while it is being written."""
+        known = self._stamps.get(name)
+        before = known[1] if known is not None else None
+        for _ in range(_TRIES):
+            now = stamp(file)
+            if now is None or (known is not None and known[0] == now):
+                return before
+            try:
+                if not is_last and self._may_be_half(name, file):
+                    return before
+                entry = self._entry(file)
+                if self._upload(entry, file, now):
+                    self._stamps[name] = now, entry
+                    return entry
+            except OSError:
+                return before  # it is gone, or nobody may read it
+        return before
+
+    def _may_be_half(self, name: str, file: Path) -> bool:
+        """Whether it is a checkpoint that is just being written, maybe.
+
+        Those of a trial that has ended are not: the copy has to have them as soon as it has that.
+        """
+        folder, _, rest = name.partition("/")
+        run_id = rest.partition("/")[0]
+        if folder != "checkpoints" or not run_id.isdigit():
+            return False
+        is_written = self._begun is None or self._begun.get(int(run_id), True)
+        return is_written and 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
+
+    def _entry(self, file: Path) -> Entry:
+        status = file.stat()
+        return Entry(size=status.st_size, hash=hash_of_file(file), mtime_s=status.st_mtime)
+
+    def _upload(self, entry: Entry, file: Path, as_read: object) -> bool:
+        """See to it that there is an object for a file that was read; False if it has changed."""
+        if stamp(file) != as_read:
+            return False
+        if entry.object in self._whole:
+            return True
+        name = self._prefix + entry.object
+        if entry.size <= SMALL:
+            data = file.read_bytes()
+            if hash_of(data) != entry.hash:
+                return False  # it has changed once more
+            self._store.put(name, data)
+        else:
+            self._store.put_file(name, file)
+            if stamp(file) != as_read:
+                self._store.remove(name)
+                return False
+        self._whole.add(entry.object)
+        return True
+
+    def _write(self, entries: dict[str, Entry]) -> None:
+        """Write the manifest, and remove what neither it nor the one before it names."""
+        before, generation = self._before, self._generation + 1
+        manifest = Manifest(
+            study=self._paths.study,
+            study_id=self._study_id,
+            copy_id=self._copy_id,
+            generation=generation,
+            at_s=time.time(),
+            template=self._paths.template,
+            artifacts=self._paths.artifacts.as_uri(),
+            files=entries,
+        )
+        # Before the manifest: a kill in between must not make our own copy look newer than we are.
+        mark = Mark(copy_id=self._copy_id, generation=generation)
+        write_beside(self._paths.copied, mark.text)
+        self._claim.check()
+        self._store.put(self._prefix + _MANIFEST, manifest.text.encode())
+        self._before, self._generation = manifest, generation
+        if not self._is_tidy:  # what a sweep that was killed had put there for a manifest to come
+            there = self._store.names(f"{self._prefix}objects")
+            self._whole |= {name.removeprefix(self._prefix) for name in there}
+            self._is_tidy = True
+        for name in self._whole - manifest.objects - (before.objects if before else set()):
+            self._store.remove(self._prefix + name)
+            self._whole.discard(name)

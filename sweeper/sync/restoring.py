@@ -1,0 +1,149 @@
+"""A study brought back from its copy, into a folder that may be called differently."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ..errors import OutputError, SyncError
+from ..notebook import read_metadata, write_beside
+from ..study import begun_in, move_records
+from ..tracking import drop_unknown_runs, move_artifacts, put_in_place
+from ..trials import StudyPaths, run_id_of, shown
+from .contents import STUDY, TRACKING, Contents, hash_of_file
+from .records import Entry, Manifest, Mark
+from .store import Store
+
+#: Objects that are fetched at once.
+_AT_ONCE = 8
+
+
+def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Mark) -> None:
+    """Bring everything down that a copy has.
+
+    Each file is written beside its place, compared with its hash and renamed; the study comes last,
+    so that a call that was killed meanwhile begins anew.
+
+    Args:
+        mark: what the folder is to say of its copy.
+
+    Raises:
+        SyncError: the copy does not fit this call, or is damaged.
+        OutputError: a file of somebody else is in the way.
+        StoreError: the store is away.
+    """
+    _refuse_other_stores(manifest, contents)
+    try:
+        places = {name: contents.place(name) for name in _wanted(manifest, contents)}
+    except ValueError as error:
+        raise SyncError(f"sync: {store.shown}: {error}") from error
+    _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
+    files = {name: place for name, place in places.items() if name not in (STUDY, TRACKING)}
+    prefix = f"{manifest.study}/"
+
+    def fetch(name: str) -> None:
+        beside = _fetched(store, prefix, manifest.files[name], places[name])
+        os.replace(beside, places[name])
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(fetch, files))
+    paths = contents.paths
+    study = None
+    if STUDY in places:
+        study = _fetched(store, prefix, manifest.files[STUDY], places[STUDY])
+        _move_study(study, paths, contents)
+    if TRACKING in places:
+        tracking = _fetched(store, prefix, manifest.files[TRACKING], places[TRACKING])
+        known = (
+            None
+            if study is None
+            else [run_id_of(number) for number in begun_in(study, paths.study)]
+        )
+        move_artifacts(tracking, before=manifest.artifacts, now=paths.artifacts.as_uri())
+        put_in_place(tracking, places[TRACKING])
+        tracking.unlink(missing_ok=True)
+        if known is not None:
+            drop_unknown_runs(places[TRACKING], study_id=manifest.study_id, known=known)
+    write_beside(paths.copied, mark.text)
+    if study is not None:
+        _clear_log(places[STUDY])
+        os.replace(study, places[STUDY])
+
+
+def _wanted(manifest: Manifest, contents: Contents) -> Iterable[str]:
+    """What is not in a server that this machine uses as well."""
+    has_tracking = contents.tracking is not None
+    ours = (TRACKING, "artifacts/")
+    return [name for name in manifest.files if has_tracking or not name.startswith(ours)]
+
+
+def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:
+    where = f"sync: the copy of the study {manifest.study!r}"
+    if (STUDY in manifest.files) != (contents.storage is not None):
+        raise SyncError(f"{where} was made with another kind of --storage; give the same here")
+    if contents.storage is None and manifest.template != contents.paths.template:
+        raise SyncError(
+            f"{where} has its notebooks where its storage says, in {manifest.template}; give that "
+            "output with -o"
+        )
+
+
+def _refuse_files_in_the_way(
+    places: Mapping[str, Path], manifest: Manifest, *, folder: Path
+) -> None:
+    for name, place in places.items():
+        if not name.startswith("notebooks/") or not place.exists():
+            continue
+        metadata = read_metadata(place)
+        if metadata is None or (
+            manifest.study_id and metadata.get("study_id") != manifest.study_id
+        ):
+            raise OutputError(
+                f"{shown(place)} is in the way of what is to be brought back: it was written by "
+                "something else; move it away, or choose another output with -o"
+            )
+    storage = places.get(STUDY)
+    # In the study's own folder it is what a sweep that was killed at once has left.
+    if storage is not None and storage.exists() and storage.parent != folder:
+        raise SyncError(
+            f"sync: {shown(storage)} is there, and does not have the study {manifest.study!r} that "
+            "is to be brought back; move it away, or choose another --storage"
+        )
+
+
+def _fetched(store: Store, prefix: str, entry: Entry, place: Path) -> Path:
+    """An object, whole, beside the place where it belongs."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_name(f".{place.name}.{os.getpid()}.part")
+    try:
+        store.get_file(prefix + entry.object, beside)
+        if hash_of_file(beside) != entry.hash:
+            raise SyncError(
+                f"sync: {store.shown}/{prefix}{entry.object} is damaged, so nothing was begun; "
+                "choose another name with --study to start anew"
+            )
+        os.utime(beside, (entry.mtime_s, entry.mtime_s))
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    return beside
+
+
+def _move_study(file: Path, paths: StudyPaths, contents: Contents) -> None:
+    facts = {"template": paths.template}
+    if contents.tracking is not None:
+        facts["tracking_uri"] = f"sqlite:///{contents.tracking}"
+    move_records(
+        file,
+        paths.study,
+        notebook_of=lambda number: paths.notebook(run_id_of(number)),
+        **facts,
+    )
+
+
+def _clear_log(database: Path) -> None:
+    """Remove the log of a database that is no more: SQLite would play it into the next one."""
+    for ending in ("-wal", "-shm"):
+        database.with_name(database.name + ending).unlink(missing_ok=True)
