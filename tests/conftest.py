@@ -12,6 +12,16 @@ from sweeper.reporting import TRIAL_VARIABLE
 from sweeper.trials import TrialSpec
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests of many minutes, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "long" in item.keywords and not config.getoption("--long"):
+            item.add_marker(pytest.mark.skip(reason="takes many minutes; run with --long"))
+
+
 @pytest.fixture(autouse=True)
 def outside_of_any_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may themselves run in a notebook, or beside somebody's MLflow server."""

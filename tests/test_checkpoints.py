@@ -530,7 +530,7 @@ def test_killed_and_started_again_a_training_ends_in_the_same_bits(
     assert training.finish() == train_in_one_go(5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_killed_many_times_a_long_training_ends_in_the_same_bits(

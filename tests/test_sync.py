@@ -886,7 +886,7 @@ def check_mlflow(result: dict[str, Any], folder: Path) -> None:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(
-    ("trials", "cut_s"), [(10, 0), pytest.param(60, 30, marks=pytest.mark.slow)]
+    ("trials", "cut_s"), [(10, 0), pytest.param(60, 30, marks=pytest.mark.long)]
 )
 def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
     tmp_path: Path, line: Line, trials: int, cut_s: float
@@ -979,7 +979,7 @@ def test_a_store_that_is_away_holds_nothing_up_and_loses_nothing(
 
 
 @pytest.mark.kernel
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_whose_store_stays_away_ends_and_says_how_old_the_copy_is(
     tmp_path: Path, line: Line
 ) -> None:
