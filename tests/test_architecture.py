@@ -54,7 +54,7 @@ OWNERS = {
     "rich": {"screen"},
     "ruamel": {"flags", "settings"},
     "sqlalchemy": {"study"},
-    "torch": {"checkpoints", "determinism"},
+    "torch": {"checkpoints", "determinism", "study"},
     "traitlets": {"kernels"},
     "zmq": {"kernels"},
 }

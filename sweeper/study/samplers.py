@@ -33,9 +33,23 @@ _ONE_SEED = ("qmc", "grid", "brute_force")
 #: These end when every combination has been tried.
 EXHAUSTIBLE = ("grid", "brute_force")
 
+
+class _OneThreadGP(optuna.samplers.GPSampler):
+    """Optuna's sampler on one thread: on more it waits for cores that the trials are using."""
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """As its base."""
+        import torch  # seconds, which a study's first random trials do not wait for
+
+        torch.set_num_threads(1)
+        return dict(super().sample_relative(study, trial, search_space))
+
+
 _CLASSES: Mapping[str, type[BaseSampler]] = {
     "tpe": optuna.samplers.TPESampler,
-    "gp": optuna.samplers.GPSampler,
+    "gp": _OneThreadGP,
     "random": optuna.samplers.RandomSampler,
     # Optuna's grid sampler forgets that `start` has tried a combination, and knows no branches.
     "grid": optuna.samplers.BruteForceSampler,
