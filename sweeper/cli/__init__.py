@@ -51,8 +51,9 @@ def _quiet_libraries(*, verbose: bool) -> None:
         level=logging.WARNING, format="%(name)s: %(message)s", handlers=[_ToStderr()]
     )
     logging.getLogger("sweeper").setLevel(logging.INFO if verbose else logging.WARNING)
-    for name in ("papermill", "traitlets", "asyncio", "optuna"):
+    for name in ("papermill", "asyncio", "optuna"):
         logging.getLogger(name).setLevel(level)
+    logging.getLogger("traitlets").setLevel(logging.ERROR)  # of pictures without a description
     # nbclient logs the deaths and failures that every outcome tells anyway.
     logging.getLogger("sweeper.kernels").setLevel(level if verbose else logging.CRITICAL)
     warnings.simplefilter("ignore")
