@@ -44,3 +44,10 @@ class TrackingError(SweepError):
 
 class SyncError(SweepError):
     """The remote copy cannot be reached or used, or another machine goes on from it."""
+
+
+def root_of(error: BaseException) -> str:
+    """What was wrong in the first place, in a line: libraries wrap it in general words."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).partition("\n")[0]

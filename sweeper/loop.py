@@ -24,6 +24,7 @@ from .study import SamplerFactory, Study, make_pruner
 from .tracking import Tracker
 from .trials import (
     Params,
+    Reason,
     StudyPaths,
     TrialOutcome,
     TrialRecord,
@@ -278,6 +279,10 @@ class Loop:
                 self._break(error)
                 return
             self._count_failures(record)
+            is_unwritable = record.state is TrialState.STOPPED and record.reason is Reason.FILE
+            if is_unwritable and self._admission.closed_by is None:
+                self._admission.close(f"a file that cannot be written: {record.message}")
+                self._observer(Event.STOPPING, None)
         self._records[record.number] = record
         self._best = None
         self._clean()

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from .devices import Devices, as_many_as_fit
-from .errors import SettingsError, StudyError
+from .errors import SettingsError, StudyError, root_of
 from .executor import Executor, LocalExecutor
 from .kernels import (
     CellsToShare,
@@ -196,7 +196,7 @@ class Sweep:
             )
             lag_s = self._last_copy()
             if loop.broken is not None:
-                raise StudyError(f"{self.storage_url}: {loop.broken}") from loop.broken
+                raise StudyError(f"{self.storage_url}: {root_of(loop.broken)}") from loop.broken
             return SweepResult(
                 study=study.name,
                 storage=self.storage_url,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import logging
 import math
@@ -25,6 +26,9 @@ from .settings import Settings
 from .trials import Params, Reason, TrialOutcome, TrialSpec, TrialState, Value, attempt_path
 
 _log = logging.getLogger(__name__)
+
+#: A disk that is full, or has become read-only.
+_NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 #: How much longer than before a trial may take that proves that leading cells can be shared.
 _PROOF_FACTOR, _PROOF_SLACK_S = 3.0, 60.0
@@ -58,7 +62,11 @@ class Worker:
             started = time.monotonic()
             outcome = self._run(spec, channel)
         except OSError as error:
-            outcome = _failed(Reason.FILE, f"{spec.notebook}: {error.strerror or error}")
+            message = f"{spec.notebook}: {error.strerror or error}"
+            # Not the trial's fault, and the next one would fare no better.
+            is_ours = error.errno in _NOWHERE_TO_WRITE
+            state = TrialState.STOPPED if is_ours else TrialState.FAILED
+            outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
         except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
             _log.exception("trial %s", spec.run_id)
             outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")

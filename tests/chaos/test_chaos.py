@@ -239,6 +239,33 @@ def test_a_sweep_that_is_struck_again_and_again_comes_to_the_same() -> None:
     assert calls >= 1
 
 
+@pytest.mark.slow
+@pytest.mark.kernel
+def test_a_disk_that_is_full_costs_no_trial(tmp_path: Path) -> None:
+    large = "import base64, os\nprint(base64.b64encode(os.urandom(400_000)).decode())"
+    write_notebook(tmp_path / "nb.ipynb", large, "val = x * 2", parameters="x = 0.5")
+    (tmp_path / "nb.yml").write_text(PARAMETERS)
+    (tmp_path / "out").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o"]
+    disk = ["tmpfs", str(tmp_path / "out")]
+    if subprocess.run([*mount, "size=6m", *disk], capture_output=True, check=False).returncode:
+        pytest.skip("only root can make a small disk")
+    try:
+        ground = Ground.__new__(Ground)
+        ground.folder, ground.calls = tmp_path, 0
+        full = ground.call()
+        full.communicate(timeout=120)
+        assert full.returncode in (0, 1, 2)  # as the study's own file could be written or not
+        assert list((tmp_path / "out").glob("*.ipynb"))
+        subprocess.run([*mount, "remount,size=100m", *disk], check=True)
+        said, _ = ground.call().communicate(timeout=120)
+        result = json.loads(said.splitlines()[-1])
+        assert result["counts"]["completed"] == TRIALS
+        assert all(t["scores"]["val"] == 2 * t["params"]["x"] for t in result["trials"])
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path / "out")], check=False)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Sweeps that are killed at random moments.")
     parser.add_argument("--blows", type=int, default=300)
