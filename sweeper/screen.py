@@ -154,11 +154,13 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
     """
     from rich.console import Console
     from rich.live import Live
+    from rich.padding import Padding
     from rich.text import Text
 
     def draw() -> RenderableType:
         snapshot = look()
-        return Text() if snapshot is None else table(snapshot)
+        # Room for the terminal's own ^C behind the last line: a wrapped line would leave traces.
+        return Text() if snapshot is None else Padding(table(snapshot), (0, 4, 0, 0))
 
     console = Console(file=stream, highlight=False)
     # Transient: what remains is the history above, and the summary that is printed at the end.
