@@ -153,14 +153,14 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
         stream: a terminal, for which `is_live` holds.
     """
     from rich.console import Console
+    from rich.constrain import Constrain
     from rich.live import Live
-    from rich.padding import Padding
     from rich.text import Text
 
     def draw() -> RenderableType:
         snapshot = look()
         # Room for the terminal's own ^C behind the last line: a wrapped line would leave traces.
-        return Text() if snapshot is None else Padding(table(snapshot), (0, 4, 0, 0))
+        return Text() if snapshot is None else Constrain(table(snapshot), console.width - 4)
 
     console = Console(file=stream, highlight=False)
     # Transient: what remains is the history above, and the summary that is printed at the end.
