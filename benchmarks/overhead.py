@@ -268,7 +268,10 @@ def main() -> None:
                     folder = Path(root) / f"{turn} {contender}"
                     cells = itertools.chain(*NOTEBOOKS[name])
                     write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
-                    batches[contender].append(run(name, folder, options.trials, jobs))
+                    try:
+                        batches[contender].append(run(name, folder, options.trials, jobs))
+                    except subprocess.CalledProcessError as error:  # no batch, and no row
+                        print(f"  {contender} failed: {error}", file=sys.stderr)
             _print_rows(name, jobs, batches)
 
 
@@ -276,7 +279,7 @@ def _print_rows(name: str, jobs: int, batches: Mapping[str, list[Batch]]) -> Non
     def median(contender: str, of: Callable[[Batch], float | None]) -> float:
         return statistics.median(of(batch) or 0.0 for batch in batches[contender])
 
-    for contender in batches:
+    for contender in (contender for contender, ran in batches.items() if ran):
         trial_s = median(contender, lambda batch: batch.trial_s)
         papermill_s = median("papermill in joblib", lambda batch: batch.trial_s)
         path_s = median(contender, lambda batch: batch.path_s)
