@@ -29,7 +29,7 @@ def clean(
     if not folder.is_dir():
         return
     # A trial that tries another again uses its checkpoints, so the last of them decides.
-    last = {r.number if r.retry_of is None else r.retry_of: r for r in records}
+    last = {record.first: record for record in records}
     ended = []
     for entry in folder.iterdir():
         record = last.get(int(entry.name)) if entry.name.isdigit() else None

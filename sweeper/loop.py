@@ -291,10 +291,12 @@ class Loop:
 
     def _clean(self) -> None:
         """Remove the checkpoints of ended trials that are not to be kept."""
-        policy = self._settings.checkpoints
+        policy, folder = self._settings.checkpoints, self._paths.all_checkpoints
+        if not folder.is_dir():
+            return
         needs_best = policy.completed == "best" or policy.limit is not None
         best = {record.number for record in self._study.best()} if needs_best else ()
-        clean(self._paths.all_checkpoints, dict(self._records).values(), best=best, policy=policy)
+        clean(folder, dict(self._records).values(), best=best, policy=policy)
 
     def snapshot(self) -> Snapshot:
         """How the study stands now; from any thread."""
@@ -349,7 +351,6 @@ class Loop:
             self._observer(Event.STOPPING, None)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
-        first = record.number if record.retry_of is None else record.retry_of
         return TrialSpec(
             study=self._study.name,
             study_id=self._study.study_id,
@@ -359,17 +360,19 @@ class Loop:
             seed=record.seed,
             attempt=record.attempt,
             notebook=record.notebook,
-            continues=self._earlier_try(record, first),
+            continues=self._earlier_try(record),
             code=self._tags.get(CODE_TAG, ""),
-            checkpoint_dir=self._paths.checkpoints(run_id_of(first)),
+            checkpoint_dir=self._paths.checkpoints(run_id_of(record.first)),
         )
 
-    def _earlier_try(self, record: TrialRecord, first: int) -> Path | None:
+    def _earlier_try(self, record: TrialRecord) -> Path | None:
         if record.attempt > 1:
             return attempt_path(record.notebook, record.attempt - 1)
-        same = [r for r in self._records.values() if first in (r.number, r.retry_of)]
-        earlier = [other.notebook for other in same if other.number < record.number]
-        return earlier[-1] if earlier else None
+        if record.retry_of is None:
+            return None
+        others = dict(self._records).values()  # a copy: other slots add to it
+        tries = [r for r in others if r.first == record.first and r.number < record.number]
+        return max(tries, key=lambda r: r.number).notebook if tries else None
 
     def _paths_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))

@@ -61,6 +61,8 @@ def is_held(paths: StudyPaths) -> bool:
         FileLock(paths.lock).acquire(timeout=0).lock.release()
     except Timeout:
         return True
+    except OSError:  # somebody else's folder, which we may only read
+        return False
     return False
 
 
@@ -69,12 +71,12 @@ def while_unswept(paths: StudyPaths) -> Iterator[bool]:
     """Keep sweeps from beginning while the block runs.
 
     Yields:
-        whether that was possible: False when one is alive.
+        whether that was possible: False when one is alive, or the folder is not ours to write.
     """
     lock = FileLock(paths.lock)
     try:
         lock.acquire(timeout=0)
-    except Timeout:
+    except (Timeout, OSError):
         yield False
         return
     try:

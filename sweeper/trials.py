@@ -256,6 +256,11 @@ class TrialRecord:
     retry_of: int | None = None
 
     @property
+    def first(self) -> int:
+        """The number of the first try, whose checkpoints all later ones use."""
+        return self.number if self.retry_of is None else self.retry_of
+
+    @property
     def is_final(self) -> bool:
         """Whether the trial is over for good.
 

@@ -179,12 +179,13 @@ class Study:
         with self._proposing:
             self._take_in_new_trials()
             unfinished = self._again.pop(0) if self._again else None
-            if unfinished is None and self._is_complete(settings, samplers):
+            is_asked = self._is_asked()
+            if unfinished is None and not is_asked and self._is_complete(settings, samplers):
                 return None
             if unfinished is not None and unfinished.params:
                 number, params = unfinished.number, dict(unfinished.params)
             else:
-                proposal = None if unfinished is not None or self._is_asked() else self._prepared
+                proposal = None if unfinished is not None or is_asked else self._prepared
                 if proposal is None:
                     again = None if unfinished is None else unfinished.number
                     proposal = propose(self._mirror, settings.search_space, samplers, again=again)
@@ -239,8 +240,7 @@ class Study:
         """
         attrs: dict[str, Any] = {BY_HAND: True}
         if again is not None:
-            first = again.number if again.retry_of is None else again.retry_of
-            attrs[RETRY] = {"of": first, "seed": again.seed}
+            attrs[RETRY] = {"of": again.first, "seed": again.seed}
         self._study.enqueue_trial(dict(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
 
@@ -273,8 +273,6 @@ class Study:
         return storage
 
     def _is_complete(self, settings: Settings, samplers: SamplerFactory) -> bool:
-        if self._is_asked():
-            return False
         if self._begun is None:
             self._begun = sum(map(is_planned, self._trials()))
         different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
