@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from .admission import Admission
 from .devices import Devices, as_many_as_fit
 from .errors import SettingsError, StudyError, root_of
 from .executor import Executor, LocalExecutor
@@ -25,7 +26,7 @@ from .kernels import (
     kill_marked,
     mark_of,
 )
-from .loop import CODE_TAG, Admission, Event, Loop, Observer
+from .loop import CODE_TAG, Event, Loop, Observer
 from .notebook import ResearchNotebook
 from .ownership import held_folder
 from .preemption import PREEMPTED, Notice, check_service

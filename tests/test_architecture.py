@@ -23,7 +23,7 @@ FLOORS = (
     ("trials", "preemption", "quantities", "record", "checkpoints"),
     ("space", "scraping", "results", "flags", "prefix"),
     ("sections",),
-    ("settings", "notebook", "devices", "kernels", "screen", "cleaning"),
+    ("settings", "notebook", "devices", "kernels", "screen", "cleaning", "admission"),
     ("study", "tracking", "ownership", "stopping", "drafting", "provenance", "worker"),
     ("executor", "existing", "refusals", "sync"),
     ("loop",),

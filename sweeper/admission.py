@@ -1,0 +1,73 @@
+"""Which trials run now, and whether more may start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from .reporting import Channel, StopReason
+from .results import Snapshot
+
+
+class Admission:
+    """Which trials run now, and whether more may start. Safe to use from a signal handler."""
+
+    def __init__(self) -> None:
+        # Reentrant: a signal may arrive while its own thread holds the lock.
+        self._lock = threading.RLock()
+        self._channels: dict[int, Channel] = {}
+        self._stop_all = False
+        self._look: Callable[[], Snapshot] | None = None
+        self.closed_by: str | None = None
+
+    @property
+    def is_stopping_all(self) -> bool:
+        """Whether the running trials are being stopped too."""
+        return self._stop_all
+
+    def enter(self, number: int, channel: Channel) -> None:
+        """A trial begins; when all are being stopped, it is stopped before its first cell."""
+        with self._lock:
+            self._channels[number] = channel
+            stopped = self._stop_all
+        if stopped:
+            channel.stop(StopReason.INTERRUPTED)
+
+    def leave(self, number: int) -> None:
+        """A trial has ended."""
+        with self._lock:
+            self._channels.pop(number, None)
+
+    def stop(self, number: int, message: str) -> None:
+        """Stop one trial, if it runs; it is over for good."""
+        with self._lock:
+            channel = self._channels.get(number)
+        if channel is not None:
+            channel.stop(StopReason.BY_HAND, message)
+
+    def channels(self) -> dict[int, Channel]:
+        """Those of the trials that run, by their numbers."""
+        with self._lock:
+            return dict(self._channels)
+
+    def show(self, look: Callable[[], Snapshot]) -> None:
+        """From now on there is something to be seen."""
+        self._look = look
+
+    def snapshot(self) -> Snapshot | None:
+        """How the study stands; None before the sweep has opened it."""
+        return None if self._look is None else self._look()
+
+    def close(self, by: str) -> None:
+        """Let no more trials start; the first reason is kept."""
+        with self._lock:
+            self.closed_by = self.closed_by or by
+
+    def stop_all(self, by: str) -> None:
+        """Let no more trials start, and stop those that run."""
+        self.close(by)
+        with self._lock:
+            self._stop_all = True
+            running = list(self._channels.values())
+        for channel in running:
+            channel.stop(StopReason.INTERRUPTED)
