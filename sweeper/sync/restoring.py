@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,15 +41,21 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Mark)
     except ValueError as error:
         raise SyncError(f"sync: {store.shown}: {error}") from error
     _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
-    files = {name: place for name, place in places.items() if name not in (STUDY, TRACKING)}
+    files = [name for name in places if name not in (STUDY, TRACKING)]
     prefix = f"{manifest.study}/"
 
-    def fetch(name: str) -> None:
-        beside = _fetched(store, prefix, manifest.files[name], places[name])
-        os.replace(beside, places[name])
+    def fetch(names: Sequence[str]) -> None:
+        """One object, to all places where it belongs."""
+        first, *others = names
+        os.replace(_fetched(store, prefix, manifest.files[first], places[first]), places[first])
+        for name in others:
+            beside = _beside(places[name])
+            shutil.copyfile(places[first], beside)
+            os.utime(beside, (manifest.files[name].mtime_s,) * 2)
+            os.replace(beside, places[name])
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(fetch, files))
+        list(pool.map(fetch, _by_object(manifest, files)))
     paths = contents.paths
     study = None
     if STUDY in places:
@@ -113,10 +120,23 @@ def _refuse_files_in_the_way(
         )
 
 
+def _by_object(manifest: Manifest, names: Iterable[str]) -> list[list[str]]:
+    """The names of files, those of one content together."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(manifest.files[name].object, []).append(name)
+    return list(found.values())
+
+
+def _beside(place: Path) -> Path:
+    """Where a file is written that is then renamed; makes the folder."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return place.with_name(f".{place.name}.{os.getpid()}.part")
+
+
 def _fetched(store: Store, prefix: str, entry: Entry, place: Path) -> Path:
     """An object, whole, beside the place where it belongs."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f".{place.name}.{os.getpid()}.part")
+    beside = _beside(place)
     try:
         store.get_file(prefix + entry.object, beside)
         if hash_of_file(beside) != entry.hash:
