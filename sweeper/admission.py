@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from .reporting import Channel, StopReason
@@ -17,6 +18,7 @@ class Admission:
         self._lock = threading.RLock()
         self._channels: dict[int, Channel] = {}
         self._stop_all = False
+        self._end_by_s: float | None = None
         self._look: Callable[[], Snapshot] | None = None
         self.closed_by: str | None = None
 
@@ -24,6 +26,12 @@ class Admission:
     def is_stopping_all(self) -> bool:
         """Whether the running trials are being stopped too."""
         return self._stop_all
+
+    @property
+    def left_s(self) -> float | None:
+        """How long the sweep still has, in seconds; None for as long as it takes."""
+        end_by_s = self._end_by_s
+        return None if end_by_s is None else max(0.0, end_by_s - time.monotonic())
 
     def enter(self, number: int, channel: Channel) -> None:
         """A trial begins; when all are being stopped, it is stopped before its first cell."""
@@ -71,3 +79,8 @@ class Admission:
             running = list(self._channels.values())
         for channel in running:
             channel.stop(StopReason.INTERRUPTED)
+
+    def end_within(self, limit_s: float) -> None:
+        """From now on the sweep has so many seconds; what was said first counts."""
+        if self._end_by_s is None:
+            self._end_by_s = time.monotonic() + limit_s

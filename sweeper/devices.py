@@ -196,3 +196,24 @@ def as_many_as_fit(threads: int) -> int:
     except (ValueError, OSError):  # not told by this system
         return max(1, by_cores)
     return max(1, min(by_cores, free_bytes // _MEMORY_PER_TRIAL_BYTES))
+
+
+def read_jobs(jobs: int | str, threads: int) -> int:
+    """How many trials there are to be at once.
+
+    Args:
+        jobs: a number, or `"auto"` for as many as cores and memory carry.
+        threads: of each trial.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    if jobs == "auto":
+        return as_many_as_fit(threads)
+    try:
+        count = int(jobs)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise SettingsError(f"-j {jobs}: expected a whole number of 1 or more, or auto")
+    return count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from .admission import Admission
-from .devices import Devices, as_many_as_fit
-from .errors import SettingsError, StudyError, root_of
+from .devices import Devices, read_jobs
+from .errors import StudyError, root_of
 from .executor import Executor, LocalExecutor
 from .kernels import (
     CellsToShare,
@@ -24,6 +23,7 @@ from .kernels import (
     cells_to_share,
     check_kernel,
     kill_marked,
+    make_runtime_folder,
     mark_of,
 )
 from .loop import CODE_TAG, Event, Loop, Observer
@@ -118,7 +118,7 @@ class Sweep:
             settings=settings,
             notebook=research,
             paths=paths,
-            jobs=_read_jobs(jobs, threads),
+            jobs=read_jobs(jobs, threads),
             kernel_name=kernel_name,
             devices=devices,
             samplers=SamplerFactory(settings),
@@ -150,6 +150,20 @@ class Sweep:
         else:
             self.admission.close(by)
         self.observer(Event.STOPPING, None)
+
+    def preempt(self, by: str) -> None:
+        """The machine is taken away: be gone within the grace time, `limits.grace`.
+
+        From any thread. What the remote copy and MLflow do not take by then, they are given by the
+        sweep that goes on.
+
+        Args:
+            by: who says so, for the summary.
+        """
+        self.admission.end_within(self.settings.limits.grace)
+        if self.remote is not None:
+            self.remote.hurry()
+        self.stop(by, now=True)
 
     def snapshot(self) -> Snapshot | None:
         """How the study stands while `run` is at work; None before it is open. From any thread."""
@@ -188,7 +202,8 @@ class Sweep:
                 finally:
                     self.admission.stop_all("an interruption")
                     loop.close()
-            untold = tracker.close()
+            left_s = self.admission.left_s
+            untold = tracker.close(patience_s=None if left_s is None else left_s / 2)
             spent_s += time.monotonic() - started
             study.note_facts(
                 spent_s=spent_s,
@@ -280,7 +295,7 @@ class Sweep:
         mark = mark_of(self.paths.folder)
         kill_marked(mark)  # of a sweep that died together with its guard; none other is alive
         token = mark + secrets.token_hex(4)
-        folder = Path(tempfile.mkdtemp(prefix="sweep-", dir=_short_folder()))
+        folder = make_runtime_folder()
         guard = Guard(token=token, folder=folder)
         pool = KernelPool(
             self.kernel_name,
@@ -311,7 +326,7 @@ class Sweep:
             watched.callback(Requests(self.paths.requests, obey).close)
             cloud = self.settings.resources.preemption
             if cloud != "none":
-                watched.callback(Notice(cloud, lambda: self.stop(PREEMPTED, now=True)).close)
+                watched.callback(Notice(cloud, lambda: self.preempt(PREEMPTED)).close)
             yield
 
     def _obey(self, what: str, whose: str) -> None:
@@ -337,9 +352,11 @@ class Sweep:
         """Copy what has changed since the last time; how far the copy is behind after that."""
         if self.remote is None:
             return None
+        left_s = self.admission.left_s
+        patience_s = _LAST_COPY_S if left_s is None else max(_SAID_AFTER_S, left_s)
         if not self.remote.finish(_SAID_AFTER_S):
             self.observer(Event.COPYING, None)
-            self.remote.finish(_LAST_COPY_S)
+            self.remote.finish(patience_s - _SAID_AFTER_S)
         return self.remote.lag_s
 
     def _cost(self, spent_s: float) -> float | None:
@@ -378,21 +395,3 @@ class Sweep:
 
 def _quiet(event: Event, record: TrialRecord | None) -> None:
     """The observer of a sweep that nobody watches."""
-
-
-def _read_jobs(jobs: int | str, threads: int) -> int:
-    if jobs == "auto":
-        return as_many_as_fit(threads)
-    try:
-        count = int(jobs)
-    except ValueError:
-        count = 0
-    if count < 1:
-        raise SettingsError(f"-j {jobs}: expected a whole number of 1 or more, or auto")
-    return count
-
-
-def _short_folder() -> str | None:
-    """A folder whose path leaves room for sockets, which may have 107 characters."""
-    usual = tempfile.gettempdir()
-    return usual if len(usual) <= 40 else "/tmp"

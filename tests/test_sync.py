@@ -24,7 +24,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.study import SamplerFactory, Study, facts_in
-from sweeper.sync import RemoteCopy, copying
+from sweeper.sync import RemoteCopy
 from sweeper.sync.contents import Contents, snapshot
 from sweeper.sync.records import Manifest, Owner
 from sweeper.sync.store import Store, StoreError, scrubbed, shown
@@ -114,6 +114,11 @@ def manifest() -> Manifest:
     return Manifest.read(data)
 
 
+def names_in_copy() -> set[str]:
+    data = Store(URL).get("digits/manifest.json")
+    return set() if data is None else set(Manifest.read(data).files)
+
+
 def objects() -> set[str]:
     return {name.removeprefix("digits/") for name in Store(URL).names("digits/objects")}
 
@@ -173,10 +178,11 @@ def test_what_a_trial_that_the_copied_study_does_not_know_has_written_is_left_ou
         a.run()
         a.checkpoint("0001", "model.pt")
         # The trial began after the study was read: its number is not taken in the copy.
-        a.copy._stamps["study.db"] = (_stamps(a.paths.storage), a.copy._stamps["study.db"][1])
+        stamps = a.copy._objects._stamps
+        stamps["study.db"] = (_stamps(a.paths.storage), stamps["study.db"][1])
         a.now()
         assert {n for n in manifest().files if "0001" in n} == set()
-        del a.copy._stamps["study.db"]
+        del stamps["study.db"]
         a.now()
         assert {n for n in manifest().files if "0001" in n} == {
             "notebooks/0001.ipynb",
@@ -203,6 +209,62 @@ def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(tmp_p
         assert manifest().files["checkpoints/0000/model.pt"] == before
         a.copy._copy(is_last=True)
         assert manifest().files["checkpoints/0000/model.pt"].size == 4
+
+
+def test_what_has_ended_is_in_the_copy_before_a_large_checkpoint_of_what_has_not(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        first = a.checkpoint("0000", "model.pt", b"first")
+        a.now()
+        before = manifest().files["checkpoints/0000/model.pt"]
+        a.checkpoint("0000", "model.pt", bytes(40_000_000))
+        ended = a.run()
+        seen: list[Manifest] = []
+        send = Store.put_file
+
+        def slowly(store: Store, name: str, file: Path) -> None:
+            seen.append(manifest())
+            send(store, name, file)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "put_file", slowly)
+            a.now()
+        assert [m.files["checkpoints/0000/model.pt"] for m in seen] == [before]
+        assert f"notebooks/{ended}.ipynb" in seen[0].files
+        assert manifest().files["checkpoints/0000/model.pt"].size == 40_000_000
+        assert is_whole()
+    assert first.exists()
+
+
+def test_a_checkpoint_that_a_new_process_finds_half_written_stays_as_it_was_in_the_copy(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        file = a.checkpoint("0000", "model.pt", b"whole")
+        a.now()
+    before = manifest().files["checkpoints/0000/model.pt"]
+    file.write_bytes(b"half")
+    again = Machine(tmp_path)
+    with again.opened():
+        again.now()
+        assert manifest().files["checkpoints/0000/model.pt"] == before
+
+
+def test_a_copy_that_is_hurried_does_not_wait_for_its_turn(tmp_path: Path) -> None:
+    a = Machine(tmp_path, every_s=3600)
+    with a.opened():
+        a.run()
+        a.copy.start()
+        until(names_in_copy)
+        run_id = a.run()
+        a.copy.hurry()
+        until(lambda: f"notebooks/{run_id}.ipynb" in names_in_copy())
+        assert a.copy.finish(10)
 
 
 def test_a_trial_that_is_completed_in_the_copy_has_its_last_checkpoint_there(
@@ -302,7 +364,7 @@ def test_a_copy_made_while_trials_end_speaks_of_no_trial_whose_files_it_lacks(
         snapshot(database, target)
         trial()
 
-    monkeypatch.setattr(copying, "snapshot", busy)
+    monkeypatch.setattr("sweeper.sync.objects.snapshot", busy)
     with a.opened():
         a.now()
     with (b := Machine(tmp_path / "b")).opened() as is_brought_back:
@@ -810,13 +872,16 @@ for i in range(8):
 class Subprocess:
     """The same command in a folder of its own."""
 
-    def __init__(self, folder: Path, name: str, *, trials: int, url: str) -> None:
+    def __init__(
+        self, folder: Path, name: str, *, trials: int, url: str, grace_s: float = 25
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_notebook(folder / "n.ipynb", CELL, parameters="x = 0.5")
         (folder / "p.yml").write_text(
             "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
             f"study: {{name: {name}, trials: {trials}, sampler: random}}\n"
             f"sync: {{url: '{url}', every: 1s}}\n"
+            f"limits: {{grace: {grace_s}}}\n"
         )
         self.folder, self.name = folder, name
         self.stderr = ""
@@ -1007,3 +1072,23 @@ def test_a_bucket_that_is_not_there_is_told_before_any_kernel_starts(
     assert len(a.stderr.splitlines()) == 1
     assert "s3://nowhere-at-all/x" in a.stderr
     assert not (a.folder / "out").exists()
+
+
+@pytest.mark.kernel
+def test_a_machine_that_is_taken_away_is_left_in_time_though_the_store_hangs(
+    tmp_path: Path, line: Line
+) -> None:
+    a = Subprocess(tmp_path, "preempted", trials=6, url="s3://sweeps/x", grace_s=6)
+    sweeping = a.start()
+    until(lambda: a.completed() >= 2 and remote("preempted") is not None)
+    line.stall()
+    sweeping.terminate()
+    code, result = a.result(sweeping, limit_s=6 + 6)  # without the limit it waits a minute
+    assert code == 143
+    assert result["sync_lag_s"] > 0
+    assert result["counts"]["stopped"] >= 1
+    line.mend()
+    code, result = a.run()
+    assert code == 0, a.stderr
+    assert result["counts"]["completed"] == 6
+    assert result["sync_lag_s"] == 0

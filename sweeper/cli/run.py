@@ -62,7 +62,7 @@ def _build(options: argparse.Namespace, talk: Talk) -> Sweep:
 
 @contextmanager
 def _signals(sweep: Sweep) -> Iterator[list[int]]:
-    """Ctrl-C: no new trials; again: stop the running ones. SIGTERM, SIGHUP: stop all now.
+    """Ctrl-C: no new trials; again: stop the running ones. SIGHUP: stop all now; SIGTERM: in time.
 
     Yields:
         the exit codes of the signals that came, filled while the block runs.
@@ -76,7 +76,10 @@ def _signals(sweep: Sweep) -> Iterator[list[int]]:
     def terminate(number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         received.append(OF_SIGNALS[name])
-        sweep.stop(name, now=True)
+        if received[-1] == PREEMPTED:
+            sweep.preempt(name)
+        else:
+            sweep.stop(name, now=True)
 
     if threading.current_thread() is not threading.main_thread():
         yield received

@@ -1,7 +1,7 @@
 """Run one notebook in one kernel: the only owner of papermill, nbclient and jupyter_client."""
 
 from .engine import Ending, KernelResult, execute
-from .guard import Guard, kill_marked, mark_of
+from .guard import Guard, kill_marked, make_runtime_folder, mark_of
 from .inject import inject
 from .kernel import Kernel
 from .pool import KernelPool
@@ -22,5 +22,6 @@ __all__ = [
     "inject",
     "kill_marked",
     "language_of",
+    "make_runtime_folder",
     "mark_of",
 ]

@@ -33,7 +33,7 @@ from .outputs import joined, moved, notice
 from .replay import RecordedClient
 from .sharing import SharedRun
 
-#: After an interrupt, how long a notebook has for its `finally` blocks before the next rung.
+#: After an interrupt, how long a notebook has at most for its `finally` blocks until the next rung.
 GRACE_S = 5.0
 #: How long a pruned notebook has to come to its next report before it is interrupted.
 _COOPERATION_S = 1.0
@@ -48,6 +48,8 @@ _LAST_WORDS_S = 0.03
 _INTERRUPTS = 2
 #: What the sweep itself needs of the grace time, once the last kernel has ended.
 _LAST_S = 3.0
+#: The shortest that a rung lasts, however short the grace time is.
+_LEAST_S = 0.5
 _LESSON = "lesson"
 #: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
 _CLEAN_EXITS = ("", "None", "0", "False")
@@ -340,16 +342,18 @@ class SweepClient(PapermillNotebookClient):
     async def _stop(self) -> None:
         """Let a pruned trial's next report raise; interrupt the kernel's group, twice; kill it."""
         reason, mailbox = self.channel.stop_reason, self._mailbox
+        time_s = self._grace_s - _LAST_S
+        rung_s = min(GRACE_S, max(_LEAST_S, time_s / (_INTERRUPTS + 1)))
         if reason and reason is not StopReason.TIME_LIMIT:
             self.kernel.ask_to_stop(reason, self.channel.message or "the sweep was stopped")
             if reason is StopReason.PRUNED:
                 await asyncio.sleep(_COOPERATION_S if self._reports else 0)
             elif mailbox is not None and mailbox.is_listened:
                 # What remains of the grace time is for those that do not end by themselves.
-                await asyncio.sleep(max(1.0, self._grace_s - _INTERRUPTS * GRACE_S - _LAST_S))
+                await asyncio.sleep(max(1.0, time_s - _INTERRUPTS * rung_s))
         for _ in range(_INTERRUPTS):
             await ensure_async(self.km.interrupt_kernel())
-            await asyncio.sleep(GRACE_S)
+            await asyncio.sleep(rung_s)
         await ensure_async(self.km.signal_kernel(9))
 
     # --- the last request ---------------------------------------------------------------------

@@ -14,11 +14,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 #: Marks every process of a sweep; the value begins with the sweep's token.
 MARK_VARIABLE = "SWEEPER_MARK"
+_SHORT_CHARACTERS = 40
 
 
 def mark_of(study_folder: Path) -> str:
@@ -70,6 +72,13 @@ def kill_session(leader: int) -> None:
                 os.kill(int(folder.name), signal.SIGKILL)
         except OSError:
             continue
+
+
+def make_runtime_folder() -> Path:
+    """A sweep's private folder, whose path leaves room for sockets (107 characters)."""
+    usual = tempfile.gettempdir()
+    is_short = len(usual) <= _SHORT_CHARACTERS
+    return Path(tempfile.mkdtemp(prefix="sweep-", dir=usual if is_short else "/tmp"))
 
 
 class Guard:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,29 +19,25 @@ from .claims import Claim
 from .contents import (
     STUDY,
     Contents,
-    hash_of,
-    hash_of_file,
-    snapshot,
-    stamp,
-    stamp_of_database,
 )
+from .objects import Objects, is_large
 from .records import Entry, Manifest, Mark
 from .restoring import restore
-from .store import SMALL, Store, StoreError
+from .store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
 #: A checkpoint that was written to so lately may be half a checkpoint.
 _SETTLED_S = 1.0
-#: How often a file that changes under our hands is tried in one go.
-_TRIES = 3
 #: How far behind, in intervals, a copy may be before anybody is told.
 _LATE = 4
 #: How many intervals to wait, at most, before a store that has failed is asked again.
 _SLOWEST = 4
 #: How long to wait, at the sweep's end, before a store that has failed is asked again.
 _LAST_WAIT_S = 1.0
+#: How long to wait between two copies when there is not much time.
+_HURRIED_S = 1.0
 #: How long to wait for the store's word that this process has ended.
 _PATIENCE_S = 5.0
 
@@ -79,16 +74,15 @@ class RemoteCopy:
         self._copy_id = secrets.token_hex(8)
         self._generation = 0
         self._before: Manifest | None = None
-        self._stamps: dict[str, tuple[object, Entry]] = {}
-        self._whole: set[str] = set()
+        self._objects = Objects(self._store, self._prefix)
         self._begun: Mapping[int, bool] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None
         self._closing, self._abandoned = threading.Event(), threading.Event()
         self._as_of = time.monotonic()
         self._has_failed = False
+        self._is_hurried = False
         self._is_complete = False
-        self._is_tidy = False
 
     @property
     def shown(self) -> str:
@@ -127,13 +121,17 @@ class RemoteCopy:
             # Aside: a store that hangs must not hold up the sweep's end for long.
             releasing = threading.Thread(target=self._claim.release, daemon=True)
             releasing.start()
-            releasing.join(_PATIENCE_S)
+            releasing.join(_LAST_WAIT_S if self._is_hurried else _PATIENCE_S)
 
     def start(self) -> None:
         """Keep the copy up from now on."""
         self._as_of = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="copy", daemon=True)
         self._thread.start()
+
+    def hurry(self) -> None:
+        """From now on copy without a pause: there will not be much time at the end."""
+        self._is_hurried = True  # no lock: this may be called from a signal handler
 
     def finish(self, patience_s: float) -> bool:
         """Copy what has changed for the last time; nothing changes any more.
@@ -199,7 +197,7 @@ class RemoteCopy:
         if manifest is not None:
             self._before = manifest
             self._generation = max(self._generation, manifest.generation)
-            self._whole |= manifest.objects
+            self._objects.know(manifest.objects)
         self._claim.take(self._copy_id)
         return manifest
 
@@ -258,7 +256,13 @@ class RemoteCopy:
                 if failures:
                     self._abandoned.wait(_LAST_WAIT_S)
             else:
-                self._closing.wait(self._every_s * min(_SLOWEST, max(1, failures)))
+                self._pause(self._every_s * min(_SLOWEST, max(1, failures)))
+
+    def _pause(self, pause_s: float) -> None:
+        end_s = time.monotonic() + pause_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            if self._closing.wait(min(left_s, _HURRIED_S)) or self._is_hurried:
+                return
 
     def _fail(self, said: str) -> None:
         if not self._has_failed:
@@ -271,86 +275,50 @@ class RemoteCopy:
         entries: dict[str, Entry] = {}
         for name, database in self._contents.databases.items():
             if database.exists():
-                entries[name] = self._database(name, database, is_last=is_last)
+                look = self._look_into if name == STUDY else None
+                entries[name] = self._objects.of_database(name, database, again=is_last, look=look)
+        large: list[tuple[str, Path, Entry | None]] = []
         for name, file in self._contents.files(self._begun):
-            entry = self._file(name, file, is_last=is_last)
+            before = self._before.files.get(name) if self._before is not None else None
+            is_open = self._is_open(name)
+            if is_open and is_large(file):
+                # The trial can go on from an older one; what has ended meanwhile comes first.
+                large.append((name, file, before))
+                entry = before
+            elif is_open and not is_last and _is_fresh(file):
+                entry = before
+            else:
+                entry = self._objects.of_file(name, file, before=before)
             if entry is not None:
                 entries[name] = entry
-        before = self._before
-        if before is None or (before.files, before.copy_id) != (entries, self._copy_id):
-            self._write(entries)
+        self._write_if_new(entries)
+        for name, file, before in large:
+            if is_last or not _is_fresh(file):
+                entry = self._objects.of_file(name, file, before=before)
+                if entry is not None:
+                    entries[name] = entry
+        self._write_if_new(entries)
 
-    def _database(self, name: str, database: Path, *, is_last: bool) -> Entry:
-        now = stamp_of_database(database)
-        known = self._stamps.get(name)
-        if known is not None and known[0] == now and not is_last:
-            return known[1]
-        with tempfile.TemporaryDirectory(prefix="sync-") as folder:
-            file = Path(folder, name)
-            snapshot(database, file)
-            if name == STUDY:
-                self._begun = begun_in(file, self._paths.study)
-                facts = facts_in(file, self._paths.study) or {}
-                self._study_id = str(facts.get("id", ""))
-            entry = self._entry(file)
-            self._upload(entry, file, stamp(file))
-        self._stamps[name] = now, entry
-        return entry
+    def _look_into(self, study: Path) -> None:
+        self._begun = begun_in(study, self._paths.study)
+        facts = facts_in(study, self._paths.study) or {}
+        self._study_id = str(facts.get("id", ""))
 
-    def _file(self, name: str, file: Path, *, is_last: bool) -> Entry | None:
-        """A file as it is now; as it was in the copy before, while it is being written."""
-        known = self._stamps.get(name)
-        before = known[1] if known is not None else None
-        for _ in range(_TRIES):
-            now = stamp(file)
-            if now is None or (known is not None and known[0] == now):
-                return before
-            try:
-                if not is_last and self._may_be_half(name, file):
-                    return before
-                entry = self._entry(file)
-                if self._upload(entry, file, now):
-                    self._stamps[name] = now, entry
-                    return entry
-            except OSError:
-                return before  # it is gone, or nobody may read it
-        return before
+    def _is_open(self, name: str) -> bool:
+        """Whether it is a checkpoint of a trial that has not ended in the copied study.
 
-    def _may_be_half(self, name: str, file: Path) -> bool:
-        """Whether it is a checkpoint that is just being written, maybe.
-
-        Those of a trial that has ended are not: the copy has to have them as soon as it has that.
+        Those of a trial that has are in the copy as soon as it says so.
         """
         folder, _, rest = name.partition("/")
         run_id = rest.partition("/")[0]
         if folder != "checkpoints" or not run_id.isdigit():
             return False
-        is_written = self._begun is None or self._begun.get(int(run_id), True)
-        return is_written and 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
+        return self._begun is None or self._begun.get(int(run_id), True)
 
-    def _entry(self, file: Path) -> Entry:
-        status = file.stat()
-        return Entry(size=status.st_size, hash=hash_of_file(file), mtime_s=status.st_mtime)
-
-    def _upload(self, entry: Entry, file: Path, as_read: object) -> bool:
-        """See to it that there is an object for a file that was read; False if it has changed."""
-        if stamp(file) != as_read:
-            return False
-        if entry.object in self._whole:
-            return True
-        name = self._prefix + entry.object
-        if entry.size <= SMALL:
-            data = file.read_bytes()
-            if hash_of(data) != entry.hash:
-                return False  # it has changed once more
-            self._store.put(name, data)
-        else:
-            self._store.put_file(name, file)
-            if stamp(file) != as_read:
-                self._store.remove(name)
-                return False
-        self._whole.add(entry.object)
-        return True
+    def _write_if_new(self, entries: Mapping[str, Entry]) -> None:
+        before = self._before
+        if before is None or (before.files, before.copy_id) != (entries, self._copy_id):
+            self._write(dict(entries))
 
     def _write(self, entries: dict[str, Entry]) -> None:
         """Write the manifest, and remove what neither it nor the one before it names."""
@@ -371,10 +339,12 @@ class RemoteCopy:
         self._claim.check()
         self._store.put(self._prefix + _MANIFEST, manifest.text.encode())
         self._before, self._generation = manifest, generation
-        if not self._is_tidy:  # what a sweep that was killed had put there for a manifest to come
-            there = self._store.names(f"{self._prefix}objects")
-            self._whole |= {name.removeprefix(self._prefix) for name in there}
-            self._is_tidy = True
-        for name in self._whole - manifest.objects - (before.objects if before else set()):
-            self._store.remove(self._prefix + name)
-            self._whole.discard(name)
+        self._objects.keep(manifest.objects | (before.objects if before else set()))
+
+
+def _is_fresh(file: Path) -> bool:
+    """Whether it may be half a checkpoint, which is just being written."""
+    try:
+        return 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
+    except OSError:
+        return False

@@ -14,8 +14,6 @@ import fsspec
 
 from ..errors import SettingsError
 
-#: Up to this size a file goes through memory, so that what is sent is what was hashed.
-SMALL = 32_000_000
 #: What has folders, which must be made; in an object storage making one would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}

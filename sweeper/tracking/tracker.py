@@ -185,14 +185,21 @@ class Tracker:
         at_ms = now_ms()
         self._put(lambda: self._end(record, series, tags, at_ms))
 
-    def close(self) -> int:
-        """Wait until everything is told, or the store's patience is at its end.
+    def close(self, *, patience_s: float | None = None) -> int:
+        """Wait until everything is told.
+
+        Args:
+            patience_s: how long at most; None for as long as the store takes one message after
+                another.
 
         Returns:
             how many messages MLflow did not take.
         """
         self._closing.set()
         self._queue.put(None)
+        if patience_s is not None:
+            self._thread.join(patience_s)
+            return self._untold + self._queue.qsize()
         waiting = -1
         while self._thread.is_alive() and waiting != self._queue.qsize():
             waiting = self._queue.qsize()

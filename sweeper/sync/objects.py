@@ -1,0 +1,127 @@
+"""The objects of a copy: the contents of its files, each sent once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Set
+from pathlib import Path
+
+from .contents import hash_of, hash_of_file, snapshot, stamp, stamp_of_database
+from .records import Entry
+from .store import Store
+
+#: Up to this size a file goes through memory, so that what is sent is what was hashed.
+_SMALL_BYTES = 32_000_000
+#: How often a file that changes under our hands is tried in one go.
+_TRIES = 3
+
+
+class Objects:
+    """Sends what is not there yet. Objects are named by their content and never changed.
+
+    Args:
+        prefix: of the study's names in the store.
+    """
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._stamps: dict[str, tuple[object, Entry]] = {}
+        self._there: set[str] = set()
+        self._is_tidy = False
+
+    def know(self, names: Collection[str]) -> None:
+        """These are there, whole: a manifest names them."""
+        self._there.update(names)
+
+    def keep(self, names: Set[str]) -> None:
+        """Remove all others."""
+        if not self._is_tidy:  # what a sweep that was killed had put there for a manifest to come
+            there = self._store.names(f"{self._prefix}objects")
+            self._there |= {name.removeprefix(self._prefix) for name in there}
+            self._is_tidy = True
+        for name in self._there - names:
+            self._store.remove(self._prefix + name)
+            self._there.discard(name)
+
+    def of_database(
+        self, name: str, database: Path, *, again: bool, look: Callable[[Path], None] | None
+    ) -> Entry:
+        """An SQLite database as it is now.
+
+        Args:
+            again: even if it seems not to have changed.
+            look: called with the state of it that is sent.
+
+        Raises:
+            sqlite3.Error: it cannot be read now.
+            StoreError: the store is away.
+        """
+        now = stamp_of_database(database)
+        known = self._stamps.get(name)
+        if known is not None and known[0] == now and not again:
+            return known[1]
+        with tempfile.TemporaryDirectory(prefix="sync-") as folder:
+            file = Path(folder, name)
+            snapshot(database, file)
+            if look is not None:
+                look(file)
+            entry = _entry(file)
+            self._send(entry, file, stamp(file))
+        self._stamps[name] = now, entry
+        return entry
+
+    def of_file(self, name: str, file: Path, *, before: Entry | None) -> Entry | None:
+        """A file as it is now; as it was in the copy before, while it is being written.
+
+        Raises:
+            StoreError: the store is away.
+        """
+        known = self._stamps.get(name)
+        for _ in range(_TRIES):
+            now = stamp(file)
+            if now is None:
+                return before
+            if known is not None and known[0] == now:
+                return known[1]
+            try:
+                entry = _entry(file)
+                if self._send(entry, file, now):
+                    self._stamps[name] = now, entry
+                    return entry
+            except OSError:
+                return before  # it is gone, or nobody may read it
+        return before
+
+    def _send(self, entry: Entry, file: Path, as_read: object) -> bool:
+        """See to it that there is an object for a file that was read; False if it has changed."""
+        if stamp(file) != as_read:
+            return False
+        if entry.object in self._there:
+            return True
+        name = self._prefix + entry.object
+        if entry.size <= _SMALL_BYTES:
+            data = file.read_bytes()
+            if hash_of(data) != entry.hash:
+                return False  # it has changed once more
+            self._store.put(name, data)
+        else:
+            self._store.put_file(name, file)
+            if stamp(file) != as_read:
+                self._store.remove(name)
+                return False
+        self._there.add(entry.object)
+        return True
+
+
+def is_large(file: Path) -> bool:
+    """Whether it takes long to send."""
+    try:
+        return file.stat().st_size > _SMALL_BYTES
+    except OSError:
+        return False
+
+
+def _entry(file: Path) -> Entry:
+    status = file.stat()
+    return Entry(size=status.st_size, hash=hash_of_file(file), mtime_s=status.st_mtime)

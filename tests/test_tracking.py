@@ -1,0 +1,52 @@
+"""What MLflow is told, and what it may cost when it does not listen."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sweeper.tracking import Tracker
+from sweeper.trials import TrialRecord, TrialState
+
+
+def opened(folder: Path) -> Tracker:
+    return Tracker.open(
+        None,
+        study="digits",
+        study_id="one",
+        embedded=folder / "mlflow.db",
+        artifacts=folder / "artifacts",
+    )
+
+
+@pytest.mark.slow  # MLflow makes its tables
+def test_where_there_is_no_time_a_store_that_does_not_answer_is_told_the_next_time(
+    tmp_path: Path,
+) -> None:
+    tracker = opened(tmp_path)
+    record = TrialRecord(
+        number=0,
+        params={"x": 0.5},
+        seed=1,
+        attempt=1,
+        notebook=tmp_path / "0000.ipynb",
+        state=TrialState.COMPLETED,
+        scores={"val": 1.0},
+        started_at_s=time.time(),
+    )
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
+        storage.execute("BEGIN IMMEDIATE")
+        tracker.started(record, {"x": "0.5"})
+        tracker.ended(record, {}, {})
+        assert tracker.close(patience_s=0.5) > 0
+        again = opened(tmp_path)
+        assert not again.is_told("0000")
+        storage.rollback()
+    again.started(record, {"x": "0.5"})
+    again.ended(record, {}, {})
+    assert again.close() == 0
+    assert opened(tmp_path).is_told("0000")
