@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     import torch
 
+pytestmark = pytest.mark.slow  # with torch, and with processes that are killed
+
 FOLDER = Path("checkpoints", "by-hand")
 
 

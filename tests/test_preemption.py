@@ -61,6 +61,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Service]]:
     server.shutdown()
 
 
+@pytest.mark.slow  # it asks once a second
 @pytest.mark.parametrize("cloud", ["gcp", "aws"])
 def test_a_notice_is_told_once(cloud: Cloud, service: type[Service]) -> None:
     told: list[float] = []

@@ -31,6 +31,8 @@ from sweeper.sync.store import Store, StoreError, scrubbed, shown
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialOutcome, TrialState, run_id_of
 
+pytestmark = pytest.mark.slow  # each makes a study's tables anew, many wait for a thread
+
 ROOT = Path(__file__).parent.parent
 URL = "memory://bucket/copies"
 

@@ -4,7 +4,9 @@
 
 is the long form; the short one is part of the tests. Each blow hits the coordinator (SIGKILL,
 SIGTERM, SIGSTOP for a while), the process that kernels are forked from, or a kernel; or takes the
-storage away for some seconds by a lock. Whatever has ended the sweep, the same command goes on.
+storage away for some seconds: by a lock, a full disk, a folder that may only be read; or sets the
+clock. Whatever has ended the sweep, the same command goes on. Where nobody may mount a disk, or
+there is no C compiler, the blows that need one are left out.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import random
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -59,12 +62,25 @@ class Ground:
 
     folder: Path
     chance: random.Random
+    has_disk: bool = False
+    clock: Path | None = None
     blows: Counter[str] = field(default_factory=Counter)
     calls: int = 0
 
     def __post_init__(self) -> None:
         write_notebook(self.folder / "nb.ipynb", *CELLS, parameters="x = 0.5")
         (self.folder / "nb.yml").write_text(PARAMETERS)
+        self.set_clock(0)
+
+    @property
+    def out(self) -> Path:
+        """Where the outputs go: a disk of its own, if that can be had."""
+        return self.folder / "out"
+
+    def set_clock(self, ahead_s: int) -> None:
+        """Set the time of day that the sweep sees, relative to the true one."""
+        with open(self.folder / "clock", "r+b" if self.calls else "w+b") as file:
+            file.write(struct.pack("q", ahead_s))  # in one go: others have it mapped
 
     def call(self) -> subprocess.Popen[str]:
         """Start the one command, the same each time."""
@@ -78,7 +94,13 @@ class Ground:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env={**os.environ, **self._clock_env()},
         )
+
+    def _clock_env(self) -> dict[str, str]:
+        if self.clock is None:
+            return {}
+        return {"LD_PRELOAD": str(self.clock), "CHAOS_CLOCK": str(self.folder / "clock")}
 
     def processes(self) -> list[psutil.Process]:
         """Kernels, what they are forked from, and all their children."""
@@ -112,10 +134,13 @@ class Ground:
                     return result
 
     def _strike(self, pid: int) -> None:
-        blow = self.chance.choice(list(BLOWS))
+        blows = {**BLOWS, **(BLOWS_TO_A_DISK if self.has_disk else {})}
+        if self.clock is not None:
+            blows["a clock that jumps"] = _jump
+        blow = self.chance.choice(list(blows))
         self.blows[blow] += 1
         try:
-            BLOWS[blow](self, pid)
+            blows[blow](self, pid)
         except (ProcessLookupError, psutil.Error, IndexError, sqlite3.Error):
             pass  # what was to be hit was not there
 
@@ -128,11 +153,11 @@ class Ground:
 
     def check_files(self) -> None:
         """Every executed notebook is valid, at every moment."""
-        for path in (self.folder / "out").glob("*.ipynb"):
+        for path in self.out.glob("*.ipynb"):
             node = nbformat.reads(path.read_text("utf-8"), as_version=4)
             nbformat.validate(node)
             assert "study_id" in node.metadata["sweeper"]
-        assert not list((self.folder / "out").glob(".*.part.*"))
+        assert not list(self.out.glob(".*.part.*"))
 
 
 def _kill_one(ground: Ground, kind: Callable[[psutil.Process], bool]) -> None:
@@ -156,10 +181,41 @@ def _stop_for_a_while(ground: Ground, pid: int) -> None:
 
 
 def _lock_storage(ground: Ground, _: int) -> None:
-    with closing(sqlite3.connect(ground.folder / "out" / "nb" / "study.db", timeout=5)) as storage:
+    with closing(sqlite3.connect(ground.out / "nb" / "study.db", timeout=5)) as storage:
         storage.execute("BEGIN IMMEDIATE")
         time.sleep(ground.chance.uniform(1.0, 10.0))
         storage.rollback()
+
+
+def _fill(ground: Ground, _: int) -> None:
+    ballast = ground.out / "ballast"
+    try:
+        with open(ballast, "wb", buffering=0) as file:
+            while file.write(bytes(1 << 20)):
+                pass
+    except OSError:
+        time.sleep(ground.chance.uniform(0.5, 5.0))
+    finally:
+        ballast.unlink()
+
+
+def _make_read_only(ground: Ground, _: int) -> None:
+    """Lay the folder over itself: files that are open stay so, no other one can be written."""
+    folder = str(ground.out)
+    _mount("--bind", folder, folder)
+    try:
+        _mount("-o", "remount,ro,bind", folder)
+        time.sleep(ground.chance.uniform(0.5, 5.0))
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def _jump(ground: Ground, _: int) -> None:
+    ground.set_clock(ground.chance.randint(-7200, 7200))
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True, capture_output=True)
 
 
 BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
@@ -170,15 +226,50 @@ BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
     "SIGKILL to a kernel": lambda ground, _: _kill_one(ground, lambda p: not _is_zygote(p)),
     "a locked storage": _lock_storage,
 }
+BLOWS_TO_A_DISK: Mapping[str, Callable[[Ground, int], None]] = {
+    "a full disk": _fill,
+    "a folder that may only be read": _make_read_only,
+}
 
 
 @contextmanager
 def fresh(seed: int) -> Iterator[Ground]:
     folder = Path(tempfile.mkdtemp(prefix="chaos"))
     try:
-        yield Ground(folder=folder, chance=random.Random(seed))
+        with _disk(folder / "out", "64m") as has_disk:
+            yield Ground(
+                folder=folder,
+                chance=random.Random(seed),
+                has_disk=has_disk,
+                clock=_settable_clock(folder),
+            )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _disk(folder: Path, size: str) -> Iterator[bool]:
+    """A small disk, where this process may mount one."""
+    folder.mkdir()
+    try:
+        _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
+    except (OSError, subprocess.CalledProcessError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def _settable_clock(folder: Path) -> Path | None:
+    """A library that gives a process a time of day of ours, where there is a compiler."""
+    library, source = folder / "clock.so", Path(__file__).with_name("clock.c")
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        return None
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
 
 
 def by_run_id(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,25 +336,20 @@ def test_a_disk_that_is_full_costs_no_trial(tmp_path: Path) -> None:
     large = "import base64, os\nprint(base64.b64encode(os.urandom(400_000)).decode())"
     write_notebook(tmp_path / "nb.ipynb", large, "val = x * 2", parameters="x = 0.5")
     (tmp_path / "nb.yml").write_text(PARAMETERS)
-    (tmp_path / "out").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o"]
-    disk = ["tmpfs", str(tmp_path / "out")]
-    if subprocess.run([*mount, "size=6m", *disk], capture_output=True, check=False).returncode:
-        pytest.skip("only root can make a small disk")
-    try:
+    with _disk(tmp_path / "out", "6m") as has_disk:
+        if not has_disk:
+            pytest.skip("only root can make a small disk")
         ground = Ground.__new__(Ground)
-        ground.folder, ground.calls = tmp_path, 0
+        ground.folder, ground.calls, ground.clock = tmp_path, 0, None
         full = ground.call()
         full.communicate(timeout=120)
         assert full.returncode in (0, 1, 2)  # as the study's own file could be written or not
         assert list((tmp_path / "out").glob("*.ipynb"))
-        subprocess.run([*mount, "remount,size=100m", *disk], check=True)
+        _mount("-o", "remount,size=100m", str(tmp_path / "out"))
         said, _ = ground.call().communicate(timeout=120)
         result = json.loads(said.splitlines()[-1])
         assert result["counts"]["completed"] == TRIALS
         assert all(t["scores"]["val"] == 2 * t["params"]["x"] for t in result["trials"])
-    finally:
-        subprocess.run(["umount", "-l", str(tmp_path / "out")], check=False)
 
 
 if __name__ == "__main__":
