@@ -264,7 +264,7 @@ class Loop:
     def tell_what_was_missed(self) -> None:
         """Tell MLflow of trials that ended while it could not be told, from their notebooks."""
         for record in self._study.records():
-            if record.is_final and not self._tracker.is_told(record.run_id):
+            if record.is_final and not self._tracker.is_told(record):
                 self._tracker.started(record, self._described(record.params))
                 series: Mapping[str, list[tuple[int, float]]] = {}
                 if record.notebook.exists():

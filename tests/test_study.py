@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
+from optuna.search_space import IntersectionSearchSpace
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.errors import SettingsError, StudyError
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory, Study, make_pruner
+from sweeper.study import SamplerFactory, Study, make_pruner, tpe
 from sweeper.study.samplers import derived_seed, suggest
+from sweeper.study.tpe import SteadyTPE
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 COMPLETED, FAILED = TrialState.COMPLETED, TrialState.FAILED
@@ -315,6 +318,64 @@ def test_tpe_proposes_what_optunas_own_does(begin: Any, space: Mapping[str, Any]
         score = sum(v for v in asked.params.values() if isinstance(v, int | float))
         opened.study.tell(asked.number, completed(score))
         plain.tell(trial, score)
+
+
+def finished(number: int, x: float, *, pruned: bool = False) -> optuna.trial.FrozenTrial:
+    return optuna.trial.create_trial(
+        params={"x": x},
+        distributions={"x": optuna.distributions.FloatDistribution(0.0, 1.0)},
+        value=None if pruned else (x - 0.3) ** 2 + number % 7 * 1e-3,
+        state=optuna.trial.TrialState.PRUNED if pruned else optuna.trial.TrialState.COMPLETE,
+        intermediate_values={1: x} if pruned else {},
+    )
+
+
+def weighed(trials: list[optuna.trial.FrozenTrial], direction: Any, **options: Any) -> list[int]:
+    """How many trials TPE takes for the best of a study, and how many others it weighs."""
+    counts: list[int] = []
+
+    def weights(count: int) -> Any:
+        counts.append(count)
+        return np.ones(count)
+
+    sampler = SteadyTPE(IntersectionSearchSpace(), seed=1, weights=weights, **options)
+    study = optuna.create_study(direction=direction, sampler=sampler)
+    study.add_trials(trials)
+    study.ask().suggest_float("x", 0.0, 1.0)
+    return sorted(counts)
+
+
+# The simplest way to see how many trials it weighs, as long as Optuna has it.
+@pytest.mark.filterwarnings("ignore:`weights` has been deprecated:FutureWarning")
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_of_very_many_trials_tpe_weighs_the_best_and_some_of_the_others(direction: str) -> None:
+    few = [finished(n, n / 900) for n in range(900)]
+    assert weighed(few, direction) == [25, 900 - 25]
+    many = [finished(n, n * 7 % 4000 / 4000) for n in range(4000)]
+    best, others = weighed(many, direction)
+    assert best == 25
+    assert 500 < others <= 1100
+    assert weighed(many, direction, n_startup_trials=2500) == [25, 4000 - 25]
+
+
+def test_thinned_or_not_tpe_takes_the_same_for_the_best() -> None:
+    proposed = []
+    for weighed_at_most in (tpe.WEIGHED, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tpe, "WEIGHED", weighed_at_most)
+            sampler = SteadyTPE(IntersectionSearchSpace(), seed=1)
+            study = optuna.create_study(sampler=sampler)
+            study.add_trials([finished(n, n * 7 % 4000 / 4000) for n in range(4000)])
+            asked = [study.ask().suggest_float("x", 0.0, 1.0) for _ in range(20)]
+            proposed.append(asked)
+    assert proposed[0] == pytest.approx(proposed[1], abs=0.05)
+    assert all(abs(x - 0.3) < 0.1 for x in proposed[0])
+
+
+@pytest.mark.filterwarnings("ignore:`weights` has been deprecated:FutureWarning")
+def test_where_most_were_pruned_tpe_weighs_all_of_them() -> None:
+    trials = [finished(n, n / 1500, pruned=n % 50 > 0) for n in range(1500)]
+    assert weighed(trials, "minimize") == [25, 1500 - 25]
 
 
 # --- proposals ahead, and trials by hand ---------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,30 @@ def test_where_there_is_no_time_a_store_that_does_not_answer_is_told_the_next_ti
         tracker.ended(record, {}, {})
         assert tracker.close(patience_s=0.5) > 0
         again = opened(tmp_path)
-        assert not again.is_told("0000")
+        assert not again.is_told(record)
         storage.rollback()
     again.started(record, {"x": "0.5"})
     again.ended(record, {}, {})
     assert again.close() == 0
-    assert opened(tmp_path).is_told("0000")
+    assert opened(tmp_path).is_told(record)
+
+
+@pytest.mark.slow  # likewise
+def test_an_attempt_whose_end_was_not_told_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+    tracker = opened(tmp_path)
+    stopped = TrialRecord(
+        number=0,
+        params={"x": 0.5},
+        seed=1,
+        attempt=1,
+        notebook=tmp_path / "0000.ipynb",
+        state=TrialState.STOPPED,
+        started_at_s=time.time(),
+    )
+    tracker.started(stopped, {"x": "0.5"})
+    tracker.ended(stopped, {}, {})
+    assert tracker.close() == 0
+    completed = replace(stopped, state=TrialState.COMPLETED, attempt=2, scores={"val": 1.0})
+    assert opened(tmp_path).is_told(stopped)
+    assert not opened(tmp_path).is_told(completed)
+    assert not opened(tmp_path).is_told(replace(stopped, attempt=2))

@@ -25,6 +25,7 @@ from ..complaints import nearest
 from ..errors import SettingsError
 from ..settings import Settings
 from ..space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace
+from .tpe import SteadyTPE
 
 #: Up to this many trials the Gaussian process reaches in half of them what TPE needs all for.
 _GP_TRIALS = 250
@@ -85,9 +86,9 @@ class SamplerFactory:
         where = f"{settings.file or 'settings'}: study.sampler"
         self.name = chosen.name if chosen.name != "auto" else _suitable(settings)
         self._options = dict(chosen.options)
-        self._seen = IntersectionSearchSpace(include_pruned=True)
         is_joint = self._options.get("multivariate") is not False and len(settings.objective) == 1
-        self._is_joint_tpe = self.name == "tpe" and is_joint and not self._options.get("group")
+        is_joint = is_joint and not self._options.get("group")
+        self._seen = IntersectionSearchSpace(include_pruned=True) if is_joint else None
         known = [p for p in inspect.signature(_CLASSES[self.name]).parameters if p not in _OURS]
         for option in self._options:
             if option not in known:
@@ -104,8 +105,8 @@ class SamplerFactory:
         """The sampler that proposes the trial with this number."""
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
         make: Callable[..., BaseSampler] = _CLASSES[self.name]
-        if self._is_joint_tpe:
-            make = partial(_JointTPE, self._seen)
+        if self.name == "tpe":
+            make = partial(SteadyTPE, self._seen)
         with warnings.catch_warnings():
             # Experimental in Optuna, tested here.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -122,24 +123,6 @@ class SamplerFactory:
             raise SettingsError(f"{where}: cmaes needs a package: pip install cmaes")
         if self.name == "gp" and importlib.util.find_spec("torch") is None:
             raise SettingsError(f"{where}: gp needs a package: pip install torch")
-
-
-class _JointTPE(optuna.samplers.TPESampler):
-    """Optuna's sampler over the dimensions that all trials have.
-
-    What those are it looks up in every trial each time that it is new; here that is remembered.
-    """
-
-    def __init__(self, seen: IntersectionSearchSpace, **options: Any) -> None:
-        super().__init__(**options)
-        self._seen = seen
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """As its base."""
-        common = self._seen.calculate(study)
-        return {name: d for name, d in common.items() if not d.single()}
 
 
 def _suitable(settings: Settings) -> str:

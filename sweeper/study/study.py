@@ -353,7 +353,8 @@ class Study:
                 if len(self._study.directions) > 1
                 else {self._study.best_trial.number}
             )
-        return [record for record in self.records() if record.number in numbers]
+            found = [record_of(self._trial(number)) for number in sorted(numbers)]
+        return [record for record in found if record is not None]
 
     def mark_interrupted(self) -> list[TrialRecord]:
         """Correct the trials that a killed sweep left running; only where no sweep is alive."""

@@ -8,7 +8,6 @@ by the next sweep of the study, from the executed notebooks.
 from __future__ import annotations
 
 import getpass
-import json
 import logging
 import math
 import os
@@ -30,7 +29,7 @@ from ..reporting import Point
 from ..trials import TrialRecord, TrialState
 from .metrics import legal, metric, now_ms
 from .points import ToldPoints
-from .server import probe
+from .server import comparison, probe
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -46,7 +45,7 @@ _STATUS = {
     TrialState.FAILED: "FAILED",
     TrialState.STOPPED: "KILLED",
 }
-_STUDY_ID = "sweeper.study_id"
+_STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
 #: Set on a run in MLflow's UI, this stops the trial.
 _STOP_TAG = "sweeper.stop"
 #: How often to look for it.
@@ -57,8 +56,6 @@ _PATIENCE_S = 60
 #: trial running, which would otherwise wait for its turn in this interpreter.
 _ASIDE_S = 0.1
 _TAG_CHARACTERS = 5000
-#: Where `mlflow ui` serves an embedded store when nothing else is said.
-_LOCAL_UI = "http://127.0.0.1:5000"
 
 
 class Tracker:
@@ -72,7 +69,8 @@ class Tracker:
         self._study_id = study_id
         self._client = client
         self._runs: dict[str, str] = {}
-        self._terminated: set[str] = set()
+        #: Of each run that has ended: with which status, and in which attempt of its trial.
+        self._ended: dict[str, tuple[str, str]] = {}
         self._points = ToldPoints(client)
         self._lock = threading.Lock()
         self._heard: dict[str, list[tuple[Point, int]]] = {}
@@ -89,7 +87,8 @@ class Tracker:
                 continue  # of an earlier study of this name, whose storage is gone
             self._runs[run.info.run_name] = run.info.run_id
             if run.info.status != "RUNNING":
-                self._terminated.add(run.info.run_name)
+                attempt = run.data.tags.get(_ATTEMPT, "")
+                self._ended[run.info.run_name] = run.info.status, attempt
         self._thread.start()
 
     @classmethod
@@ -221,21 +220,16 @@ class Tracker:
         """MLflow's own ids of the runs, by the trials' run ids."""
         return dict(self._runs)
 
-    def is_told(self, run_id: str) -> bool:
-        """Whether the end of a trial stands in MLflow."""
-        return run_id in self._terminated
+    def is_told(self, record: TrialRecord) -> bool:
+        """Whether the end of a trial stands in MLflow; not that of an earlier attempt."""
+        return self._ended.get(record.run_id) == _end_of(record)
 
     def compare_url(self) -> str | None:
         """The page of MLflow's UI that draws parallel coordinates over all runs."""
         if not self._runs:
             return None
-        base = self.uri.rstrip("/") if self.uri.startswith("http") else _LOCAL_UI
-        runs = json.dumps([self._runs[name] for name in sorted(self._runs)], separators=(",", ":"))
-        experiments = json.dumps([self.experiment_id])
-        return (
-            f"{base}/#/compare-runs?runs={urllib.parse.quote(runs)}"
-            f"&experiments={urllib.parse.quote(experiments)}&workflowType=machine_learning"
-        )
+        runs = [self._runs[name] for name in sorted(self._runs)]
+        return comparison(self.uri, self.experiment_id, runs)
 
     # --- the thread ---------------------------------------------------------------------------
 
@@ -313,7 +307,7 @@ class Tracker:
         else:
             self._client.update_run(mlflow_id, status="RUNNING")
             self._client.set_tag(mlflow_id, "sweeper.state", str(record.state))
-            self._terminated.discard(record.run_id)
+            self._ended.pop(record.run_id, None)
         from mlflow.entities import Param
 
         params = [Param(name, value) for name, value in described.items()]
@@ -357,7 +351,7 @@ class Tracker:
             **infinite,
             "sweeper.state": str(record.state),
             "sweeper.seed": str(record.seed),
-            "sweeper.attempt": str(record.attempt),
+            _ATTEMPT: str(record.attempt),
             "sweeper.duration_s": f"{record.duration_s:.3f}",
             "mlflow.note.content": link,
         }
@@ -369,8 +363,9 @@ class Tracker:
             metrics=metrics,
             tags=[RunTag(legal(k), v[:_TAG_CHARACTERS]) for k, v in told.items()],
         )
-        self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=at_ms)
-        self._terminated.add(record.run_id)
+        status, _ = end = _end_of(record)
+        self._client.set_terminated(mlflow_id, status=status, end_time=at_ms)
+        self._ended[record.run_id] = end
 
     def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
         """Final values that are not simply the last point of their series."""
@@ -396,3 +391,7 @@ class Tracker:
         at = f"#/experiments/{self.experiment_id}/runs/{mlflow_id}/artifacts"
         links = f"[executed notebook]({at}/{urllib.parse.quote(page)}) · `{record.notebook}`"
         return f"{links}\n\n{record.message}".strip()
+
+
+def _end_of(record: TrialRecord) -> tuple[str, str]:
+    return _STATUS[record.state], str(record.attempt)

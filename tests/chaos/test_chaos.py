@@ -296,7 +296,7 @@ def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, A
     assert sorted(run.info.run_name for run in runs) == sorted(trials)
     for run in runs:
         ended = {"completed": "FINISHED", "failed": "FAILED"}[trials[run.info.run_name]["state"]]
-        assert run.info.status == ended
+        assert (run.info.run_name, run.info.status) == (run.info.run_name, ended)
         if ended == "FINISHED":
             assert run.data.metrics["val"] == trials[run.info.run_name]["scores"]["val"]
 
