@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,17 @@ def outside_of_any_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may themselves run in a notebook, or beside somebody's MLflow server."""
     monkeypatch.delenv(TRIAL_VARIABLE, raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One folder for the module: making an MLflow store takes seconds, a study does not."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    before = Path.cwd()
+    os.chdir(folder)
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    yield folder
+    os.chdir(before)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from sweeper.loop import Event
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, TrialRecord, TrialState
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
 FOREVER = """
 import time, sweeper
@@ -28,17 +27,6 @@ for i in range(10**6):
     time.sleep(0.05)
 """
 SHORT = "val = x"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One folder for the module: making an MLflow store takes seconds, a study does not."""
-    folder = tmp_path_factory.mktemp("live")
-    before = Path.cwd()
-    os.chdir(folder)
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    yield folder
-    os.chdir(before)
 
 
 class Running:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,24 +26,13 @@ if TYPE_CHECKING:
 
     from sweeper import Sweep
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
 ROOT = Path(__file__).parent.parent
 TRAIN = (
     "import sweeper\nfor i in range(3):\n    sweeper.report(i, val=x / 3 + i, loss=1 / (x + i + 1))"
 )
 SPACE = {"x": {"low": 1e-3, "high": 1.0, "log": True}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One folder for the module: making an MLflow store takes seconds, a study does not."""
-    folder = tmp_path_factory.mktemp("sweeps")
-    before = Path.cwd()
-    os.chdir(folder)
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    yield folder
-    os.chdir(before)
 
 
 def mlflow(uri: str) -> MlflowClient:

@@ -24,21 +24,24 @@ def opened(folder: Path) -> Tracker:
     )
 
 
+def stopped(folder: Path) -> TrialRecord:
+    return TrialRecord(
+        number=0,
+        params={"x": 0.5},
+        seed=1,
+        attempt=1,
+        notebook=folder / "0000.ipynb",
+        state=TrialState.STOPPED,
+        started_at_s=time.time(),
+    )
+
+
 @pytest.mark.slow  # MLflow makes its tables
 def test_where_there_is_no_time_a_store_that_does_not_answer_is_told_the_next_time(
     tmp_path: Path,
 ) -> None:
     tracker = opened(tmp_path)
-    record = TrialRecord(
-        number=0,
-        params={"x": 0.5},
-        seed=1,
-        attempt=1,
-        notebook=tmp_path / "0000.ipynb",
-        state=TrialState.COMPLETED,
-        scores={"val": 1.0},
-        started_at_s=time.time(),
-    )
+    record = replace(stopped(tmp_path), state=TrialState.COMPLETED, scores={"val": 1.0})
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
         storage.execute("BEGIN IMMEDIATE")
         tracker.started(record, {"x": "0.5"})
@@ -56,19 +59,11 @@ def test_where_there_is_no_time_a_store_that_does_not_answer_is_told_the_next_ti
 @pytest.mark.slow  # likewise
 def test_an_attempt_whose_end_was_not_told_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
     tracker = opened(tmp_path)
-    stopped = TrialRecord(
-        number=0,
-        params={"x": 0.5},
-        seed=1,
-        attempt=1,
-        notebook=tmp_path / "0000.ipynb",
-        state=TrialState.STOPPED,
-        started_at_s=time.time(),
-    )
-    tracker.started(stopped, {"x": "0.5"})
-    tracker.ended(stopped, {}, {})
+    first = stopped(tmp_path)
+    tracker.started(first, {"x": "0.5"})
+    tracker.ended(first, {}, {})
     assert tracker.close() == 0
-    completed = replace(stopped, state=TrialState.COMPLETED, attempt=2, scores={"val": 1.0})
-    assert opened(tmp_path).is_told(stopped)
+    completed = replace(first, state=TrialState.COMPLETED, attempt=2, scores={"val": 1.0})
+    assert opened(tmp_path).is_told(first)
     assert not opened(tmp_path).is_told(completed)
-    assert not opened(tmp_path).is_told(replace(stopped, attempt=2))
+    assert not opened(tmp_path).is_told(replace(first, attempt=2))

@@ -14,9 +14,9 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 #: Up to this many finished trials TPE weighs each of them.
-WEIGHED = 1000
-#: The best ones, which stay whatever else does; TPE itself takes 25 of them at most.
-_BEST = 100
+WEIGHED = 2000
+#: The best ones, which stay whatever else does: as many as TPE takes for such.
+_BEST = 25
 
 
 class SteadyTPE(optuna.samplers.TPESampler):

@@ -143,6 +143,8 @@ class Ground:
             blows[blow](self, pid)
         except (ProcessLookupError, psutil.Error, IndexError, sqlite3.Error):
             pass  # what was to be hit was not there
+        except subprocess.CalledProcessError:
+            pass  # something was just being written where nothing was to be
 
     def check_nothing_runs(self) -> None:
         """Soon after the end no process is left."""
@@ -290,7 +292,9 @@ def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, A
         if trial["state"] == "completed":
             assert trial["scores"] == expected[run_id]["scores"]
         else:
-            assert (trial["state"], trial["reason"]) == ("failed", "kernel_died")
+            # Its kernel was struck, at work or before it had answered.
+            assert trial["state"] == "failed", trial
+            assert trial["reason"] in ("kernel_died", "kernel_start"), trial
     client = MlflowClient(result["tracking_uri"])
     runs = client.search_runs([result["experiment_id"]])
     assert sorted(run.info.run_name for run in runs) == sorted(trials)
