@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ..tracking import sqlite_file
 from ..trials import StudyPaths
 
 STUDY, TRACKING = "study.db", "mlflow.db"
@@ -95,14 +96,6 @@ class Contents:
             if folder == "artifacts":
                 return self.paths.study_artifacts.joinpath(*parts)
         raise ValueError(f"the copy has a file {name!r}, which is none of a study's")
-
-
-def sqlite_file(url: str) -> Path | None:
-    """The file of an SQLite URL; None for another."""
-    if not url.startswith("sqlite"):
-        return None
-    path = url.partition(":///")[2].partition("?")[0]
-    return Path(path).absolute() if path and path != ":memory:" else None
 
 
 def snapshot(database: Path, target: Path) -> None:

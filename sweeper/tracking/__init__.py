@@ -1,6 +1,6 @@
 """The only owner of MLflow."""
 
-from .files import drop_unknown_runs, move_artifacts, put_in_place
+from .files import drop_unknown_runs, move_artifacts, put_in_place, sqlite_file
 from .tracker import Tracker
 
-__all__ = ["Tracker", "drop_unknown_runs", "move_artifacts", "put_in_place"]
+__all__ = ["Tracker", "drop_unknown_runs", "move_artifacts", "put_in_place", "sqlite_file"]

@@ -1,7 +1,7 @@
-"""An embedded MLflow store that lies elsewhere now, or knows more of a study than the study does.
+"""An MLflow store that is a file: made, brought back, moved, or newer than a study in it.
 
-MLflow has no call for either, so this goes to its tables; a test compares with what MLflow reads
-afterwards.
+MLflow has no call for the last two, so this goes to its tables; a test compares with what MLflow
+reads afterwards.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -24,6 +25,44 @@ _PLACES = (
 )
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite URL; None for another."""
+    if not url.startswith("sqlite"):
+        return None
+    path = url.partition(":///")[2].partition("?")[0]
+    return Path(path).absolute() if path and path != ":memory:" else None
+
+
+def make_store(place: Path) -> None:
+    """Make an empty store where there is none: complete, or not at all.
+
+    MLflow makes its tables in dozens of steps, and never again opens a file in which a kill or a
+    full disk has come between two of them.
+    """
+    from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH as ARTIFACTS
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{place}.lock"):  # two that make it at once would leave it broken as well
+        if place.exists():
+            return
+        beside = place.with_name(f".{place.name}.part")
+        _clear(beside)
+        try:
+            store: Any = SqlAlchemyStore(f"sqlite:///{beside}", ARTIFACTS)  # type: ignore[no-untyped-call]
+            store.engine.dispose()
+            _replace(beside, place)
+        except BaseException:
+            _clear(beside)
+            raise
+
+
+def log_ahead(file: Path) -> None:
+    """Have SQLite write ahead, for good: one wait for the disk a commit, and no reader locks."""
+    with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+
+
 def put_in_place(file: Path, place: Path) -> bool:
     """Put a store where there is none.
 
@@ -33,10 +72,18 @@ def put_in_place(file: Path, place: Path) -> bool:
     with FileLock(f"{place}.lock"):  # as whoever makes a new one
         if place.exists():
             return False
-        for ending in ("-wal", "-shm"):  # of one that is no more: SQLite would play it into this
-            place.with_name(place.name + ending).unlink(missing_ok=True)
-        os.replace(file, place)
+        _replace(file, place)
         return True
+
+
+def _replace(file: Path, place: Path) -> None:
+    _clear(place)  # the log of one that is no more, too: SQLite would play it into this
+    os.replace(file, place)
+
+
+def _clear(file: Path) -> None:
+    for ending in ("", "-journal", "-wal", "-shm"):
+        file.with_name(file.name + ending).unlink(missing_ok=True)
 
 
 def move_artifacts(file: Path, *, before: str, now: str) -> None:

@@ -10,26 +10,21 @@ from __future__ import annotations
 import getpass
 import logging
 import math
-import os
 import queue
-import sqlite3
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock
-
-from ..errors import TrackingError
 from ..notebook import render_html
 from ..reporting import Point
 from ..trials import TrialRecord, TrialState
+from .files import log_ahead, sqlite_file
 from .metrics import legal, metric, now_ms
+from .opening import comparison, open_experiment, usable
 from .points import ToldPoints
-from .server import comparison, probe
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -115,45 +110,13 @@ class Tracker:
         Raises:
             TrackingError: the server does not answer, or the store cannot be opened.
         """
-        # Two processes that make a fresh SQLite store at once would leave it broken for good.
-        lock = FileLock(f"{embedded}.lock") if uri is None else nullcontext()
         uri = uri or f"sqlite:///{embedded}"
-        probe(uri)
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         location = artifacts.as_uri() + f"/{urllib.parse.quote(study)}"
-        try:
-            from mlflow import MlflowClient
-            from mlflow.exceptions import MlflowException
-        except ImportError as error:
-            raise TrackingError(f"mlflow cannot be imported: {error}") from error
-        for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # they tell of every table they make
-        try:
-            with lock:
-                if uri == f"sqlite:///{embedded}":
-                    with closing(sqlite3.connect(embedded)) as connection:
-                        # For good: one wait for the disk a commit, and the UI locks nobody out.
-                        connection.execute("PRAGMA journal_mode=WAL")
-                client = MlflowClient(uri)
-                experiment = client.get_experiment_by_name(study)
-                if experiment is None:
-                    is_local = uri.startswith("sqlite:")
-                    experiment_id = client.create_experiment(
-                        study, artifact_location=location if is_local else None
-                    )
-                elif experiment.lifecycle_stage != "active":
-                    raise TrackingError(
-                        f"{uri}: the experiment {study!r} was deleted in MLflow; restore it there, "
-                        "or choose another name with --study"
-                    )
-                else:
-                    experiment_id = experiment.experiment_id
-                if note is not None:
-                    client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
-        except MlflowException as error:
-            said = str(error).splitlines()[0]
-            raise TrackingError(f"--tracking-uri {uri}: cannot be used: {said}") from error
-        return cls(client, uri=uri, experiment_id=str(experiment_id), study_id=study_id)
+        with usable(uri):
+            client, experiment_id = open_experiment(uri, study, location=location, note=note)
+            if sqlite_file(uri) == embedded:
+                log_ahead(embedded)
+            return cls(client, uri=uri, experiment_id=experiment_id, study_id=study_id)
 
     # --- what the loop says -------------------------------------------------------------------
 

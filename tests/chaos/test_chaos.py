@@ -85,17 +85,19 @@ class Ground:
     def call(self) -> subprocess.Popen[str]:
         """Start the one command, the same each time."""
         self.calls += 1
-        return subprocess.Popen(
-            [
-                *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb", "-p", "nb.yml"),
-                *("-o", "out/{run_id}.ipynb", "-j", str(JOBS), "--trials", str(TRIALS), "--json"),
-            ],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, **self._clock_env()},
-        )
+        with open(self.folder / "said.txt", "w") as said:
+            return subprocess.Popen(
+                [
+                    *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"),
+                    *("-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", str(JOBS), "--json"),
+                    *("--trials", str(TRIALS)),
+                ],
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                env={**os.environ, **self._clock_env()},
+            )
 
     def _clock_env(self) -> dict[str, str]:
         if self.clock is None:
@@ -120,12 +122,14 @@ class Ground:
     def sweep(self, blows: int) -> dict[str, Any]:
         """Call until the study is complete, with up to this many blows on the way; its result."""
         while True:
-            sweep = self.call()
-            while sweep.poll() is None and sum(self.blows.values()) < blows:
+            sweep, before = self.call(), self.blows.total()
+            while sweep.poll() is None and self.blows.total() < blows:
                 time.sleep(self.chance.uniform(0.0, 4.0))
                 if sweep.poll() is None:
                     self._strike(sweep.pid)
             said, _ = sweep.communicate(timeout=300)
+            is_calm = self.blows.total() == before
+            assert not is_calm or sweep.returncode != 2, (self.folder / "said.txt").read_text()
             self.check_nothing_runs()
             self.check_files()
             if sweep.returncode == 0:

@@ -1,0 +1,114 @@
+"""An MLflow store or server: opened, or refused with one message; and where its pages are."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..errors import TrackingError
+from ..trials import shown
+from .files import make_store, sqlite_file
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_PROBE_TIMEOUT_S = 5
+#: Where `mlflow ui` serves an embedded store when nothing else is said.
+_LOCAL_UI = "http://127.0.0.1:5000"
+
+
+@contextmanager
+def usable(uri: str) -> Iterator[None]:
+    """Whatever MLflow and its libraries raise meanwhile becomes one message.
+
+    Raises:
+        TrackingError: the store cannot be used.
+    """
+    try:
+        yield
+    except TrackingError:
+        raise
+    except Exception as error:
+        said = str(error).partition("\n")[0] or type(error).__name__
+        file, remedy = sqlite_file(uri), ""
+        if file is not None and file.exists() and isinstance(error.__cause__, sqlite3.Error):
+            remedy = (
+                f"; if it stays so, move {shown(file)} away: a new one is begun, and told of the "
+                "study's trials again"
+            )
+        raise TrackingError(f"--tracking-uri {uri}: cannot be used: {said}{remedy}") from error
+
+
+def open_experiment(
+    uri: str, study: str, *, location: str, note: str | None
+) -> tuple[MlflowClient, str]:
+    """A client, and the id of a study's experiment; both made when there is none.
+
+    Args:
+        location: of the artifacts, where the store is a file.
+        note: Markdown shown above the runs; None leaves it as it is.
+
+    Raises:
+        TrackingError: the server does not answer, or the experiment was deleted.
+    """
+    _probe(uri)
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        from mlflow import MlflowClient
+    except ImportError as error:
+        raise TrackingError(f"mlflow cannot be imported: {error}") from error
+    for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # they tell of every table they make
+    file = sqlite_file(uri)
+    if file is not None and not file.exists():
+        make_store(file)
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(study)
+    if experiment is None:
+        is_ours = file is not None
+        made = client.create_experiment(study, artifact_location=location if is_ours else None)
+        experiment_id = str(made)
+    elif experiment.lifecycle_stage != "active":
+        raise TrackingError(
+            f"{uri}: the experiment {study!r} was deleted in MLflow; restore it there, or choose "
+            "another name with --study"
+        )
+    else:
+        experiment_id = str(experiment.experiment_id)
+    if note is not None:
+        client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
+    return client, experiment_id
+
+
+def _probe(uri: str) -> None:
+    """Ask a server for a sign of life; MLflow's own client would try for four minutes."""
+    if not uri.startswith(("http://", "https://")):
+        return
+    try:
+        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_PROBE_TIMEOUT_S).close()
+    except urllib.error.HTTPError:
+        pass  # it answered; what it thinks of us comes with the first real call
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise TrackingError(
+            f"--tracking-uri {uri}: the MLflow server does not answer ({reason}); start it, or "
+            "leave the option out for a store beside the outputs"
+        ) from error
+
+
+def comparison(uri: str, experiment_id: str, runs: Sequence[str]) -> str:
+    """The page of MLflow's UI that draws parallel coordinates over runs."""
+    base = uri.rstrip("/") if uri.startswith("http") else _LOCAL_UI
+    told = urllib.parse.quote(json.dumps(list(runs), separators=(",", ":")))
+    experiments = urllib.parse.quote(json.dumps([experiment_id]))
+    return (
+        f"{base}/#/compare-runs?runs={told}&experiments={experiments}&workflowType=machine_learning"
+    )
