@@ -101,9 +101,9 @@ class Worker:
             result = self._execute(file, spec, channel, write=file.write)
             outcome = self._judge(file, result, channel)
             if outcome.state is TrialState.FAILED and self._doubts(result, since_s=started):
-                failed, doubted = outcome, result
+                failed, is_fork_doubted = outcome, self._doubts_fork(result, since_s=started)
                 file, result, outcome = self._run_fresh(spec, channel)
-                if not doubted.is_orphan:
+                if is_fork_doubted:
                     self._compare(spec, failed, outcome)
             elif outcome.state is TrialState.COMPLETED and result.is_warm:
                 self.pool.trust(True)
@@ -167,9 +167,14 @@ class Worker:
         return result
 
     def _doubts(self, result: KernelResult, *, since_s: float) -> bool:
+        """Whether a trial may have failed because of its kernel, and by chance."""
+        is_lost = result.is_orphan or result.ending is Ending.NOT_STARTED
+        return is_lost or self._doubts_fork(result, since_s=since_s)
+
+    def _doubts_fork(self, result: KernelResult, *, since_s: float) -> bool:
         """Whether a trial may have failed because its kernel was forked."""
         is_early = time.monotonic() - since_s < _EARLY_S
-        return result.is_orphan or (result.is_warm and self.pool.is_in_doubt and is_early)
+        return result.is_warm and not result.is_orphan and self.pool.is_in_doubt and is_early
 
     def _run_fresh(
         self, spec: TrialSpec, channel: Channel

@@ -377,18 +377,42 @@ def test_a_kernels_environment_fixes_what_changes_the_last_bits(bench: Bench) ->
 def test_a_kernel_that_does_not_start_is_an_outcome_with_its_last_words(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = bench.folder / "kernels" / "broken"
-    spec.mkdir(parents=True)
-    code = "import sys; sys.exit('no such library')"
-    argv = [sys.executable, "-c", code, "{connection_file}"]
-    (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": "broken", "language": "python"})
-    )
-    monkeypatch.setenv("JUPYTER_PATH", str(bench.folder))
+    install_kernel(bench, monkeypatch, "broken", "import sys; sys.exit('no such library')")
     outcome, node = bench.run(REPORT, kernel="broken")
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.KERNEL_START)
     assert "no such library" in outcome.message
     assert set(statuses(node)) == {"pending"}
+
+
+def test_a_kernel_that_is_killed_before_its_first_answer_gets_another_chance(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import os, pathlib, signal\n"
+        "first = pathlib.Path('killed-once')\n"
+        "if not first.exists():\n"
+        "    first.touch()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from ipykernel.kernelapp import launch_new_instance as launch\n"
+        "launch()"
+    )
+    install_kernel(bench, monkeypatch, "shaky", code, "-f")
+    outcome, node = bench.run(REPORT, kernel="shaky")
+    assert (bench.folder / "killed-once").exists()
+    assert outcome.state is TrialState.COMPLETED, outcome.message
+    assert set(statuses(node)) == {"completed"}
+
+
+def install_kernel(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str, code: str, *options: str
+) -> None:
+    spec = bench.folder / "kernels" / name
+    spec.mkdir(parents=True)
+    argv = [sys.executable, "-c", code, *options, "{connection_file}"]
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": argv, "display_name": name, "language": "python"})
+    )
+    monkeypatch.setenv("JUPYTER_PATH", str(bench.folder))
 
 
 def test_a_file_of_somebody_else_is_never_overwritten(bench: Bench) -> None:
