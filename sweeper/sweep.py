@@ -314,7 +314,8 @@ class Sweep:
                 pool=pool,
                 trials_left=loop.trials_left,
             )
-            pool.close()
+            left_s = self.admission.left_s
+            pool.close(patience_s=None if left_s is None else left_s / 3)
         finally:
             guard.close()
 

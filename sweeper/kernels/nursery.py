@@ -159,12 +159,14 @@ class Nursery:
         """End the zygote, and with it every kernel that it has forked."""
         self._end_sharing()
         with self._lock:
-            self._path = None
+            path, self._path = self._path, None
             owner, self._owner = self._owner, None
             process, self._process = self._process, None
         if owner is not None:
             os.close(owner)
         if process is not None:
+            if path is None:  # it imports still, and has forked nothing that it could end
+                process.kill()
             process.wait()
 
     def _bury(self, path: str) -> None:

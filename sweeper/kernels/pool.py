@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -175,8 +177,12 @@ class KernelPool:
             self._ending = [thread for thread in self._ending if thread.is_alive()]
             self._ending.append(ending)
 
-    def close(self) -> None:
-        """Wait until all kernels have ended; those that were prepared in vain are killed."""
+    def close(self, *, patience_s: float | None = None) -> None:
+        """Wait until all kernels have ended; those that were prepared in vain are killed.
+
+        Args:
+            patience_s: how long at most, for their exit handlers; None for as long as it takes.
+        """
         with self._lock:
             prepared, self._prepared = list(self._prepared.values()), {}
             ending, self._ending = self._ending, []
@@ -184,8 +190,10 @@ class KernelPool:
         for start in prepared:
             with contextlib.suppress(OSError):
                 start.result().kill()
+        end_s = math.inf if patience_s is None else time.monotonic() + patience_s
         for thread in ending:
-            thread.join()
+            left_s = end_s - time.monotonic()
+            thread.join(None if math.isinf(left_s) else max(0.0, left_s))
         if self._nursery is not None:
             self._nursery.close()
 
