@@ -18,14 +18,13 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.samplers import BaseSampler
-from optuna.search_space import IntersectionSearchSpace
 from optuna.trial import FrozenTrial
 
 from ..complaints import nearest
 from ..errors import SettingsError
 from ..settings import Settings
 from ..space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace
-from .tpe import SteadyTPE
+from .tpe import Memory, SteadyTPE
 
 #: Up to this many trials the Gaussian process reaches in half of them what TPE needs all for.
 _GP_TRIALS = 250
@@ -88,7 +87,7 @@ class SamplerFactory:
         self._options = dict(chosen.options)
         is_joint = self._options.get("multivariate") is not False and len(settings.objective) == 1
         is_joint = is_joint and not self._options.get("group")
-        self._seen = IntersectionSearchSpace(include_pruned=True) if is_joint else None
+        self._memory = Memory(is_joint=is_joint)
         known = [p for p in inspect.signature(_CLASSES[self.name]).parameters if p not in _OURS]
         for option in self._options:
             if option not in known:
@@ -106,7 +105,7 @@ class SamplerFactory:
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
         make: Callable[..., BaseSampler] = _CLASSES[self.name]
         if self.name == "tpe":
-            make = partial(SteadyTPE, self._seen)
+            make = partial(SteadyTPE, self._memory)
         with warnings.catch_warnings():
             # Experimental in Optuna, tested here.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

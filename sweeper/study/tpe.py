@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
+import bisect
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import optuna
@@ -14,9 +13,41 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 #: Up to this many finished trials TPE weighs each of them.
-WEIGHED = 2000
+WEIGHED = 1000
 #: The best ones, which stay whatever else does: as many as TPE takes for such.
 _BEST = 25
+
+
+class Memory:
+    """What need not be found out anew in each proposal for a study.
+
+    Attributes:
+        seen: which dimensions all trials have; None where they are to be taken in groups.
+    """
+
+    def __init__(self, *, is_joint: bool) -> None:
+        self.seen = IntersectionSearchSpace(include_pruned=True) if is_joint else None
+        self._known: set[int] = set()
+        self._best: list[tuple[float, int]] = []
+
+    def best(self, finished: list[FrozenTrial], *, sign: int) -> list[int]:
+        """The numbers of the best completed trials, `_BEST` at most.
+
+        Args:
+            finished: all of a study's, by number.
+            sign: -1 where more is better.
+        """
+        unknown = len(finished) - len(self._known)
+        for trial in reversed(finished):  # those that are new are among the last
+            if not unknown:
+                break
+            if trial.number not in self._known:
+                unknown -= 1
+                self._known.add(trial.number)
+                if trial.state is TrialState.COMPLETE:
+                    bisect.insort(self._best, (sign * trial.values[0], trial.number))
+                    del self._best[_BEST:]
+        return [number for _, number in self._best]
 
 
 class SteadyTPE(optuna.samplers.TPESampler):
@@ -27,23 +58,22 @@ class SteadyTPE(optuna.samplers.TPESampler):
     every proposal. Of very many, some in equal distances give the same density.
 
     Args:
-        seen: remembers which dimensions all trials have, which Optuna looks up in every trial each
-            time that the sampler is new; None where they are to be taken in groups.
+        memory: what all samplers of a study remember together.
         **options: of Optuna's sampler.
     """
 
-    def __init__(self, seen: IntersectionSearchSpace | None, **options: Any) -> None:
+    def __init__(self, memory: Memory, **options: Any) -> None:
         super().__init__(**options)
-        self._seen = seen
+        self._memory = memory
         self._weighed = max(WEIGHED, 2 * int(options.get("n_startup_trials", 0)))
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """As its base."""
-        if self._seen is None:
+        if self._memory.seen is None:
             return super().infer_relative_search_space(study, trial)
-        common = self._seen.calculate(study)
+        common = self._memory.seen.calculate(study)
         return {name: d for name, d in common.items() if not d.single()}
 
     def sample_relative(
@@ -66,42 +96,44 @@ class SteadyTPE(optuna.samplers.TPESampler):
 
     def _thinned(self, study: optuna.Study) -> Any:
         # With several objectives the best are no short list; all of them count then.
-        return study if len(study.directions) > 1 else _Thinned(study, self._weighed)
+        if len(study.directions) > 1:
+            return study
+        return _Thinned(study, self._memory, self._weighed)
 
 
 class _Thinned:
-    """A study as TPE sees it: with some of its trials, where they are very many."""
+    """A study as TPE sees it in one proposal: with some of its trials, where they are very many."""
 
-    def __init__(self, study: optuna.Study, weighed: int) -> None:
+    def __init__(self, study: optuna.Study, memory: Memory, weighed: int) -> None:
         self._study = study
+        self._memory = memory
         self._weighed = weighed
+        self._finished: list[FrozenTrial] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._study, name)
 
-    def _get_trials(self, **options: Any) -> list[FrozenTrial]:
-        trials = self._study._get_trials(**options)
+    def _get_trials(
+        self, deepcopy: bool, states: tuple[TrialState, ...], **options: Any
+    ) -> list[FrozenTrial]:
+        if self._finished is None:
+            self._finished = self._some_finished(deepcopy=deepcopy, **options)
+        if TrialState.RUNNING not in states:
+            return self._finished
+        running = (TrialState.RUNNING,)
+        return self._finished + self._study._get_trials(deepcopy, states=running, **options)
+
+    def _some_finished(self, **options: Any) -> list[FrozenTrial]:
+        """The best finished trials, and of the others as many as are weighed; or all."""
+        states = (TrialState.COMPLETE, TrialState.PRUNED)
+        finished = self._study._get_trials(states=states, **options)
+        if len(finished) <= self._weighed:
+            return finished
         is_maximized = self._study.direction is StudyDirection.MAXIMIZE
-        return _some(trials, self._weighed, sign=-1 if is_maximized else 1)
-
-
-def _some(trials: list[FrozenTrial], weighed: int, *, sign: int) -> list[FrozenTrial]:
-    """The best trials, those that run, and of the others as many as are weighed, or all."""
-    finished = [trial for trial in trials if trial.state.is_finished()]
-    if len(finished) <= weighed:
-        return trials
-    completed = [trial for trial in finished if trial.state is TrialState.COMPLETE]
-    if len(completed) < _BEST:
-        return trials  # then the best of those that were pruned count among the best
-    kept = {t.number for t in heapq.nsmallest(_BEST, completed, key=lambda t: sign * _value(t))}
-    every = math.ceil(len(finished) / weighed)
-    return [t for t in trials if not t.number % every or t.number in kept or _runs(t)]
-
-
-def _value(trial: FrozenTrial) -> float:
-    values: Sequence[float] = trial.values
-    return values[0]
-
-
-def _runs(trial: FrozenTrial) -> bool:
-    return not trial.state.is_finished()
+        best = self._memory.best(finished, sign=-1 if is_maximized else 1)
+        if len(best) < _BEST:
+            return finished  # then the best of those that were pruned count among the best
+        some = finished[:: math.ceil(len(finished) / self._weighed)]
+        numbers = {trial.number for trial in some}
+        missed = set(best) - numbers
+        return some + [trial for trial in finished if trial.number in missed] if missed else some

@@ -44,6 +44,15 @@ class ToldPoints:
             self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
         told.update((legal(name), step, repr(value)) for name, step, value, _ in new)
 
+    def last(self, mlflow_id: str, name: str, value: float) -> tuple[int | None, bool]:
+        """The last step of a trial's series, None where there is none; and whether it has a value.
+
+        Of a step that was told twice, MLflow alone knows which came last.
+        """
+        points = [point for point in self._told[mlflow_id] if point[0] == legal(name)]
+        step = max((step for _, step, _ in points), default=None)
+        return step, [told for _, at, told in points if at == step] == [repr(value)]
+
     def end(self, mlflow_id: str) -> None:
         """A trial has ended."""
         self._told.pop(mlflow_id, None)

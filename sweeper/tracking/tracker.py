@@ -292,7 +292,6 @@ class Tracker:
         """Tell the points that were not told as they came, but scraped from the notebook."""
         points = [(n, step, value, at_ms) for n, ps in series.items() for step, value in ps]
         self._points.tell(mlflow_id, points)
-        self._points.end(mlflow_id)
 
     def _end(
         self, record: TrialRecord, series: Series, tags: Mapping[str, str], at_ms: int
@@ -303,6 +302,7 @@ class Tracker:
         self._log_missing(mlflow_id, series, at_ms)
         # One that will be run again has no final values yet.
         metrics = self._final_metrics(mlflow_id, record, at_ms) if record.is_final else []
+        self._points.end(mlflow_id)
         infinite = {
             f"sweeper.infinite.{legal(name)}": str(value)
             for name, value in record.scores.items()
@@ -332,16 +332,17 @@ class Tracker:
 
     def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
         """Final values that are not simply the last point of their series."""
-        there = self._client.get_run(mlflow_id).data.metrics
         metrics = []
         for name, value in record.scores.items():
-            if there.get(legal(name)) == value:
+            step, is_last = self._points.last(mlflow_id, name, value)
+            if is_last:
                 continue
-            history = self._client.get_metric_history(mlflow_id, legal(name))
             # On the last step, but later: MLflow's table shows the newest of the highest step.
-            step = max((m.step for m in history), default=0)
+            history = (
+                self._client.get_metric_history(mlflow_id, legal(name)) if step is not None else []
+            )
             latest_ms = max((m.timestamp for m in history), default=0)
-            metrics.append(metric(name, value, step, max(at_ms, latest_ms + 1)))
+            metrics.append(metric(name, value, step or 0, max(at_ms, latest_ms + 1)))
         return [metric for metric in metrics if metric is not None]
 
     def _log_files(self, mlflow_id: str, record: TrialRecord) -> str:
