@@ -13,7 +13,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 #: Up to this many finished trials TPE weighs each of them.
-WEIGHED = 1000
+WEIGHED = 2000
 #: The best ones, which stay whatever else does: as many as TPE takes for such.
 _BEST = 25
 
