@@ -6,8 +6,6 @@ The only room that prints.
 from __future__ import annotations
 
 import argparse
-import atexit
-import gc
 import logging
 import sys
 import warnings
@@ -25,8 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.insert(0, "run")
     options = make_parser().parse_args(given or ["--help"])
     command: Callable[[argparse.Namespace], int] = options.command
-    # At its end Python would look through all that the libraries have made, for half a second.
-    atexit.register(gc.freeze)
     _quiet_libraries(verbose=getattr(options, "verbose", False))
     try:
         return command(options)
