@@ -1015,7 +1015,7 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("trouble", ["cut", "stall"])
+@pytest.mark.parametrize("trouble", ["cut", pytest.param("stall", marks=pytest.mark.long)])
 def test_a_store_that_is_away_holds_nothing_up_and_loses_nothing(
     tmp_path: Path, line: Line, trouble: str
 ) -> None:
