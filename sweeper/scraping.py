@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Protocol
 
 from .reporting import Point, decode_float
@@ -104,7 +105,7 @@ def _mean(values: Sequence[float]) -> float:
     try:
         return math.fsum(values) / len(values)
     except OverflowError:  # the sum is no float, the mean still is
-        return math.fsum(value / len(values) for value in values)
+        return float(sum(map(Fraction, values)) / len(values))
 
 
 def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:

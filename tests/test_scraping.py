@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sweeper.notebook import ExecutedNotebook, ResearchNotebook, read_executed
@@ -347,6 +348,7 @@ def test_scores_read_again_from_disk_are_the_same_to_the_last_bit(
     assert [bits(v) for v in finals] == [bits(v) for v in AWKWARD]
 
 
+@example([sys.float_info.max] * 3)
 @given(st.lists(st.floats(), min_size=1))
 def test_no_series_of_floats_stops_the_scraping(values: list[float]) -> None:
     for take, direction in itertools.product(("last", "best", "mean"), ("maximize", "minimize")):

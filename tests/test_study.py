@@ -304,6 +304,7 @@ def test_more_start_trials_than_trials_are_cut_off(begin: Any) -> None:
 MIXED = {**RANGE, "k": [1, 2], "n": {"low": 1, "high": 1}}
 
 
+@pytest.mark.slow  # 90 proposals, each by two
 @pytest.mark.parametrize("space", [RANGE, MIXED, BRANCHES])
 def test_tpe_proposes_what_optunas_own_does(begin: Any, space: Mapping[str, Any]) -> None:
     opened = begin(space, sampler="tpe", trials=30)
@@ -344,6 +345,7 @@ def weighed(trials: list[optuna.trial.FrozenTrial], direction: Any, **options: A
     return sorted(counts)
 
 
+@pytest.mark.slow  # thousands of trials
 # The simplest way to see how many trials it weighs, as long as Optuna has it.
 @pytest.mark.filterwarnings("ignore:`weights` has been deprecated:FutureWarning")
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -357,6 +359,7 @@ def test_of_very_many_trials_tpe_weighs_the_best_and_some_of_the_others(directio
     assert weighed(many, direction, n_startup_trials=2100) == [25, 4000 - 25]
 
 
+@pytest.mark.slow  # likewise
 def test_thinned_or_not_tpe_takes_the_same_for_the_best() -> None:
     proposed = []
     for weighed_at_most in (tpe.WEIGHED, 10**9):
@@ -371,6 +374,7 @@ def test_thinned_or_not_tpe_takes_the_same_for_the_best() -> None:
     assert all(abs(x - 0.3) < 0.1 for x in proposed[0])
 
 
+@pytest.mark.slow  # likewise
 @pytest.mark.filterwarnings("ignore:`weights` has been deprecated:FutureWarning")
 def test_where_most_were_pruned_tpe_weighs_all_of_them() -> None:
     trials = [finished(n, n / 2500, pruned=n % 150 > 0) for n in range(2500)]
