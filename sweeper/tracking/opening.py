@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sqlite3
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _PROBE_TIMEOUT_S = 5
+#: What SQLite says of a file that will not get better; a full disk or a lock will.
+_BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
 #: Where `mlflow ui` serves an embedded store when nothing else is said.
 _LOCAL_UI = "http://127.0.0.1:5000"
 
@@ -39,10 +40,10 @@ def usable(uri: str) -> Iterator[None]:
     except Exception as error:
         said = str(error).partition("\n")[0] or type(error).__name__
         file, remedy = sqlite_file(uri), ""
-        if file is not None and file.exists() and isinstance(error.__cause__, sqlite3.Error):
+        if file is not None and getattr(error.__cause__, "sqlite_errorname", "") in _BROKEN:
             remedy = (
-                f"; if it stays so, move {shown(file)} away: a new one is begun, and told of the "
-                "study's trials again"
+                f"; move {shown(file)} away: a new one is begun, and told of the study's trials "
+                "again"
             )
         raise TrackingError(f"--tracking-uri {uri}: cannot be used: {said}{remedy}") from error
 
