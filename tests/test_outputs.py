@@ -8,38 +8,96 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbclient.client import _RGX_CARRIAGERETURN
+from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
 from sweeper.kernels.outputs import as_shown, joined, moved
 
 
+def text(name: str, said: str) -> NotebookNode:
+    output: NotebookNode = new_output("stream", name=name, text=said)
+    return output
+
+
+def seen(outputs: list[NotebookNode]) -> list[str]:
+    """Outputs in a word each: `o:` and `e:` for the streams, the text alone for a display."""
+    return [
+        f"{output.name[3]}:{output.text}" if output.output_type == "stream" else output.data["t"]
+        for output in joined(outputs)
+    ]
+
+
+def figure(name: str) -> NotebookNode:
+    output: NotebookNode = new_output("display_data", data={"t": name})
+    return output
+
+
 @settings(derandomize=True, max_examples=500)
-@given(st.text(alphabet="ab \n\r"))
-def test_text_that_a_carriage_return_has_overwritten_is_gone_as_nbclient_has_it(text: str) -> None:
-    assert as_shown(text) == _RGX_CARRIAGERETURN.sub("", text)
+@given(st.lists(st.text(alphabet="ab \n\r", max_size=6), max_size=6))
+def test_text_that_a_carriage_return_has_overwritten_is_gone_as_nbclient_has_it(
+    pieces: list[str],
+) -> None:
+    left = as_shown(pieces)
+    assert "".join(left) == _RGX_CARRIAGERETURN.sub("", "".join(pieces))
+    assert len(left) == len(pieces)
+    for before, after in zip(pieces, left, strict=True):
+        rest = iter(before)
+        assert all(character in rest for character in after), "what is left stays in its piece"
 
 
 @pytest.mark.parametrize("end", ["", "\r", "\rdone"])
 def test_a_line_of_megabytes_takes_no_longer_than_many_short_ones(end: str) -> None:
     started = time.process_time()
-    as_shown("x" * 5_000_000 + end)
+    as_shown(["x" * 5_000_000 + end])
+    as_shown(["x" * 50] * 100_000 + [end])
     assert time.process_time() - started < 5, "nbclient takes hours"
 
 
-def test_streams_are_one_piece_each_standard_output_first() -> None:
+def test_text_and_figures_keep_their_order() -> None:
     outputs = [
-        new_output("stream", name="stderr", text="e1"),
-        new_output("stream", name="stdout", text="a"),
-        new_output("stream", name="stderr", text="e2"),
-        new_output("stream", name="stdout", text="b"),
+        output
+        for epoch in "012"
+        for output in (
+            text("stdout", f"epoch {epoch}"),
+            text("stdout", "\n"),
+            text("stderr", "careful\n"),
+            figure(f"figure {epoch}"),
+        )
     ]
-    seen = [(output.name, output.text) for output in joined(outputs)]
-    assert seen == [("stdout", "ab"), ("stderr", "e1e2")]
+    assert seen(outputs) == [
+        *("o:epoch 0\n", "e:careful\n", "figure 0"),
+        *("o:epoch 1\n", "e:careful\n", "figure 1"),
+        *("o:epoch 2\n", "e:careful\n", "figure 2"),
+    ]
+
+
+def test_what_comes_to_the_error_stream_first_stays_first() -> None:
+    outputs = [text("stderr", "e1"), text("stdout", "a"), text("stdout", "b"), text("stderr", "e2")]
+    assert seen(outputs) == ["e:e1", "o:ab", "e:e2"]
+
+
+def test_of_a_progress_bar_among_printed_lines_the_last_drawing_is_left() -> None:
+    outputs = [
+        text("stderr", "\r  0%"),
+        text("stdout", "one\n"),
+        text("stderr", "\r 50%"),
+        text("stdout", "two\n"),
+        text("stderr", "\r100%\n"),
+    ]
+    assert seen(outputs) == ["o:one\ntwo\n", "e:100%\n"]
+
+
+def test_a_progress_bar_shows_above_a_figure_how_far_it_was() -> None:
+    outputs = [
+        *(text("stderr", "\r  0%"), text("stderr", "\r 25%"), figure("first")),
+        *(text("stderr", "\r 50%"), text("stderr", "\r100%\n"), figure("second")),
+    ]
+    assert seen(outputs) == ["e: 25%", "first", "e:100%\n", "second"]
 
 
 def test_a_display_is_found_after_the_outputs_before_it_were_joined() -> None:
     shown = new_output("display_data", data={"text/plain": "first"})
-    outputs = [*(new_output("stream", name="stdout", text=t) for t in "abc"), shown]
+    outputs = [*(text("stdout", piece) for piece in "abc"), shown]
     places = {"id": {4: [3]}, "other": {2: [0]}}
     after = joined(outputs)
     moved(places, 4, outputs, after)

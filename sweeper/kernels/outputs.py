@@ -1,45 +1,78 @@
-"""A cell's outputs as a reader sees them: one piece of text per stream, overwritten text gone.
+"""A cell's outputs in the order they came: text in few pieces, overwritten text gone.
 
-As nbclient does it, with two differences: a line of megabytes takes no longer than many short
-ones (its regular expressions take the square of a line's length), and a display that is updated in
-a later cell is found although outputs before it were joined.
+A kernel sends text in pieces of a fifth of a second. Pieces that follow each other in one stream
+become one, as Jupyter shows them; text and displays keep their order. Unlike nbclient's
+`coalesce_streams`, which moves all text of a stream to the place of its first piece, and takes the
+square of a line's length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nbformat import NotebookNode
 
 
 def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """All text of a stream in the place of its first piece; standard output before errors."""
+    """The outputs in their order; adjacent text of one stream is one piece.
+
+    A carriage return overwrites the line that its stream has begun, also where the other stream has
+    printed in between, as in a terminal: of a progress bar among printed lines its last drawing is
+    left. A display ends the line, as in Jupyter: what the bar showed above a figure stays there.
+    """
     kept: list[NotebookNode] = []
-    pieces: dict[str, list[str]] = {}
-    streams: dict[str, NotebookNode] = {}
-    for output in outputs:
-        if output.output_type != "stream":
-            kept.append(output)
-            continue
-        if output.name not in streams:
-            streams[output.name] = output
-            kept.append(output)
-        pieces.setdefault(output.name, []).append(output.text)
-    for name, output in streams.items():
-        output.text = as_shown("".join(pieces[name]))
-    for index in range(len(kept) - 1):
-        if [_stream(output) for output in kept[index : index + 2]] == ["stderr", "stdout"]:
-            kept[index], kept[index + 1] = kept[index + 1], kept[index]
+    for is_text, run in itertools.groupby(outputs, lambda output: bool(_stream(output))):
+        part = list(run)
+        kept += _joined_text(part) if is_text else part
     return kept
 
 
-def as_shown(text: str) -> str:
-    """Text without what a carriage return has overwritten."""
-    if "\r" not in text:
-        return text
-    # A return at the end of a line overwrites nothing.
-    return "\n".join(line[line.rfind("\r", 0, -1) + 1 :] for line in text.split("\n"))
+def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
+    """The same for pieces of text with no display among them."""
+    left = [""] * len(pieces)
+    for name in {_stream(piece) for piece in pieces}:
+        places = [place for place, piece in enumerate(pieces) if _stream(piece) == name]
+        texts = as_shown(pieces[place].text for place in places)
+        for place, text in zip(places, texts, strict=True):
+            left[place] = text
+    visible = ((piece, text) for piece, text in zip(pieces, left, strict=True) if text)
+    kept: list[NotebookNode] = []
+    for _, run in itertools.groupby(visible, lambda pair: _stream(pair[0])):
+        adjacent = list(run)
+        first, _ = adjacent[0]
+        first.text = "".join(text for _, text in adjacent)
+        kept.append(first)
+    return kept
+
+
+def as_shown(pieces: Iterable[str]) -> list[str]:
+    """What a stream's carriage returns leave of each of its pieces, in time linear in their length.
+
+    A return that ends its line overwrites nothing.
+    """
+    left: list[str] = []
+    # From the last piece to the first: whether a later return overwrites the line that a piece
+    # leaves open, and the character that follows the piece.
+    is_overwritten, follower = False, "\n"
+    for text in reversed(list(pieces)):
+        if not text:
+            left.append("")
+            continue
+        if text[-1] == "\r" and follower != "\n":
+            is_overwritten = True
+        lines = [line[line.rfind("\r", 0, -1) + 1 :] for line in text.split("\n")]
+        if is_overwritten:
+            lines[-1] = ""
+        left.append("\n".join(lines))
+        first_end = text.find("\n")
+        if first_end >= 0:
+            is_overwritten = text.find("\r", 0, max(first_end - 1, 0)) >= 0
+        else:
+            is_overwritten = is_overwritten or text.find("\r", 0, len(text) - 1) >= 0
+        follower = text[0]
+    return left[::-1]
 
 
 def moved(
