@@ -10,7 +10,7 @@ import copy
 import json
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -98,8 +98,11 @@ class ResearchNotebook:
                 names += [n.id for n in inside if isinstance(n.ctx, ast.Store)]
         return names
 
-    def check_parameters(self, names: Iterable[str], *, told_by: str) -> None:
+    def check_parameters(self, sources: Mapping[str, str]) -> None:
         """Refuse names that the parameters cell does not assign: papermill would only warn.
+
+        Args:
+            sources: from each name to where it was given, for the message.
 
         Raises:
             NotebookError: a name is not assigned; the text names it, and the nearest right one.
@@ -108,9 +111,9 @@ class ResearchNotebook:
         if assigned is None:
             return
         wrong = [
-            f"{told_by}: {name!r} is not assigned in the parameters cell of {self.shown}; "
+            f"{source}: {name!r} is not assigned in the parameters cell of {self.shown}; "
             f"{nearest(name, assigned)}"
-            for name in names
+            for name, source in sources.items()
             if name not in assigned
         ]
         if wrong:

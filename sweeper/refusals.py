@@ -27,8 +27,8 @@ def refuse_changes(study: Study, made_of: Ingredients, *, told_by: str) -> None:
             f"the study {study.name!r} has {n_trials} trial(s) that were made of something else "
             f"than {told_by} now:\n"
             + "".join(f"  {line}\n" for line in said)
-            + "put it back, begin another study with --study NAME, or go on in this one with "
-            "--allow-changes (the new trials bear another sweeper.code)"
+            + "undo the change, begin another study with --study NAME, or add --allow-changes to "
+            "go on in this one: the MLflow tag sweeper.code tells new trials from earlier ones"
         )
 
 

@@ -107,6 +107,7 @@ class Settings(Record):
 
     _ours = frozenset({"file"})
     _data: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+    _set: frozenset[str] = PrivateAttr(default=frozenset())
     file: SkipJsonSchema[Path | None] = None
     study: StudySettings = StudySettings()
     """The study: its name, its seed, how many trials, who proposes them."""
@@ -187,6 +188,15 @@ class Settings(Record):
         if self.study.name is not None:
             return self.study.name
         return self.file.stem if self.file is not None else "study"
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Where each name of `space` and `fixed` was given: the file's key, or the flag `--set`."""
+        file = self.file or "settings"
+        given = dict.fromkeys(self.space, f"{file}: space")
+        for name, value in self.fixed.items():
+            given[name] = _set_flag(name, value) if name in self._set else f"{file}: fixed"
+        return given
 
     @property
     def search_space(self) -> SearchSpace:
@@ -286,19 +296,7 @@ class Settings(Record):
             SettingsError: the overrides do not fit.
         """
         fixed = dict(fixed or {})
-        for name, value in fixed.items():
-            if not name.isidentifier():
-                known = [*self.space, *self.fixed]
-                raise SettingsError(
-                    f"--set {name}: not a Python identifier; {nearest(name, known)}"
-                )
-            dimension = self.space.get(name)
-            if dimension is None or dimension.type == "choice":
-                continue  # a value that is not among the choices is a legitimate wish
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise SettingsError(
-                    f"--set {name}={value}: not a number; expected {dimension.hint}, or any other"
-                )
+        self._check_overrides(study, fixed)
         data = dict(self._data)
         given = {"name": study, "trials": trials}
         changed = {key: value for key, value in given.items() if value is not None}
@@ -310,7 +308,44 @@ class Settings(Record):
         data["start"] = [
             {k: v for k, v in params.items() if k not in fixed} for params in data.get("start", [])
         ]
-        return Settings.from_mapping(data, file=self.file)
+        changed_settings = Settings.from_mapping(data, file=self.file)
+        changed_settings._set = self._set.union(fixed)
+        return changed_settings
+
+    def _check_overrides(self, study: str | None, fixed: Params) -> None:
+        """Refuse what is wrong with a flag itself, in words that name the flag."""
+        if study is not None:
+            try:
+                check_study_name(study)
+            except PydanticCustomError as error:
+                raise SettingsError(f"--study: {error}") from error
+        for name, value in fixed.items():
+            said = _set_flag(name, value)
+            try:
+                check_plain(value)
+                check_name(name)
+            except PydanticCustomError as error:
+                hint = "" if name.isidentifier() else f"; {nearest(name, self._names)}"
+                raise SettingsError(f"{said}: {error}{hint}") from error
+            dimension = self.space.get(name)
+            if dimension is None or dimension.type == "choice":
+                continue  # a value that is not among the choices is a legitimate wish
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise SettingsError(
+                    f"{said}: not a number; expected {dimension.hint}, or any other"
+                )
+        if fixed and not self.space.keys() - fixed.keys():
+            said = " ".join(_set_flag(name, value) for name, value in fixed.items())
+            raise SettingsError(f"{said}: leaves nothing to sweep; leave one of them out")
+
+    @property
+    def _names(self) -> list[str]:
+        return [*self.space, *self.fixed]
+
+
+def _set_flag(name: str, value: Any) -> str:
+    """The flag as it was given, or nearly so."""
+    return f"--set {name}={value if isinstance(value, str) else shown(value)}"
 
 
 _KEYS = [key for key in Settings.model_fields if key != "file"]

@@ -98,9 +98,7 @@ class Sweep:
             SweepError: whatever is wrong; nothing was started, nothing was written.
         """
         research = ResearchNotebook(notebook)
-        told_by = str(settings.file or "settings")
-        research.check_parameters(settings.space, told_by=f"{told_by}: space")
-        research.check_parameters(settings.fixed, told_by=f"{told_by}: fixed")
+        research.check_parameters(settings.sources)
         kernel_name = kernel or research.kernel_name
         asked_by = f"--kernel {kernel}" if kernel else research.shown
         check_kernel(kernel_name, asked_by=asked_by)

@@ -21,6 +21,9 @@ _TRACKING_NAME = "mlflow.db"
 _ARTIFACTS_NAME = "mlflow-artifacts"
 #: Lie beside the studies' folders, so no study can be called so.
 _SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
+#: How long a name may be in common file systems; what is added to a notebook's name while it is
+#: written (`.NAME.1234567.part`), or kept (`NAME.attempt12.ipynb`).
+_NAME_BYTES, _BESIDE_BYTES = 255, 16
 
 
 class TrialState(StrEnum):
@@ -69,8 +72,8 @@ class StudyPaths:
         A relative one is meant from the working folder.
 
         Raises:
-            OutputError: `{run_id}` is missing, another placeholder is used, or the name does not
-                end in `.ipynb`.
+            OutputError: `{run_id}` is missing, another placeholder is used, the name does not
+                end in `.ipynb`, or is longer than file systems take.
         """
         right = "expected something like './out/digits.{run_id}.ipynb'"
         absolute = os.path.abspath(os.path.expanduser(template))
@@ -101,6 +104,7 @@ class StudyPaths:
             )
         if not template.endswith(".ipynb"):
             raise OutputError(f"output template {template!r} does not end in .ipynb; {right}")
+        _check_lengths(absolute.format(run_id="0000", study=study))
         root = Path(pieces[0][0] + "x").parent  # the folder before the first placeholder
         return cls(template=absolute, study=study, root=root)
 
@@ -175,6 +179,23 @@ class StudyPaths:
         matches = (pattern.fullmatch(entry) for entry in os.listdir(folder))
         found = {match[1]: self.notebook(match[1]) for match in matches if match}
         return {run_id: path for run_id, path in sorted(found.items()) if path.exists()}
+
+
+def _check_lengths(path: str) -> None:
+    """Refuse a path that file systems do not take.
+
+    Raises:
+        OutputError: a part of it is too long.
+    """
+    *folders, file = Path(path).parts
+    limits = [*((name, _NAME_BYTES) for name in folders), (file, _NAME_BYTES - _BESIDE_BYTES)]
+    for name, limit in limits:
+        size = len(os.fsencode(name))
+        if size > limit:
+            raise OutputError(
+                f"output template: the name {name[:20]}…{name[-20:]} has {size} bytes, and at most "
+                f"{limit} are possible; choose a shorter one with -o"
+            )
 
 
 def run_id_of(number: int) -> str:

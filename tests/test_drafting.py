@@ -32,7 +32,7 @@ def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
     file = folder / "drafted.yml"
     file.write_text(text, encoding="utf-8")
     loaded = Settings.load(file)
-    notebook.check_parameters([*loaded.space, *loaded.fixed], told_by="draft")
+    notebook.check_parameters(dict.fromkeys([*loaded.space, *loaded.fixed], "draft"))
     scope: dict[str, Any] = {}
     exec(notebook.parameters_source, scope)
     assert loaded.start == ({name: scope[name] for name in loaded.space},)

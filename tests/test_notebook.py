@@ -135,9 +135,9 @@ def test_names_are_found_however_they_are_assigned(
 def test_a_name_that_is_not_assigned_is_answered_with_the_nearest(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="learning_rate = 1\nwidth = 2")
     research = ResearchNotebook(path)
-    research.check_parameters(["width", "learning_rate"], told_by="p.yml: space")
+    research.check_parameters(dict.fromkeys(["width", "learning_rate"], "p.yml: space"))
     with pytest.raises(NotebookError) as raised:
-        research.check_parameters(["width", "learnin_rate", "zzz"], told_by="p.yml: space")
+        research.check_parameters(dict.fromkeys(["width", "learnin_rate", "zzz"], "p.yml: space"))
     first, second = str(raised.value).splitlines()
     assert first.startswith("p.yml: space: 'learnin_rate' is not assigned in the parameters cell")
     assert str(path) in first
@@ -149,7 +149,7 @@ def test_a_name_that_is_not_assigned_is_answered_with_the_nearest(tmp_path: Path
 def test_a_parameters_cell_that_is_no_python_is_refused_with_its_line(tmp_path: Path) -> None:
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters="x = 1\ny = = 2"))
     with pytest.raises(NotebookError, match=r"the parameters cell, line 2: .*only assign names"):
-        research.check_parameters(["x"], told_by="p.yml")
+        research.check_parameters(dict.fromkeys(["x"], "p.yml"))
 
 
 def test_a_language_that_cannot_be_read_is_not_checked(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_language_that_cannot_be_read_is_not_checked(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"language": "python"', '"language": "R"'))
     research = ResearchNotebook(path)
     assert research.parameters() is None
-    research.check_parameters(["anything"], told_by="p.yml")
+    research.check_parameters(dict.fromkeys(["anything"], "p.yml"))
 
 
 # --- what a trial starts from --------------------------------------------------------------------

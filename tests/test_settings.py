@@ -243,11 +243,11 @@ def test_overrides_add_up(load: Load) -> None:
     ("overrides", "fragments"),
     [
         ({"fixed": {"lr": "big"}}, ["--set lr=big", "a number from 0.0001 to 0.1"]),
-        ({"fixed": {"lr": True}}, ["--set lr=True", "not a number"]),
-        ({"fixed": {"batch-size": 3}}, ["--set batch-size", "did you mean 'batch_size'?"]),
-        ({"fixed": {"class": 3}}, ["fixed.class", "not a Python identifier"]),
-        ({"fixed": {"lr": 0.1, "batch_size": 3}}, ["space is empty"]),
-        ({"study": "a/b"}, ["digits.yml", "study.name", "'a/b'", "use letters"]),
+        ({"fixed": {"lr": True}}, ["--set lr=true", "not a number"]),
+        ({"fixed": {"batch-size": 3}}, ["--set batch-size=3", "did you mean 'batch_size'?"]),
+        ({"fixed": {"class": 3}}, ["--set class=3", "not a Python identifier"]),
+        ({"fixed": {"lr": 0.1, "batch_size": 3}}, ["--set batch_size=3", "nothing to sweep"]),
+        ({"study": "a/b"}, ["--study", "'a/b'", "use letters"]),
         ({"trials": 0}, ["study.trials", "must be 1 or more", "got 0"]),
     ],
 )

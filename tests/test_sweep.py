@@ -235,6 +235,25 @@ def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_a_sweep_goes_on_when_nobody_takes_its_output() -> None:
+    write_notebook(Path("unread.ipynb"), TRAIN, parameters="x = 0.5")
+    write_parameters("unread", f"objective: {{val: maximize}}\nspace: {json.dumps(SPACE)}\n")
+    arguments = ["-i", "unread.ipynb", "-o", "out/{study}.{run_id}.ipynb", "-p", "unread.yml"]
+    wanted = command(*arguments, "--trials", "2", "--json")
+    sweeping = subprocess.Popen(wanted, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert sweeping.stdout is not None
+    assert sweeping.stdout.readline()
+    sweeping.stdout.close()
+    assert sweeping.wait(300) == 0
+    assert call("status", "unread").stdout.startswith("study unread: 2 completed\n")
+    with open("/dev/full", "w") as full:
+        again = subprocess.run(wanted, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert again.returncode == 0
+    assert again.stderr.endswith("standard output cannot be written: No space left on device\n")
+    assert "Traceback" not in again.stderr
+
+
 def test_failed_trials_in_a_row_end_the_sweep() -> None:
     result = sweep("unlucky", "1 / 0", jobs=1, study={"trials": 9, "stop_after_failures": 2}).run()
     assert result.counts["failed"] == 2
@@ -465,6 +484,7 @@ def test_one_trial_scores_the_same_alone_and_beside_others() -> None:
 WRONG: Sequence[tuple[str, list[str], list[str]]] = [
     ("no such notebook", ["-i", "none.ipynb"], ["none.ipynb", "no such notebook"]),
     ("no parameters cell", ["-i", "untagged.ipynb"], ["untagged.ipynb", "tag the cell"]),
+    ("broken notebook", ["-i", "broken.ipynb"], ["broken.ipynb: not a valid notebook: "]),
     ("unknown name", ["-p", "unknown.yml"], ["unknown.yml", "'xx'", "did you mean 'x'?"]),
     ("bad YAML", ["-p", "bad.yml"], ["bad.yml", "line 2"]),
     ("bad template", ["-o", "new/{runid}.ipynb"], ["{runid}", "{run_id}"]),
@@ -481,7 +501,7 @@ WRONG: Sequence[tuple[str, list[str], list[str]]] = [
     ("bad jobs", ["-j", "none"], ["-j none", "auto"]),
     ("bad timeout", ["--timeout", "soon"], ["--timeout", "'soon'", "15m"]),
     ("bad set", ["--set", "x"], ["--set x", "NAME=VALUE"]),
-    ("unknown set", ["--set", "y=1"], ["'y'", "parameters cell"]),
+    ("unknown set", ["--set", "y=1"], ["--set y=1", "'y'", "parameters cell"]),
 ]
 
 
@@ -490,6 +510,10 @@ def wrong_folder(here: Path) -> Path:
     folder = here / "wrong"
     write_notebook(folder / "right.ipynb", TRAIN)
     write_notebook(folder / "untagged.ipynb", TRAIN, parameters="")
+    broken = (
+        '{"cells": [{"cell_type": "code"}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+    )
+    (folder / "broken.ipynb").write_text(broken)
     write_notebook(folder / "taken" / "0000.ipynb", "1")
     right = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
     (folder / "right.yml").write_text(right)
@@ -548,8 +572,8 @@ def test_a_study_does_not_go_on_with_something_else_unless_it_is_told_to() -> No
         "  beside.py has changed",
         "  space.x was {type: float, low: 0.001, high: 1.0, log: true}, "
         "now {type: float, low: 0.001, high: 2.0, log: true}",
-        "put it back, begin another study with --study NAME, or go on in this one with "
-        "--allow-changes (the new trials bear another sweeper.code)",
+        "undo the change, begin another study with --study NAME, or add --allow-changes to go on "
+        "in this one: the MLflow tag sweeper.code tells new trials from earlier ones",
     ]
     assert call(*arguments, "--trials", "2", "--allow-changes").returncode == 0
     assert call(*arguments, "--trials", "2").returncode == 0  # from now on this is the study

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import OutputError
-from sweeper.trials import Reason, StudyPaths, TrialRecord, TrialState, run_id_of, shown
+from sweeper.notebook import write_beside
+from sweeper.trials import (
+    Reason,
+    StudyPaths,
+    TrialRecord,
+    TrialState,
+    attempt_path,
+    run_id_of,
+    shown,
+)
 
 
 def touch(path: Path) -> Path:
@@ -84,6 +93,29 @@ def test_a_wrong_template_is_refused_with_itself_its_fault_and_a_right_one(
     assert repr(template) in str(raised.value)
     assert said in str(raised.value)
     assert "./out/digits.{run_id}.ipynb" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (f"out/{'n' * 260}.{{run_id}}.ipynb", "has 271 bytes, and at most 239 are possible"),
+        (f"out/{'n' * 229}.{{run_id}}.ipynb", "has 240 bytes"),
+        (f"out/{'ü' * 120}.{{run_id}}.ipynb", "has 251 bytes"),
+        (f"{'f' * 256}/{{run_id}}.ipynb", "has 256 bytes, and at most 255 are possible"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused(template: str, said: str) -> None:
+    with pytest.raises(OutputError) as raised:
+        StudyPaths.parse(template, study="d")
+    assert said in str(raised.value)
+    assert "-o" in str(raised.value)
+
+
+def test_the_longest_name_can_be_written_and_kept(tmp_path: Path) -> None:
+    template = f"{tmp_path}/{'n' * 228}.{{run_id}}.ipynb"
+    notebook = StudyPaths.parse(template, study="d").notebook("0000")
+    write_beside(notebook, "{}")
+    notebook.rename(attempt_path(notebook, 12))
 
 
 def test_a_working_folder_with_braces_is_refused_instead_of_misread(

@@ -12,29 +12,50 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from ..errors import SweepError
-from .codes import INTERRUPTED, NOTHING_COMPLETED, WRONG_USE
-from .parser import COMMANDS, make_parser
+from .codes import INTERRUPTED, OK, WRONG_USE
+from .parser import parse
+from .run import run
+from .streams import unbreakable
+
+_Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and given[0] not in (*COMMANDS, "-h", "--help"):
-        given.insert(0, "run")
-    options = make_parser().parse_args(given or ["--help"])
-    command: Callable[[argparse.Namespace], int] = options.command
-    _quiet_libraries(verbose=getattr(options, "verbose", False))
+    with unbreakable() as (stdout, _):
+        command, code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        stdout.flush()
+        if stdout.fault is not None:
+            _complain(f"standard output cannot be written: {stdout.fault}")
+            # A sweep leaves all in its study; what other commands print is all that they do.
+            code = code if command is run else WRONG_USE
+    return code
+
+
+def _run(given: Sequence[str]) -> tuple[_Command | None, int]:
+    """Run a command.
+
+    Returns:
+        the command, None where that is not clear, and its exit code.
+    """
+    command: _Command | None = None
     try:
-        return command(options)
+        options = parse(given)
+        command = options.command
+        _quiet_libraries(verbose=getattr(options, "verbose", False))
+        return command, options.command(options)
     except SweepError as error:
-        print(f"notebook_hpo.py: {error}", file=sys.stderr)
-        return WRONG_USE
+        _complain(str(error))
+        return command, WRONG_USE
     except KeyboardInterrupt:  # before the sweep has begun: nothing to end, nothing to lose
-        print("notebook_hpo.py: stopped by Ctrl-C before anything had started", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone
-        sys.stderr.close()
-        return NOTHING_COMPLETED
+        _complain("stopped by Ctrl-C before anything had started")
+        return command, INTERRUPTED
+    except SystemExit:  # argparse has printed the help or the version
+        return command, OK
+
+
+def _complain(message: str) -> None:
+    print(f"notebook_hpo.py: {message}", file=sys.stderr)
 
 
 class _ToStderr(logging.Handler):
@@ -53,7 +74,8 @@ def _quiet_libraries(*, verbose: bool) -> None:
     logging.getLogger("sweeper").setLevel(logging.INFO if verbose else logging.WARNING)
     for name in ("papermill", "asyncio", "optuna"):
         logging.getLogger(name).setLevel(level)
-    logging.getLogger("traitlets").setLevel(logging.ERROR)  # of pictures without a description
+    # It tells of pictures without a description, and of faults that our own message tells better.
+    logging.getLogger("traitlets").setLevel(level if verbose else logging.CRITICAL)
     # nbclient logs the deaths and failures that every outcome tells anyway.
     logging.getLogger("sweeper.kernels").setLevel(level if verbose else logging.CRITICAL)
     warnings.simplefilter("ignore")

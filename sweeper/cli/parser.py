@@ -3,23 +3,128 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
+from ..complaints import nearest
+from ..errors import SettingsError
 from . import drafts, run, studies
 
 COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry")
+#: Commands and flags that are planned, and that this version does not have.
+_PLANNED_COMMANDS = ("check", "replay", "diff", "export", "data", "ui")
+_PLANNED_FLAGS = ("--cluster", "--confirm", "--seeds", "--shared")
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line; `command` is the function to call."""
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises what is wrong as one message, instead of printing its usage."""
+
+    def __init__(self, **options: Any) -> None:
+        self.flags: list[str] = []
+        super().__init__(**options)
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """As its base; the flags are remembered for messages."""
+        self.flags += [name for name in names if name.startswith("--")]
+        return super().add_argument(*names, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line.
+
+        Raises:
+            SettingsError: always.
+        """
+        said = message.replace("the following arguments are required", "missing")
+        raise SettingsError(f"{said}; see {self.prog} --help")
+
+    def refuse_rest(self, rest: Sequence[str]) -> None:
+        """Refuse the words of a command line that mean nothing.
+
+        Raises:
+            SettingsError: there is such a word; the text names the first.
+        """
+        if not rest:
+            return
+        word = rest[0]
+        flag = word.partition("=")[0]
+        if flag in _PLANNED_FLAGS:
+            raise SettingsError(f"{flag} is planned, and not part of version {_version()} yet")
+        if word.startswith("-"):
+            raise SettingsError(
+                f"unknown option {flag!r}; {_nearest_or(flag, self.flags, f'see {self.prog} -h')}"
+            )
+        self.error(f"nothing is expected at {word!r}")
+
+
+class _PrintVersion(argparse.Action):
+    """Prints the version and ends, as `--help` does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"notebook-hpo {_version()}")
+        parser.exit()
+
+
+def parse(given: Sequence[str]) -> argparse.Namespace:
+    """Read a command line; `command` of the result is the function to call.
+
+    Args:
+        given: its words; `run` is the command where none is named.
+
+    Raises:
+        SettingsError: it is wrong; the text says in one line what would be right.
+    """
+    words = list(given) or ["--help"]
+    if not words[0].startswith("-"):
+        _refuse_unknown(words[0])
+    elif words[0] not in ("-h", "--help", "--version"):
+        words.insert(0, "run")
+    parser, commands = _make_parsers()
+    options, rest = parser.parse_known_args(words)
+    commands[words[0]].refuse_rest(rest)
+    return options
+
+
+def _refuse_unknown(command: str) -> None:
+    if command in COMMANDS:
+        return
+    if command in _PLANNED_COMMANDS:
+        raise SettingsError(
+            f"the command {command!r} is planned, and not part of version {_version()} yet; "
+            f"there are: {', '.join(COMMANDS)}"
+        )
+    if command.endswith(".ipynb"):
+        raise SettingsError(f"a notebook is given with -i: -i {command}")
+    raise SettingsError(f"unknown command {command!r}; {nearest(command, COMMANDS)}")
+
+
+def _nearest_or(word: str, known: Sequence[str], otherwise: str) -> str:
+    hint = nearest(word, known)
+    return hint if hint.startswith("did you mean") else otherwise
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("notebook-hpo")
+    except PackageNotFoundError:
+        return "unknown: it is not installed"
+
+
+def _make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
+    """The parser of the whole command line, and those of its commands."""
+    parser = _Parser(
         prog="notebook_hpo.py",
         description="Hyperparameter sweeps over a Jupyter notebook. `run` is the default command.",
     )
+    _add_version(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    made: dict[str, _Parser] = {}
 
-    def command(name: str, does: str) -> argparse.ArgumentParser:
+    def command(name: str, does: str) -> _Parser:
         described = f"{does[0].upper()}{does[1:]}."
-        return commands.add_parser(name, help=does, description=described)
+        made[name] = commands.add_parser(name, help=does, description=described)
+        return made[name]
 
     _add_run(command("run", "sweep a notebook"))
     _add_init(command("init", "print a parameters file made from a notebook's parameters cell"))
@@ -29,7 +134,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_stop(command("stop", "stop a running trial, or the sweep, from another terminal"))
     _add_enqueue(command("enqueue", "add a trial by hand to a study, also while it runs"))
     _add_retry(command("retry", "queue failed trials again with the same parameters"))
-    return parser
+    return parser, made
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +185,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="go on with a study although notebook, code or space have changed since",
     )
     _add_talk(parser)
+    _add_version(parser)
 
 
 def _add_init(parser: argparse.ArgumentParser) -> None:
@@ -145,6 +251,10 @@ def _add_notebook(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-i", "--input", required=True, metavar="PATH", help="the research notebook"
     )
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
 
 
 def _add_storage(parser: argparse.ArgumentParser, does: str) -> None:
