@@ -33,6 +33,7 @@ from .trials import (
     TrialState,
     attempt_path,
     run_id_of,
+    written,
 )
 
 _log = logging.getLogger(__name__)
@@ -317,7 +318,7 @@ class Loop:
     def _described(self, params: Params) -> dict[str, str]:
         """The params of a trial as MLflow shows them."""
         space = self._settings.search_space
-        described = {name: str(params[name]) if name in params else "n/a" for name in space}
+        described = {name: written(params[name]) if name in params else "n/a" for name in space}
         for name in space.log_names:
             value = params.get(name)
             described[f"log10_{name}"] = (

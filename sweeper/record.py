@@ -8,26 +8,15 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
 
 from .complaints import nearest, problem, shown
 
 Scalar = bool | int | float | str | None
 
 
-def _read_plain(value: Any) -> Any:
-    _no_date(value)
-    if not isinstance(value, Scalar) or (isinstance(value, float) and not math.isfinite(value)):
-        raise problem(f"expected a finite number, text, true, false or null; got {shown(value)}")
-    return value
-
-
-def _no_date(value: Any) -> None:
-    if isinstance(value, datetime.date | datetime.time):
-        raise problem(f"{value} is a date to YAML; put it in quotes to mean the text")
-
-
-PlainValue = Annotated[Scalar, BeforeValidator(_read_plain)]
+#: Lists and mappings may lie in one another so deep.
+_DEPTH = 32
 
 
 class Record(BaseModel):
@@ -71,19 +60,43 @@ def check_name(name: str, *, where: str = "") -> None:
         )
 
 
-def check_plain(value: Any, depth: int = 0) -> Any:
-    """Refuse what could not be written into a notebook and read again as the same."""
-    _no_date(value)
-    if depth > 32:
+def read_plain(value: Any, depth: int = 0) -> Any:
+    """A value that can be written into a notebook and read again as the same; all else is refused.
+
+    Tuples, which only Python can give, become lists.
+    """
+    if isinstance(value, datetime.date | datetime.time):
+        raise problem(f"{value} is a date to YAML; put it in quotes to mean the text")
+    if depth > _DEPTH:
         raise problem("is nested too deep, or holds itself through an anchor; write it out")
-    if isinstance(value, list | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            check_plain(part, depth + 1)
-        if not isinstance(value, dict) or all(isinstance(key, str) for key in value):
-            return value
-    elif value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, list | tuple):
+        return [read_plain(part, depth + 1) for part in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: read_plain(part, depth + 1) for key, part in value.items()}
+    if isinstance(value, Scalar):
         return value
     raise problem(
         "expected a number, text, true, false, null, or lists and mappings (by text) of these; "
         f"got {shown(value)}"
     )
+
+
+def _read_choice(value: Any) -> Any:
+    read = read_plain(value)
+    if _has_infinite(read):
+        raise problem(f"expected a finite number; got {shown(value)}")
+    return read
+
+
+def _has_infinite(value: Any) -> bool:
+    if isinstance(value, list | dict):
+        return any(map(_has_infinite, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+#: A value that a trial can have: a finite number, text, true, false, null, a list or a mapping.
+ChoiceValue = Annotated[
+    Any,
+    BeforeValidator(_read_choice),
+    WithJsonSchema({"type": ["null", "boolean", "number", "string", "array", "object"]}),
+]

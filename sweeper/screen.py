@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from .results import Progress, Snapshot, SweepResult
-from .trials import Params, TrialRecord, TrialState, shown
+from .trials import Params, TrialRecord, TrialState, shown, written
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 def params_line(params: Params) -> str:
     """`lr=0.01, width=64`."""
     return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={written(value)}"
         for name, value in params.items()
     )
 

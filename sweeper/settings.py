@@ -27,7 +27,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from .complaints import nearest, problem, shown, told
 from .errors import SettingsError
-from .record import Record, check_name, check_plain
+from .record import Record, check_name, read_plain
 from .schema import IDENTIFIERS, AsWritten
 from .sections import (
     CheckpointPolicy,
@@ -128,7 +128,7 @@ class Settings(Record):
     """What is swept: names that the notebook's parameters cell assigns, each with a range, as in
     {low: 1e-4, high: 1e-1, log: true}, or choices, as in [32, 64, 128]."""
     fixed: Annotated[
-        dict[str, Annotated[Any, BeforeValidator(check_plain)]],
+        dict[str, Annotated[Any, BeforeValidator(read_plain)]],
         Field(json_schema_extra={**IDENTIFIERS}),
     ] = Field(default_factory=dict)
     """Names of the parameters cell that have one value in all trials, instead of the notebook's."""
@@ -322,7 +322,7 @@ class Settings(Record):
         for name, value in fixed.items():
             said = _set_flag(name, value)
             try:
-                check_plain(value)
+                read_plain(value)
                 check_name(name)
             except PydanticCustomError as error:
                 hint = "" if name.isidentifier() else f"; {nearest(name, self._names)}"

@@ -5,6 +5,7 @@ Knows nothing of samplers: `SearchSpace.sample` is handed a function that picks 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
@@ -12,11 +13,32 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from .complaints import nearest, problem, shown
-from .record import PlainValue, Record, Scalar
+from .record import ChoiceValue, Record, Scalar
 from .trials import Params, Value
 
 #: Beyond it not every whole number is a float, which is what a study keeps.
 _LARGEST = 2**53
+#: Stands before the JSON of a value that is not plain.
+_TAG = "json:"
+
+
+def as_scalar(value: Value) -> Scalar:
+    """A value as a sampler can keep it: lists and mappings become text, all else stays.
+
+    The text is the same for the same value only: the list [32] becomes 'json:[32]', [32.0] becomes
+    'json:[32.0]', and text that begins with 'json:' is tagged once more.
+    """
+    if isinstance(value, list | dict) or (isinstance(value, str) and value.startswith(_TAG)):
+        return _TAG + json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return value
+
+
+def from_scalar(kept: Scalar) -> Value:
+    """The value that `as_scalar` made something of."""
+    if not isinstance(kept, str) or not kept.startswith(_TAG):
+        return kept
+    value: Value = json.loads(kept.removeprefix(_TAG))
+    return value
 
 
 def _one_value_or_several(value: Any) -> Any:
@@ -25,20 +47,29 @@ def _one_value_or_several(value: Any) -> Any:
     return {k: tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in value.items()}
 
 
+#: In JSON Schema 1 and 1.0 are the same, and in our lists they are not.
+_DISTINCT: dict[str, Any] = {
+    "if": {"items": {"type": ["null", "boolean", "number", "string"]}},
+    "then": {"uniqueItems": True},
+}
+_VALUE_OR_VALUES = {
+    "type": ["null", "boolean", "number", "string", "object", "array"],
+    "minItems": 1,
+}
+
+
 class Dimension(Record):
     """What every kind of dimension has: the branch that it belongs to."""
 
     when: Annotated[
-        Mapping[str, Annotated[tuple[PlainValue, ...], Field(min_length=1)]],
+        Mapping[str, Annotated[tuple[ChoiceValue, ...], Field(min_length=1)]],
         BeforeValidator(
             _one_value_or_several,
-            json_schema_input_type=Mapping[
-                str, Scalar | Annotated[list[Scalar], Field(min_length=1)]
-            ],
+            json_schema_input_type=Mapping[str, Annotated[Any, WithJsonSchema(_VALUE_OR_VALUES)]],
         ),
     ] = Field(default_factory=dict)
     """The branch in which it exists, as in {optimizer: sgd}: names of other parameters, and the
-    value or list of values that each must have."""
+    value or list of values that each must have; a value that is a list stands in a list."""
 
 
 class _Range(Dimension):
@@ -129,30 +160,30 @@ class IntDimension(_Range):
 
 
 class ChoiceDimension(Dimension):
-    """One of a few plain values, without an order."""
+    """One of a few values, without an order."""
 
     type: Annotated[Literal["choice"], WithJsonSchema({"enum": ["choice", "categorical"]})] = (
         "choice"
     )
     """`choice`; may be left out."""
     choices: Annotated[
-        tuple[PlainValue, ...],
-        Field(strict=False, min_length=1, json_schema_extra={"uniqueItems": True}),
+        tuple[ChoiceValue, ...],
+        Field(strict=False, min_length=1, json_schema_extra=_DISTINCT),
     ]
-    """The values to choose from: numbers, text, true, false or null."""
+    """The values to choose from: numbers, text, true, false, null, or lists and mappings of
+    these, as in [[32], [64, 64]]."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
+        plain = [as_scalar(choice) for choice in self.choices]
         for index, value in enumerate(self.choices):
-            if value in self.choices[:index]:  # True == 1 == 1.0: a sampler could not tell them
+            if plain[index] in plain[:index]:  # True == 1 == 1.0: a sampler could not tell them
                 raise problem(f"{shown(value)} stands twice among the choices")
         return self
 
     def allows(self, value: Value) -> bool:
         """Whether a trial may have this value; 1 and true are different values."""
-        return any(
-            value == c and isinstance(value, bool) == isinstance(c, bool) for c in self.choices
-        )
+        return any(_same(value, choice) for choice in self.choices)
 
     def count(self) -> int | None:
         """How many values there are."""
@@ -188,8 +219,7 @@ def _kind(data: Any) -> str:
 AnyDimension = FloatDimension | IntDimension | ChoiceDimension
 #: The same as one may write it: also a plain list of choices.
 AnyEntry = (
-    Annotated[list[PlainValue], Field(min_length=1, json_schema_extra={"uniqueItems": True})]
-    | AnyDimension
+    Annotated[list[ChoiceValue], Field(min_length=1, json_schema_extra=_DISTINCT)] | AnyDimension
 )
 _CLASSES: Mapping[str, type[AnyDimension]] = {
     "float": FloatDimension,
@@ -303,8 +333,10 @@ class SearchSpace:
                     )
 
 
-def _same(left: Any, right: Any) -> bool:
-    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
+def _same(left: Value, right: Value) -> bool:
+    """Whether both are one value: 1 is 1.0 and not true, [1] is neither [1.0] nor [true]."""
+    plain = as_scalar(left), as_scalar(right)
+    return plain[0] == plain[1] and isinstance(left, bool) == isinstance(right, bool)
 
 
 def _parents_first(dimensions: Mapping[str, AnyDimension]) -> Iterator[tuple[str, AnyDimension]]:
@@ -335,8 +367,10 @@ def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> Non
                 )
             for value in values:
                 if not above.allows(value):
+                    is_list = above.allows(list(values))
+                    remedy = f"; to mean the list, write {shown([[*values]])}" if is_list else ""
                     raise problem(
                         f"space.{name}.when.{parent}: {shown(value)} never occurs; "
-                        f"expected {above.hint}"
+                        f"expected {above.hint}{remedy}"
                     )
     SearchSpace(dimensions)

@@ -38,7 +38,7 @@ from .stopping import ALL, NO_MORE, Requests
 from .study import SamplerFactory, Study, make_pruner
 from .sync import RemoteCopy
 from .tracking import Tracker
-from .trials import StudyPaths, TrialRecord
+from .trials import StudyPaths, TrialRecord, written
 from .worker import Worker
 
 #: How long the end of a sweep waits for the remote copy; it is told of after the first of them.
@@ -278,7 +278,7 @@ class Sweep:
             "sweeper.sampler": self.samplers.name,
             CODE_TAG: version(self.made_of),
             "sweeper.threads": str(self.settings.resources.threads),
-            **{f"sweeper.fixed.{name}": str(v) for name, v in self.settings.fixed.items()},
+            **{f"sweeper.fixed.{name}": written(v) for name, v in self.settings.fixed.items()},
         }
 
     def _note(self) -> str:

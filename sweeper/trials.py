@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import string
@@ -16,6 +17,14 @@ from .errors import OutputError
 #: A value that a parameter can take; what YAML, JSON and a `parameters` cell have in common.
 Value = bool | int | float | str | None | list[Any] | dict[str, Any]
 Params = Mapping[str, Value]
+
+
+def written(value: Value) -> str:
+    """A value as people read it: lists and mappings as JSON."""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
 
 _TRACKING_NAME = "mlflow.db"
 _ARTIFACTS_NAME = "mlflow-artifacts"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,26 @@ def test_a_value_that_is_no_choice_may_be_fixed(load: Load) -> None:
     assert load(SMALLEST).with_overrides(fixed={"batch_size": 48}).fixed == {"batch_size": 48}
 
 
+def test_a_list_may_be_fixed_for_one_call_and_decides_its_branches(load: Load) -> None:
+    settings = load(
+        "objective: {val: maximize}\n"
+        "space:\n"
+        "  layers: [[32], [64, 64]]\n"
+        "  width: {low: 1, high: 9, when: {layers: [[64, 64]]}}\n"
+        "start: [{layers: [64, 64], width: 3}]\n"
+    )
+    _, opens = read_value("layers=[64, 64]")
+    again = Settings.from_mapping(json.loads(json.dumps(settings.as_told)))
+    for before in (settings, again):
+        fixed = before.with_overrides(fixed={"layers": opens})
+        assert (fixed.fixed, list(fixed.search_space)) == ({"layers": [64, 64]}, ["width"])
+        assert fixed.start_params == [{"width": 3}]
+        with pytest.raises(SettingsError, match="leaves nothing to sweep"):
+            before.with_overrides(fixed={"layers": [64.0, 64], "width": 3})
+    with pytest.raises(SettingsError, match=r"layers: \[64\] is outside .* \[32\], \[64, 64\]"):
+        again.check_params({"layers": [64]})
+
+
 def test_an_override_replaces_a_fixed_value(load: Load) -> None:
     assert load(EVERYTHING).with_overrides(fixed={"epochs": 1}).fixed == {"epochs": 1}
 
@@ -408,7 +429,6 @@ WRONG_SHAPE: list[tuple[str, list[str]]] = [
     (OBJECTIVE + "space: {lr: {low: 1, high: 9, log: 3}}", ["space.lr.log", "true or false"]),
     (OBJECTIVE + "space: {opt: []}", ["space.opt", "must not be empty"]),
     (OBJECTIVE + "space: {opt: [a, b, a]}", ["space.opt", "'a' stands twice"]),
-    (OBJECTIVE + "space: {opt: [1, [2]]}", ["space.opt.1", "text", "got [2]"]),
     (OBJECTIVE + "space: {opt: {choices: sgd}}", ["space.opt.choices", "a list", "'sgd'"]),
     (OBJECTIVE + "space: {learning-rate: [1]}", ["space.learning-rate", "underscores"]),
     (OBJECTIVE + "space:", ["space", "from names to ranges", "got null"]),
@@ -426,7 +446,6 @@ WRONG_SHAPE: list[tuple[str, list[str]]] = [
     # branches
     (BOTH.replace("1e-1}", "1e-1, when: opt}"), ["space.lr.when", "a mapping", "'opt'"]),
     (BOTH.replace("1e-1}", "1e-1, when: {opt: []}}"), ["space.lr.when.opt", "not be empty"]),
-    (BOTH.replace("1e-1}", "1e-1, when: {opt: {a: 1}}}"), ["lr.when.opt", "got {a: 1}"]),
     (BOTH.replace("1e-1}", "1e-1, when: }"), ["space.lr.when", "a mapping", "got null"]),
     # fixed and start
     (BOTH + "fixed: 3", ["fixed", "a mapping", "3"]),
@@ -509,6 +528,11 @@ WRONG_SENSE: list[tuple[str, list[str]]] = [
         ["space.n.high", "9007199254740992 or less", "99999999999999999999"],
     ),
     (OBJECTIVE + "space: {lr: [0.1, .nan]}", ["space.lr.1", "finite number", "got .nan"]),
+    (OBJECTIVE + "space: {a: [[1, .inf], [2]]}", ["space.a.0", "finite", "got [1, .inf]"]),
+    (OBJECTIVE + "space: {a: [[1], [2024-01-01]]}", ["space.a.1", "2024-01-01", "in quotes"]),
+    (OBJECTIVE + "space: {a: [{1: 2}, [2]]}", ["space.a.0", "by text", "got {1: 2}"]),
+    (OBJECTIVE + "space: {a: [[1], [2], [1]]}", ["space.a", "[1] stands twice"]),
+    (OBJECTIVE + "space: {a: [{x: 1, y: 2}, {y: 2, x: 1}]}", ["space.a", "stands twice"]),
     # branches
     (
         BOTH.replace("1e-1}", "1e-1, when: {optt: sgd}}"),
@@ -528,6 +552,11 @@ WRONG_SENSE: list[tuple[str, list[str]]] = [
         ["space.lr.when.opt", "'sdg' never occurs"],
     ),
     (BOTH.replace("1e-1}", "1e-1, when: {1: sgd}}"), ["space.lr.when.1", "must be text"]),
+    (BOTH.replace("1e-1}", "1e-1, when: {opt: {a: 1}}}"), ["lr.when.opt: {a: 1} never occurs"]),
+    (
+        OBJECTIVE + "space: {a: [[8], [8, 8]], b: {choices: [1], when: {a: [8, 8]}}}",
+        ["space.b.when.a: 8 never", "one of [8], [8, 8]", "to mean the list, write [[8, 8]]"],
+    ),
     # fixed and start
     (BOTH + "fixed: {lr: 0.1}", ["'lr' stands in both space and fixed"]),
     (BOTH + "start: [{}, {lrr: 0.01}]", ["start[1]", "'lrr'", "did you mean 'lr'?"]),
@@ -649,9 +678,13 @@ space:
   opt: {choices: [a, b], type: categorical}
   n: {low: 1, high: 9, step: 2, when: {opt: [a, b]}}
   m: {type: choice, choices: [1], when: {opt: a}}
+  layers: [[], [32], [64, 64], 8, {conv: [3, 3], pool: null}, [[1], [1.0], [true]]]
+  apart: {choices: [[1], [1.0], [true], '[1]', 'json:[1]']}
+  deep: {low: 1, high: 2, when: {layers: [[], [64, 64], {conv: [3, 3], pool: null}], opt: a}}
+  flat: {low: 1, high: 2, when: {layers: {conv: [3, 3], pool: null}}}
   x: {type: float, low: 1, high: 2, step: null}
 fixed: {a: [1, {b: null}], c: null}
-start: []
+start: [{layers: [64, 64], apart: [1.0]}]
 limits: {trial: 90.5, cell_output: 512 KiB}
 resources: {gpus: [3], gpu_memory: 9GB, cpus_per_trial: 4}
 execution: {kernels: cold, prefix: 'off'}

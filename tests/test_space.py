@@ -18,6 +18,7 @@ from sweeper.space import (
     FloatDimension,
     IntDimension,
     SearchSpace,
+    as_scalar,
     check_branches,
     read_dimension,
 )
@@ -67,6 +68,37 @@ def test_choices_keep_their_types() -> None:
     assert list(map(repr, choices.choices)) == ["None", "True", "2", "3.0", "'4'"]
 
 
+def test_a_choice_may_be_a_list_or_a_mapping_in_the_short_form_too() -> None:
+    for entry in ([[32], [64, 64]], {"choices": [[32], [64, 64]]}, [(32,), (64, 64)]):
+        choices = read_dimension(entry)
+        assert isinstance(choices, ChoiceDimension)
+        assert choices.choices == ([32], [64, 64])
+        assert choices.count() == 2
+
+
+def test_what_stands_for_a_value_is_the_same_for_no_other() -> None:
+    values: list[Any] = [
+        *([1], [1.0], [True], "[1]", "json:[1]", 'json:"json:[1]"', [[1]], ["1"], [None]),
+        *(1, "1", None, [], {}, {"a": 1}, {"a": [1]}, {"a": "1"}, "json:", "ä", ["ä"], -0.5),
+    ]
+    scalars = [as_scalar(value) for value in values]
+    assert len({repr(scalar) for scalar in scalars}) == len(values)
+    assert all(s is None or isinstance(s, int | float | str) for s in scalars)
+    # Studies remember these: another spelling would make their lists other choices.
+    assert as_scalar([64, 1.0, True, None, "ä"]) == 'json:[64, 1.0, true, null, "ä"]'
+    assert (
+        as_scalar({"b": 1, "a": [2]})
+        == as_scalar({"a": [2], "b": 1})
+        == ('json:{"a": [2], "b": 1}')
+    )
+    assert as_scalar("json:[1]") == 'json:"json:[1]"'
+
+
+def test_what_older_versions_allowed_stands_for_itself() -> None:
+    values = [None, True, 2, 3.0, "4", "[32]", "{}", "", "json"]
+    assert list(map(repr, map(as_scalar, values))) == list(map(repr, values))
+
+
 def test_a_whole_number_is_a_good_bound_of_a_float() -> None:
     dimension = read_dimension({"type": "float", "low": 1, "high": 2})
     assert isinstance(dimension, FloatDimension)
@@ -95,6 +127,17 @@ def test_a_whole_number_is_a_good_bound_of_a_float() -> None:
         ([True, False], 1, False),
         ([None], None, True),
         (["1"], 1, False),
+        ([[32], [64, 64]], [64, 64], True),
+        ([[32], [64, 64]], (64, 64), False),
+        ([[32], [64, 64]], 32, False),
+        ([[32], [64, 64]], "[32]", False),
+        ([[32], [64, 64]], "json:[32]", False),
+        (["[32]", "json:[32]"], [32], False),
+        ([[1]], [1.0], False),
+        ([[1]], [True], False),
+        ([{"a": [1], "b": None}], {"b": None, "a": [1]}, True),
+        ([{"a": [1]}], {"a": [True]}, False),
+        ([[]], {}, False),
     ],
 )
 def test_a_dimension_allows_its_values_and_no_others(entry: Any, value: Any, allowed: bool) -> None:
@@ -139,6 +182,18 @@ def test_a_branch_opens_for_any_of_several_values() -> None:
 def test_one_does_not_open_the_branch_of_true() -> None:
     space = space_of(o=[True, False], x={"low": 0, "high": 1, "when": {"o": True}})
     assert not space.exists("x", {"o": 1})
+
+
+def test_a_list_opens_a_branch_where_the_branch_has_a_list_of_lists() -> None:
+    space = space_of(
+        layers=[[], [32], [64, 64], [64.0, 64]],
+        x={"low": 0, "high": 1, "when": {"layers": [[], [64, 64]]}},
+    )
+    values: list[Any] = [[], [32], [64, 64], [64.0, 64]]
+    assert [space.exists("x", {"layers": v}) for v in values] == [True, False, True, False]
+    assert set(space.without({"layers": [64, 64]})) == {"x"}
+    assert set(space.without({"layers": [64, 64, 64]})) == set()
+    assert space.count() == 2 * 2 + 2
 
 
 def test_parents_come_first_however_the_file_orders_them() -> None:

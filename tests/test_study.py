@@ -19,6 +19,7 @@ from optuna.trial import TrialState as OptunaState
 
 from sweeper.errors import SettingsError, StudyError
 from sweeper.settings import Settings
+from sweeper.space import as_scalar
 from sweeper.study import SamplerFactory, Study, make_pruner, tpe
 from sweeper.study.samplers import derived_seed, suggest
 from sweeper.study.tpe import Memory, SteadyTPE
@@ -228,6 +229,55 @@ def test_values_are_of_the_kind_and_on_the_steps_that_the_space_says(begin: Any)
     for record in [opened.ask() for _ in range(3)]:
         opened.settings.search_space.check_params(record.params)
         assert set(record.params) == {"i", "f", "l", "c"}
+
+
+#: Values of which Optuna could keep none, and would take some for one another.
+LISTS: dict[str, Any] = {
+    "layers": [[], [32], [64, 64], [64.0, 64], "[32]", "json:[32]", 32],
+    "deep": {"low": 1, "high": 3, "when": {"layers": [[64, 64], [32]]}},
+    "augment": [{"flip": True, "crop": None}, {"flip": 1, "crop": [2, {"pad": "ä"}]}],
+}
+
+
+@pytest.mark.parametrize("sampler", ["random", {"name": "tpe", "n_startup_trials": 4}])
+def test_lists_and_mappings_are_choices_for_every_sampler(begin: Any, sampler: Any) -> None:
+    opened = begin(LISTS, sampler=sampler, trials=100)
+    records = opened.run(*(number / 8 for number in range(8)))
+    for record in records:
+        opened.settings.search_space.check_params(record.params)
+        is_deep = repr(record.params["layers"]) in ("[64, 64]", "[32]")
+        assert ("deep" in record.params) == is_deep
+    again = opened.again()
+    assert again.study.records() == records
+    types = [[type(part) for part in r.params["augment"].values()] for r in records]
+    assert {str(kinds) for kinds in types} <= {str([bool, type(None)]), str([int, list])}
+    kept = {repr(frozen.params["layers"]) for frozen in opened.optunas()}
+    assert kept <= {repr(as_scalar(layers)) for layers in LISTS["layers"]}
+    assert len(kept) > 1
+    again.ask()
+
+
+def test_lists_can_be_asked_for_by_the_file_and_by_hand(begin: Any) -> None:
+    space = {"layers": [[32], [64, 64], "[32]"], "lr": {"low": 0.0, "high": 1.0}}
+    opened = begin(space, start=[{"layers": "[32]"}, {"layers": [32], "lr": 0.5}])
+    by_hand = Study.load(opened.storage.url, opened.settings.name)
+    by_hand.enqueue({"layers": [64, 64], "lr": 0.25})
+    asked = [opened.ask() for _ in range(3)]
+    assert [r.params["layers"] for r in asked] == [[64, 64], "[32]", [32]]
+    opened.study.tell(asked[0].number, failed())
+    by_hand = Study.load(opened.storage.url, opened.settings.name)
+    by_hand.enqueue(asked[0].params, again=asked[0])
+    assert opened.ask().params == asked[0].params
+    assert opened.again().ask().params == asked[1].params
+
+
+def test_every_combination_of_lists_is_tried_once(begin: Any) -> None:
+    opened = begin({"a": [[1], [1.0], [True]], "b": [[], {}]}, sampler="grid", trials=50)
+    tried = []
+    while (record := opened.next()) is not None:
+        tried.append(repr(record.params))
+        opened.study.tell(record.number, completed())
+    assert len({*tried}) == len(tried) == 6
 
 
 def test_a_parameter_outside_its_branch_is_not_there(begin: Any) -> None:
@@ -597,6 +647,20 @@ def test_a_dimension_that_has_become_another_is_refused_once_it_was_tried(begin:
     for other in others:
         with pytest.raises(StudyError, match=rf"{opened.settings.name}.*in which x was .*--study"):
             Study.open(opened.storage, changed(opened, space={"x": other}))
+
+
+def test_what_a_dimension_was_and_is_now_stands_in_the_words_of_the_file(begin: Any) -> None:
+    before = {"a": [[32], [64, 64], {"x": True}, "[32]"], "b": {"low": 1, "high": 8, "log": True}}
+    opened = begin(before)
+    opened.ask()
+    now: list[tuple[str, Any, list[str]]] = [
+        ("a", [[32]], ["{choices: [[32], [64, 64], {x: true}, '[32]']}", "{choices: [[32]]}"]),
+        ("b", [1, 2], ["{log: true, step: 1, low: 1, high: 8}", "{choices: [1, 2]}"]),
+    ]
+    for name, other, words in now:
+        with pytest.raises(StudyError) as raised:
+            Study.open(opened.storage, changed(opened, space={**before, name: other}))
+        assert f"in which {name} was {words[0]}, now it is {words[1]}" in str(raised.value)
 
 
 def test_a_range_may_be_moved_and_a_dimension_added(begin: Any) -> None:

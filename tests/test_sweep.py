@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from sweeper import Settings
+from sweeper.cli import main
 from sweeper.kernels.guard import MARK_VARIABLE
 from sweeper.testing import write_notebook
 
@@ -160,6 +161,71 @@ def test_mlflow_has_one_flat_run_per_trial_with_its_params_tags_and_files() -> N
     assert "<caption>step 2</caption>" in folder.joinpath("runs.0000.html").read_text()
     assert "depth" not in result["trials"][0]["params"]
     assert result["compare_url"].count("%22") == 2 * 3
+
+
+def test_layers_may_be_swept_as_lists_here_by_hand_and_on_the_next_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    notebook = write_notebook(
+        Path("layers.ipynb"),
+        "import sweeper\nassert sweeper.trial().params['layers'] == layers",
+        "kinds = [type(part).__name__ for part in (layers if isinstance(layers, list) else [])]",
+        "val = float(sum(map(float, layers)) + sum(augment.values()))\nprint(repr(layers), kinds)",
+        parameters="layers = [8]\naugment = {}\nwidth = 1",
+    )
+    parameters = write_parameters(
+        "layers",
+        "objective: {val: maximize}\n"
+        "study: {trials: 4, sampler: random}\n"
+        "space:\n"
+        "  layers: [[], [32], [64, 64.0], '12']\n"
+        "  augment: {choices: [{flip: true}, {flip: 1, crop: 2.5}]}\n"
+        "  width: {low: 1, high: 9, when: {layers: [[], [64, 64.0]]}}\n"
+        "start:\n"
+        "  - {layers: [64, 64.0], augment: {flip: 1, crop: 2.5}, width: 5}\n"
+        "  - {layers: '12', augment: {flip: true}}\n"
+        f"sync: {Path('bucket').absolute().as_uri()}\n",
+    )
+
+    def run(*arguments: str) -> tuple[Any, str]:
+        assert main([*arguments, "--json"]) == 0
+        stdout, stderr = capsys.readouterr()
+        return json.loads(stdout), stderr
+
+    def sweep_in(out: str, *more: str) -> Any:
+        output = f"{out}/l.{{run_id}}.ipynb"
+        result, said = run("-i", str(notebook), "-p", str(parameters), "-o", output, *more)
+        assert "layers=[64, 64.0]" in said
+        return result
+
+    first = sweep_in("layers-a", "--trials", "2")
+    tried = [repr(trial["params"]) for trial in first["trials"]]
+    assert tried == [
+        "{'layers': [64, 64.0], 'augment': {'flip': 1, 'crop': 2.5}, 'width': 5}",
+        "{'layers': '12', 'augment': {'flip': True}}",
+    ]
+    outputs = [
+        str(nbformat.read(trial["notebook"], as_version=4).cells[-1].outputs)
+        for trial in first["trials"]
+    ]
+    assert "[64, 64.0] ['int', 'float']" in outputs[0]
+    assert [trial["scores"]["val"] for trial in first["trials"]] == [131.5, 4.0]
+    logged = runs_by_name(first)["0000"].data.params
+    assert logged["layers"] == "[64, 64.0]"
+    assert logged["augment"] == '{"flip": 1, "crop": 2.5}'
+
+    shutil.rmtree("layers-a")
+    there = sweep_in("layers-b", "--trials", "3")
+    assert [trial["attempt"] for trial in there["trials"]] == [1, 1, 1]
+    assert [repr(trial["params"]) for trial in there["trials"]][:2] == tried
+    seen, said = run("status", "layers-b/layers")
+    assert seen["trials"] == there["trials"]
+    assert "layers=[64, 64.0]" in said
+    assert main(["enqueue", "layers-b/layers", "layers=[64, 64]"]) == 2
+    assert "[64, 64] is outside the space; expected one of [], [32]" in capsys.readouterr().err
+    queued, said = run("enqueue", "layers-b/layers", "layers=[32]", "--like", "0000")
+    assert queued["params"] == {"layers": [32], "augment": {"flip": 1, "crop": 2.5}}
+    assert 'layers=[32], augment={"flip": 1, "crop": 2.5}' in said
 
 
 def test_the_same_sweep_in_two_empty_folders_gives_the_same_trials() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,14 +17,16 @@ from optuna.distributions import (
     CategoricalDistribution,
     FloatDistribution,
     IntDistribution,
+    distribution_to_json,
 )
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from ..complaints import nearest
+from ..complaints import nearest, shown
 from ..errors import SettingsError
 from ..settings import Settings
-from ..space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace
+from ..space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace, as_scalar, from_scalar
+from ..trials import Params
 from .tpe import Memory, SteadyTPE
 
 #: Up to this many trials the Gaussian process reaches in half of them what TPE needs all for.
@@ -138,7 +141,7 @@ def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
 
 def _distribution(dimension: AnyDimension) -> BaseDistribution:
     if isinstance(dimension, ChoiceDimension):
-        return CategoricalDistribution(dimension.choices)
+        return CategoricalDistribution([as_scalar(choice) for choice in dimension.choices])
     if isinstance(dimension, IntDimension):
         return IntDistribution(
             dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1
@@ -146,12 +149,26 @@ def _distribution(dimension: AnyDimension) -> BaseDistribution:
     return FloatDistribution(dimension.low, dimension.high, log=dimension.log, step=dimension.step)
 
 
+def in_words(distribution: BaseDistribution) -> str:
+    """A dimension as Optuna remembers it, in the words of a parameters file."""
+    told = json.loads(distribution_to_json(distribution))["attributes"]
+    if "choices" in told:
+        told["choices"] = [from_scalar(choice) for choice in told["choices"]]
+    return shown({key: value for key, value in told.items() if value not in (None, False)})
+
+
+def as_kept(params: Params) -> dict[str, Any]:
+    """Params as a queue of Optuna's keeps them."""
+    return {name: as_scalar(value) for name, value in params.items()}
+
+
 def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
     """The params of a trial, asked for one after the other, down the branches they open."""
 
     def pick(name: str, dimension: AnyDimension) -> Any:
         if isinstance(dimension, ChoiceDimension):
-            return trial.suggest_categorical(name, dimension.choices)
+            by_scalar = {as_scalar(choice): choice for choice in dimension.choices}
+            return by_scalar[trial.suggest_categorical(name, list(by_scalar))]
         if isinstance(dimension, IntDimension):
             return trial.suggest_int(
                 name, dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1

@@ -30,7 +30,7 @@ from ..settings import Settings
 from ..trials import Params, Reason, TrialOutcome, TrialRecord, TrialState
 from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
 from .records import RECORD, encode, record_of
-from .samplers import EXHAUSTIBLE, SamplerFactory, derived_seed, distributions
+from .samplers import EXHAUSTIBLE, SamplerFactory, as_kept, derived_seed, distributions, in_words
 from .storage import MirroredStorage, log_ahead, open_storage
 
 _STUDY = "sweeper"
@@ -116,7 +116,7 @@ class Study:
             opened._check_fits(settings, storage.url)
         else:
             for params in settings.start_params:
-                opened._study.enqueue_trial(params)
+                opened._study.enqueue_trial(as_kept(params))
             opened.note_facts(id=uuid.uuid4().hex, objectives=names)
         opened._requeue()
         return opened
@@ -144,7 +144,7 @@ class Study:
                 except ValueError as error:
                     raise StudyError(
                         f"{storage_url}: the study {self.name!r} has trials in which {name} was "
-                        f"{before}, now it is {distribution}; {remedy}"
+                        f"{in_words(before)}, now it is {in_words(distribution)}; {remedy}"
                     ) from error
 
     def _requeue(self) -> None:
@@ -241,7 +241,7 @@ class Study:
         attrs: dict[str, Any] = {BY_HAND: True}
         if again is not None:
             attrs[RETRY] = {"of": again.first, "seed": again.seed}
-        self._study.enqueue_trial(dict(params), user_attrs=attrs)
+        self._study.enqueue_trial(as_kept(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
 
     def tried_again(self) -> set[int]:
