@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import SettingsError
+from .reporting import Channel
 
 #: Read by the libraries that compute when they are imported; the number of threads changes the
 #: last bits of a result, so it is fixed for the whole study.
@@ -50,6 +52,10 @@ def memory_of(pid: int) -> int | None:
     return 1024 * kibibytes + sum(memory_of(int(child)) or 0 for child in children)
 
 
+class StoppedWaiting(Exception):
+    """A trial was stopped while it waited for a device."""
+
+
 class Devices:
     """Hands each trial the GPU with the fewest trials on it; several share one."""
 
@@ -67,7 +73,9 @@ class Devices:
         self._room = dict(room or {})
         #: Whether kernels must not see GPUs that we know nothing of: drivers without their tool.
         self._hidden = hidden
-        self._freed = threading.Condition()
+        #: One entry for each trial that waits, the longest first.
+        self._queue: deque[object] = deque()
+        self._changed = threading.Condition()
 
     @property
     def gpus(self) -> list[str]:
@@ -115,21 +123,52 @@ class Devices:
         chosen = {name: present[name] for name in (list(present)[index] for index in wanted)}
         return cls(list(chosen), threads=threads, room=_room(chosen, memory_bytes))
 
+    @property
+    def waiting(self) -> int:
+        """How many trials wait for a share."""
+        return len(self._queue)
+
     @contextmanager
-    def lease(self) -> Iterator[Lease]:
-        """A share for one trial, given back at the end; waits until there is one."""
-        with self._freed:
-            self._freed.wait_for(lambda: not self._load or self._free())
-            gpu = min(self._free(), key=self._load.__getitem__, default=None)
-            if gpu is not None:
-                self._load[gpu] += 1
+    def lease(self, channel: Channel | None = None) -> Iterator[Lease]:
+        """A share for one trial, given back at the end; waits in turn until there is one.
+
+        Args:
+            channel: of the trial, which may be stopped meanwhile, and is told how long it waits.
+
+        Raises:
+            StoppedWaiting: the trial was stopped before it had a share.
+        """
+        gpu = self._take(channel or Channel(lambda _: None)) if self._load else None
         try:
             yield Lease(gpu=gpu, env={} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         finally:
             if gpu is not None:
-                with self._freed:
+                with self._changed:
                     self._load[gpu] -= 1
-                    self._freed.notify()
+                    self._changed.notify_all()
+
+    def _take(self, channel: Channel) -> str:
+        turn = object()
+        self._queue.append(turn)
+        channel.on_stop(self._wake)
+        try:
+            with channel.waiting(), self._changed:
+                self._changed.wait_for(
+                    lambda: channel.stop_reason or (self._queue[0] is turn and self._free())
+                )
+                if channel.stop_reason:
+                    raise StoppedWaiting
+                gpu = min(self._free(), key=self._load.__getitem__)
+                self._load[gpu] += 1
+                return gpu
+        finally:
+            channel.on_stop(None)
+            self._queue.remove(turn)
+            self._wake()  # it is another's turn
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _free(self) -> list[str]:
         return [gpu for gpu, load in self._load.items() if load < self._room.get(gpu, load + 1)]

@@ -336,6 +336,6 @@ def _progress(record: TrialRecord, channel: Channel) -> Progress:
         cells=channel.cells,
         step=channel.step,
         metrics=dict(channel.metrics),
-        elapsed_s=time.time() - record.started_at_s,
+        elapsed_s=time.time() - record.started_at_s - channel.waited_s,
         memory_bytes=None if channel.pid is None else memory_of(channel.pid),
     )

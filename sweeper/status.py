@@ -56,7 +56,9 @@ def _progress(record: TrialRecord) -> Progress:
     steps = [s["steps"][-1] for s in series.values()]
     last = {name: decode_float(s["values"][-1]) for name, s in series.items()}
     finals = {name: decode_float(value) for name, value in told.get("finals", {}).items()}
-    now_s = datetime.datetime.now(datetime.UTC).timestamp()
+    now = datetime.datetime.now(datetime.UTC)
+    # From its device on; before that there is no notebook to read.
+    began = datetime.datetime.fromisoformat(told["started_at"]) if told else now
     pid = told.get("pid")
     return Progress(
         run_id=record.run_id,
@@ -66,6 +68,6 @@ def _progress(record: TrialRecord) -> Progress:
         cells=len(statuses),
         step=max(steps, default=None),
         metrics={**last, **finals},
-        elapsed_s=now_s - record.started_at_s,
+        elapsed_s=(now - began).total_seconds(),
         memory_bytes=memory_of(pid) if isinstance(pid, int) else None,
     )

@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import kernels
-from .devices import Devices
+from .devices import Devices, StoppedWaiting
 from .kernels import Ending, Kernel, KernelPool, KernelResult, SharedRun
 from .notebook import ExecutedNotebook, ResearchNotebook, read_metadata
 from .reporting import TRIAL_VARIABLE, Channel, Point, StopReason, encode_float
@@ -56,10 +55,10 @@ class Worker:
 
     def run_trial(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
-        started = time.monotonic()
+        started_s = _own_time_s(channel)
         try:
             self._prove_sharing(channel)
-            started = time.monotonic()
+            started_s = _own_time_s(channel)
             outcome = self._run(spec, channel)
         except OSError as error:
             message = f"{spec.notebook}: {error.strerror or error}"
@@ -70,7 +69,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
             _log.exception("trial %s", spec.run_id)
             outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
-        return replace(outcome, duration_s=time.monotonic() - started)
+        return replace(outcome, duration_s=_own_time_s(channel) - started_s)
 
     def _run(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
         if (there := _whose(spec.notebook)) not in (None, spec.study_id):
@@ -78,7 +77,7 @@ class Worker:
             return _failed(Reason.FILE, message)
         if there is not None and spec.attempt > 1:
             os.replace(spec.notebook, attempt_path(spec.notebook, spec.attempt - 1))
-        started = time.monotonic()
+        started_s = _own_time_s(channel)
         file = self._file(spec)
         try:
             file, outcome = self._try(file, spec, channel)
@@ -87,7 +86,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001  as in run_trial, and the file says so too
             _log.exception("trial %s", spec.run_id)
             outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
-        outcome = replace(outcome, duration_s=time.monotonic() - started)
+        outcome = replace(outcome, duration_s=_own_time_s(channel) - started_s)
         file.finish(outcome)
         file.write()
         return outcome
@@ -96,19 +95,21 @@ class Worker:
         self, file: ExecutedNotebook, spec: TrialSpec, channel: Channel
     ) -> tuple[ExecutedNotebook, TrialOutcome]:
         """Execute the notebook; and again, where it may have been the kernel that failed."""
-        started = time.monotonic()
-        with _time_limit(self.settings.limits.trial, channel):
-            result = self._execute(file, spec, channel, write=file.write)
-            outcome = self._judge(file, result, channel)
-            if outcome.state is TrialState.FAILED and self._doubts(result, since_s=started):
-                failed, is_fork_doubted = outcome, self._doubts_fork(result, since_s=started)
-                file, result, outcome = self._run_fresh(spec, channel)
-                if is_fork_doubted:
-                    self._compare(spec, failed, outcome)
-            elif outcome.state is TrialState.COMPLETED and result.is_warm:
-                self.pool.trust(True)
+        started_s = _own_time_s(channel)
+        limit_s = self.settings.limits.trial
+        result = self._execute(file, spec, channel, limit_s=limit_s, write=file.write)
+        took_s = _own_time_s(channel) - started_s
+        outcome = self._judge(file, result, channel)
+        if outcome.state is TrialState.FAILED and self._doubts(result, took_s):
+            failed, is_fork_doubted = outcome, self._doubts_fork(result, took_s)
+            file, result, outcome = self._run_fresh(spec, channel)
+            if is_fork_doubted:
+                self._compare(spec, failed, outcome)
+        elif outcome.state is TrialState.COMPLETED and result.is_warm:
+            self.pool.trust(True)
         if outcome.state is TrialState.COMPLETED and not result.shared_cells:
-            self._first.append((spec, replace(outcome, duration_s=time.monotonic() - started)))
+            took_s = _own_time_s(channel) - started_s
+            self._first.append((spec, replace(outcome, duration_s=took_s)))
             del self._first[1:]
         return file, outcome
 
@@ -118,13 +119,22 @@ class Worker:
         spec: TrialSpec,
         channel: Channel,
         *,
+        limit_s: float | None,
         write: Callable[[], None],
         take: Callable[[Mapping[str, str]], Kernel] | None = None,
     ) -> KernelResult:
-        """Run the notebook's cells, with the trial's lease on a device."""
+        """Run the notebook's cells, with the trial's lease on a device.
+
+        Args:
+            limit_s: how long that may take from the lease on, in seconds.
+        """
         # The device is free again when the kernel has really gone, after the slot has moved on.
         held = ExitStack()
-        lease = held.enter_context(self.devices.lease())
+        try:
+            lease = held.enter_context(self.devices.lease(channel))
+        except StoppedWaiting:
+            return KernelResult(ending=Ending.STOPPED)
+        file.metadata["started_at"] = _now()
 
         def write_running() -> None:
             file.metadata["pid"] = channel.pid  # for who looks on from elsewhere
@@ -139,7 +149,7 @@ class Worker:
             if not file.metadata["series"].keys() & point.metrics.keys():
                 channel.publish(point)  # what is reported counts more
 
-        with _closed_on_error(held):
+        with _closed_on_error(held), channel.limited(limit_s):
             result = kernels.execute(
                 file.node,
                 pool=self.pool,
@@ -166,15 +176,15 @@ class Worker:
             file.metadata["exit_code"] = result.exit_code
         return result
 
-    def _doubts(self, result: KernelResult, *, since_s: float) -> bool:
+    def _doubts(self, result: KernelResult, took_s: float) -> bool:
         """Whether a trial may have failed because of its kernel, and by chance."""
         is_lost = result.is_orphan or result.ending is Ending.NOT_STARTED
-        return is_lost or self._doubts_fork(result, since_s=since_s)
+        return is_lost or self._doubts_fork(result, took_s)
 
-    def _doubts_fork(self, result: KernelResult, *, since_s: float) -> bool:
+    def _doubts_fork(self, result: KernelResult, took_s: float) -> bool:
         """Whether a trial may have failed because its kernel was forked."""
-        is_early = time.monotonic() - since_s < _EARLY_S
-        return result.is_warm and not result.is_orphan and self.pool.is_in_doubt and is_early
+        is_forked = result.is_warm and not result.is_orphan
+        return is_forked and self.pool.is_in_doubt and took_s < _EARLY_S
 
     def _run_fresh(
         self, spec: TrialSpec, channel: Channel
@@ -182,8 +192,15 @@ class Worker:
         """Run a trial again, in a kernel that is started."""
         file = self._file(spec)
         quiet = Channel(lambda _: None)  # its points were published once
-        with _passed_on(channel, quiet):
-            result = self._execute(file, spec, quiet, write=file.write, take=self.pool.take_fresh)
+        with channel.passed_on(quiet):
+            result = self._execute(
+                file,
+                spec,
+                quiet,
+                limit_s=self.settings.limits.trial,
+                write=file.write,
+                take=self.pool.take_fresh,
+            )
             return file, result, self._judge(file, result, quiet)
 
     def _compare(self, spec: TrialSpec, forked: TrialOutcome, fresh: TrialOutcome) -> None:
@@ -213,8 +230,7 @@ class Worker:
             kernel_name=self.pool.name,
             language=kernels.language_of(self.pool.name),
         )
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        return ExecutedNotebook(node, spec, started_at=now)
+        return ExecutedNotebook(node, spec, started_at=_now())
 
     def _prove_sharing(self, channel: Channel) -> None:
         """Once in a sweep: run a trial again after the shared cells, and compare its scores.
@@ -241,18 +257,18 @@ class Worker:
             return False
         proving = Channel(lambda _: None)
         limit_s = _PROOF_FACTOR * outcome.duration_s + _PROOF_SLACK_S
-        with tempfile.TemporaryDirectory() as folder, _passed_on(channel, proving):
+        with tempfile.TemporaryDirectory() as folder, channel.passed_on(proving):
             # Its checkpoints are not for this one to go on from.
             spec = replace(spec, checkpoint_dir=Path(folder) / "checkpoints")
             file = self._file(spec)
-            with _time_limit(limit_s, proving):
-                result = self._execute(
-                    file,
-                    spec,
-                    proving,
-                    write=_unseen,
-                    take=lambda _: self.pool.take_after(shared),
-                )
+            result = self._execute(
+                file,
+                spec,
+                proving,
+                limit_s=limit_s,
+                write=_unseen,
+                take=lambda _: self.pool.take_after(shared),
+            )
             again = self._judge(file, result, proving)
         difference = _difference(outcome, again, list(self.settings.objective))
         if difference and again.state is not TrialState.STOPPED:
@@ -362,6 +378,15 @@ def _whose(path: Path) -> str | None:
     return str((read_metadata(path) or {}).get("study_id", ""))
 
 
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def _own_time_s(channel: Channel) -> float:
+    """A clock that stands still while the trial waits for a device."""
+    return time.monotonic() - channel.waited_s
+
+
 @contextmanager
 def _closed_on_error(held: ExitStack) -> Iterator[None]:
     """Give back at once what would otherwise wait for the end of a kernel that never was."""
@@ -370,31 +395,3 @@ def _closed_on_error(held: ExitStack) -> Iterator[None]:
     except BaseException:
         held.close()
         raise
-
-
-@contextmanager
-def _passed_on(channel: Channel, to: Channel) -> Iterator[None]:
-    """While a trial waits for another execution, what stops it stops that one."""
-
-    def stop() -> None:
-        to.stop(channel.stop_reason or StopReason.INTERRUPTED, channel.message)
-
-    channel.on_stop(stop)
-    try:
-        yield
-    finally:
-        channel.on_stop(None)
-
-
-@contextmanager
-def _time_limit(limit_s: float | None, channel: Channel) -> Iterator[None]:
-    if limit_s is None:
-        yield
-        return
-    timer = threading.Timer(limit_s, channel.stop, args=[StopReason.TIME_LIMIT])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from sweeper.devices import Devices, as_many_as_fit, usable_cores
+from sweeper.devices import Devices, StoppedWaiting, as_many_as_fit, usable_cores
 from sweeper.errors import SettingsError
+from sweeper.reporting import Channel, StopReason
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -28,6 +30,14 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def until_waiting(devices: Devices, count: int) -> None:
+    """Return when so many trials wait for a share."""
+    end_s = time.monotonic() + 5
+    while devices.waiting != count:
+        assert time.monotonic() < end_s
+        time.sleep(0.002)
 
 
 def test_without_gpus_a_kernel_sees_none() -> None:
@@ -69,6 +79,63 @@ def test_a_stated_memory_lets_no_more_trials_onto_a_gpu_than_fit() -> None:
         assert not began.wait(0.2), "two trials of 15 GB fill 40 GiB"
     assert began.wait(5)
     waiting.join()
+
+
+def test_who_has_waited_longest_gets_the_next_share() -> None:
+    devices = Devices(("GPU-a",), threads=1, room={"GPU-a": 1})
+    order: list[int] = []
+
+    def wait(number: int) -> None:
+        with devices.lease():
+            order.append(number)
+            time.sleep(0.01)
+
+    waiting = []
+    with devices.lease():
+        for number in range(5):
+            waiting.append(threading.Thread(target=wait, args=[number]))
+            waiting[-1].start()
+            until_waiting(devices, number + 1)
+    # Who comes later does not overtake those that wait already.
+    wait(5)
+    for thread in waiting:
+        thread.join(5)
+    assert order == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> None:
+    devices = Devices(("GPU-a",), threads=1, room={"GPU-a": 1})
+    stopped, behind = Channel(lambda _: None), Channel(lambda _: None)
+    ended: list[str] = []
+
+    def wait(channel: Channel) -> None:
+        try:
+            with devices.lease(channel):
+                ended.append("had a share")
+        except StoppedWaiting:
+            ended.append("was stopped")
+
+    with devices.lease():
+        first = threading.Thread(target=wait, args=[stopped])
+        first.start()
+        until_waiting(devices, 1)
+        second = threading.Thread(target=wait, args=[behind])
+        second.start()
+        until_waiting(devices, 2)
+        stopped.stop(StopReason.INTERRUPTED)
+        first.join(5)
+        assert ended == ["was stopped"]
+    second.join(5)
+    assert ended == ["was stopped", "had a share"]
+    assert behind.waited_s > 0
+
+
+def test_a_trial_that_was_stopped_before_takes_no_share() -> None:
+    devices = Devices(("GPU-a",), threads=1, room={"GPU-a": 1})
+    channel = Channel(lambda _: None)
+    channel.stop(StopReason.INTERRUPTED)
+    with devices.lease(), pytest.raises(StoppedWaiting), devices.lease(channel):
+        pass
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -437,6 +439,41 @@ def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -
 
     threading.Thread(target=lease, daemon=True).start()
     assert leased.wait(5)
+
+
+def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
+    bench.devices = Devices(["GPU-a"], threads=1, room={"GPU-a": 1})
+    elsewhere = ExitStack()
+    elsewhere.enter_context(bench.devices.lease())
+    freed = threading.Timer(1.5, elsewhere.close)
+    began_s, began_at = time.monotonic(), datetime.datetime.now(datetime.UTC)
+    freed.start()
+    outcome, node = bench.run("while True: pass", limits={"trial": "1s"})
+    took_s = time.monotonic() - began_s
+    assert outcome.reason is Reason.TIME_LIMIT
+    assert took_s >= 1.5 + 1, "the limit ran while the trial waited"
+    assert 1 <= outcome.duration_s <= took_s - 1.5
+    told = node.metadata["sweeper"]
+    assert told["duration_s"] <= took_s - 1.5
+    started_at = datetime.datetime.fromisoformat(told["started_at"])
+    assert (started_at - began_at).total_seconds() >= 1.4
+
+
+def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
+    bench.devices = Devices(["GPU-a"], threads=1, room={"GPU-a": 1})
+    channel = Channel(lambda _: None)
+    threading.Timer(0.3, channel.stop, args=[StopReason.BY_HAND, "stopped by a person"]).start()
+    elsewhere = ExitStack()
+    elsewhere.enter_context(bench.devices.lease())
+    freed = threading.Timer(10, elsewhere.close)
+    freed.start()
+    outcome, node = bench.run(REPORT, channel=channel)
+    assert freed.is_alive(), "the trial waited until the GPU was free"
+    freed.cancel()
+    assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.BY_HAND)
+    assert outcome.message == "stopped by a person"
+    assert not any(cell.get("execution_count") for cell in node.cells), "a cell has run"
+    assert node.metadata["sweeper"]["state"] == "stopped"
 
 
 def test_trials_at_once_do_not_meet(bench: Bench, tmp_path: Path) -> None:

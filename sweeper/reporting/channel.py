@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .messages import DATAGRAM_BYTES, LISTENS, OBEYS, Point, StopReason
@@ -79,6 +81,54 @@ class Channel:
         self.step: int | None = None
         self.metrics: dict[str, float] = {}
         self._on_stop: Callable[[], object] | None = None
+        self._waited_s = 0.0
+        self._waits_since_s: float | None = None
+        self._other: Channel | None = None
+
+    @property
+    def waited_s(self) -> float:
+        """How long the trial has waited for a device so far, which is no time of its own."""
+        now_s = time.monotonic()
+        waits_s = now_s - (self._waits_since_s or now_s)
+        return self._waited_s + waits_s + (self._other.waited_s if self._other else 0.0)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the block runs, the trial waits for a device."""
+        self._waits_since_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited_s, self._waits_since_s = self.waited_s, None
+
+    @contextmanager
+    def limited(self, limit_s: float | None) -> Iterator[None]:
+        """Stop the trial when the block runs longer than `limit_s` seconds; None for no limit."""
+        if limit_s is None:
+            yield
+            return
+        timer = threading.Timer(limit_s, self.stop, args=[StopReason.TIME_LIMIT])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    @contextmanager
+    def passed_on(self, other: Channel) -> Iterator[None]:
+        """While the block runs, `other` stands for this one: a stop reaches it, its waits count."""
+
+        def stop() -> None:
+            other.stop(self._stop_reason or StopReason.INTERRUPTED, self.message)
+
+        self._other = other
+        self.on_stop(stop)
+        try:
+            yield
+        finally:
+            self.on_stop(None)
+            self._waited_s, self._other = self.waited_s, None
 
     def publish(self, point: Point) -> None:
         """Hand a point to the sweep; called where messages are read, so it must be quick."""
