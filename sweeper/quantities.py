@@ -32,11 +32,14 @@ SIZE_SCHEMA: dict[str, Any] = {
 def parse_duration(value: Any) -> float:
     """Seconds from `90s`, `15m`, `8h`, `1d` or a plain number of seconds."""
     match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
-    if match is None or float(match[1]) <= 0:
+    if match is not None:
+        seconds = float(match[1]) * _SECONDS[match[2]]
+    else:  # a number, of which a person would write the same in another way, as 1e-05
+        seconds = float(value) if isinstance(value, float) else 0.0
+    if not seconds > 0:
         raise problem(
             f"cannot read {shown(value)} as a duration; expected something like 90s, 15m, 8h"
         )
-    seconds = float(match[1]) * _SECONDS[match[2]]
     if seconds > _LONGEST_S:
         raise problem(f"{shown(value)} is too long; expected 10 years (3650d) or less")
     return seconds

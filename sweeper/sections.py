@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     WithJsonSchema,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -36,6 +37,10 @@ class Named(Record):
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_serializer
+    def _as_written(self) -> dict[str, Any]:
+        return {"name": self.name, **self.options}
 
 
 def _named(kind: str, known: Sequence[str]) -> BeforeValidator:

@@ -106,7 +106,6 @@ class Settings(Record):
     model_config = ConfigDict(json_schema_extra={"description": "Parameters of a sweep."})
 
     _ours = frozenset({"file"})
-    _data: Mapping[str, Any] = PrivateAttr(default_factory=dict)
     _set: frozenset[str] = PrivateAttr(default=frozenset())
     file: SkipJsonSchema[Path | None] = None
     study: StudySettings = StudySettings()
@@ -179,8 +178,13 @@ class Settings(Record):
 
     @property
     def as_told(self) -> dict[str, Any]:
-        """Plain data that `from_mapping` makes these settings of."""
-        return {**self._data, "study": {**self._data.get("study", {}), "name": self.name}}
+        """Plain data that `from_mapping` makes these settings of, however they were made."""
+        data = self._plain
+        return {**data, "study": {**data.get("study", {}), "name": self.name}}
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"file"}, exclude_defaults=True)
 
     @property
     def name(self) -> str:
@@ -261,7 +265,6 @@ class Settings(Record):
         """
         try:
             settings = cls.model_validate({**data, "file": file})
-            settings._data = dict(data)
             check_study_name(settings.name)
         except ValidationError as error:
             raise SettingsError(told(error, file=file, data=data)) from error
@@ -297,7 +300,7 @@ class Settings(Record):
         """
         fixed = dict(fixed or {})
         self._check_overrides(study, fixed)
-        data = dict(self._data)
+        data = self._plain
         given = {"name": study, "trials": trials}
         changed = {key: value for key, value in given.items() if value is not None}
         data["study"] = {**data.get("study", {}), **changed}

@@ -13,7 +13,19 @@ from ruamel.yaml import YAML
 
 from sweeper.errors import SettingsError
 from sweeper.flags import read_duration_flag, read_trials_flag, read_value
-from sweeper.sections import PRUNERS, SAMPLERS
+from sweeper.sections import (
+    PRUNERS,
+    SAMPLERS,
+    CheckpointPolicy,
+    Cost,
+    Limits,
+    Named,
+    Objective,
+    Resources,
+    ScoreSource,
+    StudySettings,
+    Sync,
+)
 from sweeper.settings import Settings
 from sweeper.space import ChoiceDimension, FloatDimension, IntDimension
 
@@ -199,6 +211,59 @@ def test_the_same_can_be_said_in_code() -> None:
     assert settings.space["x"].allows(0.5)
 
 
+MADE_IN_SHORT: dict[str, Any] = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}}
+MADE_OF_RECORDS: dict[str, Any] = {
+    "objective": {"val": Objective(direction="maximize", take="best"), "loss": "minimize"},
+    "space": {
+        "lr": FloatDimension(low=1, high=2),
+        "opt": ChoiceDimension(choices=("sgd", None)),
+        "momentum": FloatDimension(low=0.5, high=0.9, when={"opt": ("sgd",)}),
+        "k": IntDimension(low=1, high=9, step=2),
+    },
+    "study": StudySettings(sampler=Named(name="tpe", options={"n_startup_trials": 5})),
+    "scores": {"loss": ScoreSource(pattern=r"loss=(\d+)")},
+    "fixed": {"depth": None, "layers": [32, {"a": 1.5}]},
+    "start": ({"lr": 1.5, "opt": None},),
+    "limits": Limits(trial=0.00001, cell_output=5000),
+    "resources": Resources(gpus=(0, 1), gpu_memory=10**9, cpus_per_trial=2),
+    "checkpoints": CheckpointPolicy(completed="best", limit=10**12),
+    "cost": Cost(price_per_hour=2.5),
+    "sync": Sync(url="s3://bucket/prefix", every=2),
+}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda _: Settings(**MADE_IN_SHORT),
+        lambda _: Settings(**MADE_OF_RECORDS),
+        lambda load: load(EVERYTHING),
+        lambda load: load(SMALLEST).model_copy(update={"study": StudySettings(name="copied")}),
+    ],
+)
+def test_what_a_study_stores_of_its_settings_makes_the_same_again(
+    load: Load, made: Callable[[Load], Settings]
+) -> None:
+    settings = made(load)
+    stored = json.loads(json.dumps(settings.as_told))
+    again = Settings.from_mapping(stored)
+    assert again.name == settings.name
+    named = settings.study.model_copy(update={"name": settings.name})
+    assert again == settings.model_copy(update={"study": named, "file": None})
+    assert again.as_told == settings.as_told
+
+
+def test_the_example_files_are_stored_and_read_again_as_the_same() -> None:
+    files = sorted((Path(__file__).parent.parent / "parameters").glob("*.yml"))
+    assert files
+    for file in files:
+        settings = Settings.load(file)
+        again = Settings.from_mapping(json.loads(json.dumps(settings.as_told)))
+        assert again.with_overrides(study="other") == settings.with_overrides(
+            study="other"
+        ).model_copy(update={"file": None})
+
+
 # --- what one call says differently --------------------------------------------------------------
 
 
@@ -258,6 +323,15 @@ def test_an_override_replaces_a_fixed_value(load: Load) -> None:
 def test_overrides_add_up(load: Load) -> None:
     changed = load(EVERYTHING).with_overrides(trials=3).with_overrides(study="other")
     assert (changed.study.trials, changed.name) == (3, "other")
+
+
+def test_settings_that_were_made_in_code_can_be_overridden() -> None:
+    changed = Settings(**MADE_OF_RECORDS).with_overrides(trials=3, fixed={"lr": 9}, cold=True)
+    assert (changed.study.trials, changed.fixed["lr"], changed.execution.kernels) == (3, 9, "cold")
+    assert set(changed.search_space) == {"opt", "momentum", "k"}
+    assert changed.start_params == [{"opt": None}]
+    assert changed.study.sampler.options == {"n_startup_trials": 5}
+    assert changed.resources.gpus == (0, 1)
 
 
 @pytest.mark.parametrize(
