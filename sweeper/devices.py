@@ -101,7 +101,8 @@ class Devices:
         """The GPUs of this machine that a parameters file asks for.
 
         Args:
-            wanted: `"auto"` for all, `"none"`, or their numbers.
+            wanted: `"auto"` for all, `"none"`, or their numbers: in nvidia-smi's order, or in
+                that of CUDA_VISIBLE_DEVICES where it is set.
             threads: that each kernel computes with.
             memory_bytes: of a GPU, that each trial takes; None when it is not known.
 
@@ -111,7 +112,7 @@ class Devices:
         """
         if wanted == "none":
             return cls((), threads=threads, hidden=True)
-        present = _present_gpus()
+        present = _present_gpus(is_memory_asked=memory_bytes is not None)
         if isinstance(wanted, str):
             return cls(list(present), threads=threads, room=_room(present, memory_bytes))
         missing = [index for index in wanted if index >= len(present)]
@@ -188,8 +189,34 @@ def _room(gpus: Mapping[str, int | None], memory_bytes: int | None) -> dict[str,
     return {name: total // (memory_bytes + _CONTEXT_BYTES) for name, total in known.items()}
 
 
-def _present_gpus() -> dict[str, int | None]:
-    """The GPUs that this process may use and their memory in bytes, from the driver's own tool."""
+def _present_gpus(*, is_memory_asked: bool) -> dict[str, int | None]:
+    """The GPUs that this process may use and their memory in bytes, from the driver's own tool.
+
+    A number in CUDA_VISIBLE_DEVICES stays one: CUDA counts the fastest GPU first where
+    CUDA_DEVICE_ORDER does not say otherwise, and the tool counts by their places on the bus.
+    """
+    installed = _installed_gpus()
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None or not installed:
+        return dict(installed)
+    visible: dict[str, int | None] = {}
+    for name in (part.strip() for part in allowed.split(",")):
+        if name.lstrip("-").isdigit():
+            if not 0 <= int(name) < len(installed):
+                break  # as in CUDA: a number that does not exist hides those after it
+            if is_memory_asked:
+                visible[name] = _memory_of_number(int(name), list(installed.values()))
+            else:
+                visible[name] = None
+        elif name:
+            # CUDA takes the beginning of a name, too. Parts of a GPU (MIG) are not in the list.
+            begins = (total for uuid, total in installed.items() if uuid.startswith(name))
+            visible[name] = next(begins, None)
+    return visible
+
+
+def _installed_gpus() -> dict[str, int | None]:
+    """All GPUs of the machine by UUID, in the order of their places on the bus."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return {}
@@ -203,21 +230,31 @@ def _present_gpus() -> dict[str, int | None]:
         )
     except (OSError, subprocess.SubprocessError):
         return {}
-    lines = [line.split(",") for line in asked.stdout.splitlines() if line.strip()]
-    present = {uuid.strip(): int(mib) * 1024**2 for uuid, mib in lines}
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if allowed is None:
-        return dict(present)
-    visible: dict[str, int | None] = {}
-    uuids = list(present)
-    for name in (part.strip() for part in allowed.split(",")):
-        if name.lstrip("-").isdigit():
-            if not 0 <= int(name) < len(uuids):
-                break  # as in CUDA: a number that does not exist hides those after it
-            name = uuids[int(name)]
-        if name:
-            visible[name] = present.get(name)
-    return visible
+    lines = [line.partition(",") for line in asked.stdout.splitlines()]
+    # Between them the tool writes warnings, and in their place that there are none.
+    return {uuid.strip(): _read_memory(said) for uuid, _, said in lines if uuid.startswith("GPU-")}
+
+
+def _read_memory(said: str) -> int | None:
+    """What the tool says of a GPU's memory, in bytes; None when it says nothing that is of use."""
+    try:
+        return int(said) * 1024**2
+    except ValueError:
+        pass
+    # A GPU without memory of its own (GB10, Jetson) takes the machine's.
+    is_shared = said.strip() in ("[N/A]", "[Not Supported]")
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_shared else None
+
+
+def _memory_of_number(number: int, totals: Sequence[int | None]) -> int | None:
+    """Memory of the GPU that CUDA calls by a number."""
+    if len(set(totals)) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return totals[number]
+    raise SettingsError(
+        f"resources.gpu_memory: the GPUs of this machine differ, and which of them is number "
+        f"{number} of CUDA_VISIBLE_DEVICES, only CUDA knows, which counts the fastest first; set "
+        "CUDA_DEVICE_ORDER=PCI_BUS_ID as well, or give the UUIDs that `nvidia-smi -L` lists"
+    )
 
 
 def usable_cores() -> int:

@@ -291,7 +291,8 @@ class Resources(Record):
         BeforeValidator(_read_gpus),
         WithJsonSchema(_GPUS),
     ] = "auto"
-    """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1]."""
+    """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1], in the order
+    of nvidia-smi, or in that of CUDA_VISIBLE_DEVICES where it is set."""
     gpu_memory: Annotated[
         int | None,
         BeforeValidator(_read_gpu_memory),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,24 @@ THREAD_VARIABLES = (
 
 
 @pytest.fixture
-def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine whose driver tool knows two GPUs."""
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho GPU-a, 40960\necho GPU-b, 40960\n")
-    tool.chmod(0o755)
+def make_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes a machine whose driver tool is a shell script, and nobody chooses among its GPUs."""
+
+    def make(script: str) -> None:
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    return make
+
+
+@pytest.fixture
+def two_gpus(make_tool: Callable[[str], None]) -> None:
+    """A machine whose driver tool knows two GPUs."""
+    make_tool("echo GPU-a, 40960\necho GPU-b, 40960")
 
 
 def until_waiting(devices: Devices, count: int) -> None:
@@ -162,6 +174,72 @@ def test_a_share_is_given_back_even_by_a_trial_that_breaks() -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
+def test_numbers_of_a_parameters_file_count_among_the_gpus_that_are_visible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    devices = Devices.find([0], threads=1)
+    with devices.lease() as lease:
+        assert lease.env == {"CUDA_VISIBLE_DEVICES": "1"}
+    with pytest.raises(SettingsError, match="there is no GPU 2"):
+        Devices.find([2], threads=1)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("visible", ["1", "GPU-b", "GPU", "0"])
+def test_a_stated_memory_counts_on_gpus_however_they_are_named(
+    monkeypatch: pytest.MonkeyPatch, visible: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*42\.9 GB"):
+        Devices.find("auto", threads=1, memory_bytes=50 * 10**9)
+
+
+def test_a_number_among_different_gpus_is_asked_for_more_exactly_where_memory_counts(
+    make_tool: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tool("echo GPU-small, 8192; echo GPU-large, 81920")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert Devices.find("auto", threads=1).gpus == ["1"]
+    with pytest.raises(SettingsError, match=r"number 1 of .*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        Devices.find("auto", threads=1, memory_bytes=20 * 10**9)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert Devices.find("auto", threads=1, memory_bytes=20 * 10**9).gpus == ["1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(SettingsError, match=r"0 has 8\.6 GB"):
+        Devices.find("auto", threads=1, memory_bytes=20 * 10**9)
+
+
+def test_a_gpu_that_shares_the_machines_memory_has_room_for_what_that_holds(
+    make_tool: Callable[[str], None],
+) -> None:
+    make_tool("echo 'GPU-a, [N/A]'")
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert Devices.find("auto", threads=1).gpus == ["GPU-a"]
+    assert Devices.find([0], threads=1, memory_bytes=machine_bytes // 2).gpus == ["GPU-a"]
+    with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*GPU-a has"):
+        Devices.find([0], threads=1, memory_bytes=machine_bytes)
+
+
+@pytest.mark.parametrize(
+    ("said", "gpus"),
+    [
+        ("No devices were found", []),
+        ("WARNING: infoROM is corrupted at gpu 0000:02:00.0, 1\nGPU-a, 40960", ["GPU-a"]),
+        ("GPU-a, [Unknown Error]\nGPU-b, 40960", ["GPU-a", "GPU-b"]),
+        ("GPU-a", ["GPU-a"]),
+        ("", []),
+    ],
+)
+def test_whatever_the_driver_tool_writes_the_gpus_are_read_out_of_it(
+    make_tool: Callable[[str], None], said: str, gpus: list[str]
+) -> None:
+    make_tool(f"printf '%s\\n' '{said}'")
+    assert Devices.find("auto", threads=1).gpus == gpus
+    assert Devices.find("auto", threads=1, memory_bytes=10**9).gpus == gpus
+
+
+@pytest.mark.usefixtures("two_gpus")
 def test_auto_means_every_gpu_of_the_machine() -> None:
     assert Devices.find("auto", threads=1).gpus == ["GPU-a", "GPU-b"]
 
@@ -187,14 +265,11 @@ def test_on_a_machine_without_gpus_auto_is_none_and_numbers_are_refused(
         Devices.find([0], threads=1)
 
 
-@pytest.mark.parametrize("said", ["exit 9", "echo broken >&2; exit 1"])
+@pytest.mark.parametrize("script", ["exit 9", "echo broken >&2; exit 1"])
 def test_a_driver_tool_that_fails_means_no_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+    make_tool: Callable[[str], None], script: str
 ) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{said}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    make_tool(script)
     assert Devices.find("auto", threads=1).gpus == []
 
 
@@ -202,15 +277,15 @@ def test_a_driver_tool_that_fails_means_no_gpu(
 @pytest.mark.parametrize(
     ("visible", "gpus"),
     [
-        ("1", ["GPU-b"]),
-        ("1,0", ["GPU-b", "GPU-a"]),
-        (" 0 , 1 ", ["GPU-a", "GPU-b"]),
+        ("1", ["1"]),  # which GPU that is, only CUDA knows: it counts the fastest first
+        ("1,0", ["1", "0"]),
+        (" 0 , 1 ", ["0", "1"]),
         ("GPU-b", ["GPU-b"]),
         ("MIG-x", ["MIG-x"]),
         ("", []),
         ("-1", []),
-        ("0,-1,1", ["GPU-a"]),  # CUDA sees nothing after an index that does not exist
-        ("0,5,1", ["GPU-a"]),
+        ("0,-1,1", ["0"]),  # CUDA sees nothing after an index that does not exist
+        ("0,5,1", ["0"]),
     ],
 )
 def test_only_gpus_that_this_process_may_see_are_used(
