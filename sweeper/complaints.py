@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,31 +25,36 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def shown(value: Any) -> str:
     """A value as its file has it, cut where it is long: null, true, [1, 2], {low: 1}."""
-    text = _written(value, depth=4)
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+    text = ""
+    for piece in _written(value, depth=4):
+        text += piece
+        if len(text) > _WIDTH:  # what is behind may be endless
+            return f"{text[: _WIDTH - 1]}…"
+    return text
 
 
 _WIDTH = 80
 
 
-def _written(value: Any, depth: int) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
-    if isinstance(value, datetime.date | datetime.time):
-        return str(value)
-    if depth == 0 and isinstance(value, Mapping | Sequence) and not isinstance(value, str):
-        return "…"  # an anchor may hold itself
-    if isinstance(value, Mapping):
-        pairs = (
-            (k if isinstance(k, str) else _written(k, depth - 1), _written(v, depth - 1))
-            for k, v in value.items()
-        )
-        return f"{{{', '.join(f'{key}: {inner}' for key, inner in pairs)}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_written(part, depth - 1) for part in value)}]"
-    return "binary data" if isinstance(value, bytes) else repr(value)
+def _written(value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, Mapping | list | tuple):
+        brackets = "{}" if isinstance(value, Mapping) else "[]"
+        yield brackets[0] if depth else "…"  # an anchor may hold itself
+        for index, part in enumerate(value if depth else ()):
+            yield ", " if index else ""
+            if isinstance(value, Mapping):
+                yield from [part] if isinstance(part, str) else _written(part, depth - 1)
+                yield ": "
+            yield from _written(value[part] if brackets == "{}" else part, depth - 1)
+        yield brackets[1] if depth else ""
+    elif value is None or isinstance(value, bool):
+        yield {None: "null", True: "true", False: "false"}[value]
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    elif isinstance(value, datetime.date | datetime.time):
+        yield str(value)
+    else:
+        yield "binary data" if isinstance(value, bytes) else repr(value)
 
 
 def problem(text: str) -> PydanticCustomError:
@@ -60,7 +65,7 @@ def problem(text: str) -> PydanticCustomError:
 
 def told(error: ValidationError, *, file: Path | None, data: Mapping[str, Any]) -> str:
     """One line per mistake: file, key, value, remedy."""
-    lines = []
+    lines: dict[str, None] = {}
     for detail in error.errors():
         # Which member of a union was tried says nothing to the reader of a file.
         key = ".".join(str(part) for part in _path(detail["loc"], data))
@@ -78,9 +83,13 @@ def told(error: ValidationError, *, file: Path | None, data: Mapping[str, Any]) 
             expected = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in limits)
             said = f"{text.format(expected=expected)}; got {shown(detail['input'])}"
         line = f"{file or 'settings'}: {key + ': ' if key else ''}{said}"
-        if line not in lines:
-            lines.append(line)
-    return "\n".join(lines)
+        lines[line] = None
+    more = [f"{file or 'settings'}: and {len(lines) - _LINES} mistakes more"]
+    return "\n".join([*lines] if len(lines) <= _LINES + 1 else [*lines][:_LINES] + more)
+
+
+#: As many mistakes as somebody reads at once.
+_LINES = 20
 
 
 _TEXTS = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic_core import PydanticCustomError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from .errors import SettingsError
 from .quantities import parse_duration
+from .yaml_reader import BadYaml, read_yaml
+
+_WIDTH = 80
 
 
 def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
@@ -25,9 +26,15 @@ def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
     if not equals or not name.strip():
         raise SettingsError(f"{flag}{text}: expected NAME=VALUE, as in {flag}epochs=3")
     try:
-        return name.strip(), YAML(typ="safe", pure=True).load(value)
-    except YAMLError as error:
-        raise SettingsError(f"{flag}{text}: cannot read the value {value!r}") from error
+        return name.strip(), read_yaml(value)
+    except BadYaml as error:
+        raise SettingsError(
+            f"{flag}{name}={_brief(value)}: cannot read the value: {error}"
+        ) from error
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
 def read_trials_flag(text: str | None) -> int | None:

@@ -6,7 +6,7 @@ value and what would be right.
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -22,8 +22,6 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from .complaints import nearest, problem, shown, told
 from .errors import SettingsError
@@ -49,6 +47,7 @@ from .space import (
     read_dimension,
 )
 from .trials import Params
+from .yaml_reader import BadYaml, read_yaml
 
 
 def _read_objective(value: Any) -> Any:
@@ -68,32 +67,6 @@ def _read_space(value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise problem(f"expected a mapping from names to ranges or choices; got {shown(value)}")
     return value
-
-
-def _in_words(error: MarkedYAMLError) -> str:
-    """What a parser says of a file, with what to do about it."""
-    said = str(error.problem).replace("'\\x00'", "the end of the file")
-    if twice := re.match(r'found duplicate key "(.*?)" with value', said):
-        return f"the key {twice[1]!r} stands twice; keep one of them"
-    if said.startswith("but "):
-        said = f"{error.context}, {said}"
-    remedies = (remedy for sign, remedy in _YAML_REMEDIES.items() if sign in said)
-    return "; ".join((said, *remedies))
-
-
-_YAML_REMEDIES = {
-    "'\\t'": "indent with spaces, not with tabs",
-    "that cannot start any token": "put text that begins with such a character in quotes",
-    "mapping values are not allowed": "put text with a colon in quotes, and indent keys alike",
-    "undefined alias": "put text that begins with * in quotes",
-    "constructor for the tag": "leave the tag out, or put text that begins with ! in quotes",
-    "expected <block end>": "indent the keys of a mapping alike",
-    "another document": "one file has one document: drop the line with ---",
-    "unexpected end of stream": "close the quote",
-    "expected ',' or": "close the bracket",
-    "'<stream end>'": "close the bracket",
-    "unhashable key": "a key must be text",
-}
 
 
 class Settings(Record):
@@ -234,20 +207,17 @@ class Settings(Record):
         """
         file = Path(path)
         try:
-            text = file.read_text(encoding="utf-8")
+            raw = file.read_bytes()
+            text = raw.decode(json.detect_encoding(raw))
         except FileNotFoundError as error:
             raise SettingsError(f"{file}: there is no such parameters file") from error
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"{file}: cannot be read: {error}") from error
         try:
-            data = YAML(typ="safe", pure=True).load(text)
-        except MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-            raise SettingsError(f"{file}{where}: not valid YAML: {_in_words(error)}") from error
-        except (YAMLError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise SettingsError(f"{file}: not valid YAML: {reason}") from error
+            data = read_yaml(text)
+        except BadYaml as error:
+            where = f", line {error.line}, column {error.column}" if error.line else ""
+            raise SettingsError(f"{file}{where}: {error}") from error
         if not isinstance(data, Mapping):
             raise SettingsError(
                 f"{file}: expected a mapping with the keys objective and space; got {shown(data)}"

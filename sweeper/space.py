@@ -82,6 +82,10 @@ class _Range(Dimension):
             raise problem("log: true and step exclude each other; drop one")
         if step is not None and step <= 0:
             raise problem(f"step must be greater than 0; got {step!r}")
+        if not math.isfinite(high - low):
+            raise problem(f"{low!r} to {high!r} is wider than a float can be (1.8e308); narrow it")
+        if step is not None and (high - low) / step > _LARGEST:
+            raise problem(f"step {step!r} makes more than {_LARGEST} steps; widen it")
 
 
 class FloatDimension(_Range):

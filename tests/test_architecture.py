@@ -19,7 +19,7 @@ PACKAGE = Path(sweeper.__file__).parent
 
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
-    ("errors", "reporting", "determinism", "complaints", "schema"),
+    ("errors", "reporting", "determinism", "complaints", "schema", "yaml_reader"),
     ("trials", "preemption", "quantities", "record", "checkpoints"),
     ("space", "scraping", "results", "flags", "prefix"),
     ("sections",),
@@ -52,7 +52,7 @@ OWNERS = {
     "pydantic": {"complaints", "record", "schema", "space", "sections", "settings"},
     "pydantic_core": {"complaints", "flags", "schema", "settings"},
     "rich": {"screen"},
-    "ruamel": {"flags", "settings"},
+    "ruamel": {"yaml_reader"},
     "sqlalchemy": {"study"},
     "torch": {"checkpoints", "determinism", "study"},
     "traitlets": {"kernels"},

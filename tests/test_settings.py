@@ -370,7 +370,7 @@ def test_a_value_on_the_command_line_is_read_as_in_a_file(text: str, name: str, 
     assert read_value(text) == (name, value)
 
 
-@pytest.mark.parametrize("text", ["lr", "=3", "x=[1", "x={a"])
+@pytest.mark.parametrize("text", ["lr", "=3", "x=[1", "x={a", "x=" + "[" * 9999, "x=&a [*a]"])
 def test_what_is_no_name_and_value_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="--set"):
         read_value(text)
@@ -413,6 +413,27 @@ NO_YAML: list[tuple[str, list[str]]] = [
     (BOTH + "---\n" + BOTH, ["line 3", "one file has one document"]),
     (BOTH + "{a: 1}: 2", ["line 3", "a key must be text"]),
     ("\x00", ["not valid YAML", "special characters are not allowed"]),
+    (BOTH + "fixed: &a {b: [*a]}", ["line 3, column 16", "*a holds itself"]),
+    (BOTH + "fixed: {b: &b [*b, *b]}", ["line 3, column 16", "*b holds itself"]),
+    (BOTH + f"fixed: {{a: {'[' * 2000}{']' * 2000}}}", ["line 3, column 60", "more than 50 deep"]),
+    (BOTH + f"fixed: {{a: {'[' * 99_999}", ["line 3, column 60", "more than 50 deep"]),
+    (
+        BOTH + "fixed:\n" + "".join(f"{'  ' * n} a:\n" for n in range(500)),
+        ["line 53, column 100", "more than 50 deep"],
+    ),
+    (
+        BOTH
+        + f"fixed:\n  a0: &a0 [{'x, ' * 9}]\n"
+        + "".join(f"  a{n + 1}: &a{n + 1} [{f'*a{n}, ' * 9}]\n" for n in range(30)),
+        [
+            "line 9, column 42",
+            "*a4 and the aliases before it repeat more than 1,000,000 characters",
+        ],
+    ),
+    (
+        BOTH + f"fixed:\n  a: &a {'x' * 100_000}\n  b: [{'*a, ' * 50}]",
+        ["line 5, column 43", "*a", "more than 1,000,000 characters; write out"],
+    ),
 ]
 
 #: … what an editor sees, too, because the JSON Schema refuses it, …
@@ -587,6 +608,15 @@ WRONG_SENSE: list[tuple[str, list[str]]] = [
     # space
     (OBJECTIVE + "space: {lr: {low: 2, high: 1}}", ["space.lr", "low (2)", "high (1)", "swap"]),
     (OBJECTIVE + "space: {lr: {low: 1.0, high: .inf}}", ["space.lr.high", "finite", "inf"]),
+    (
+        OBJECTIVE + "space: {lr: {low: -1.7e308, high: 1.7e308}}",
+        ["space.lr", "-1.7e+308 to 1.7e+308 is wider than", "1.8e308", "narrow it"],
+    ),
+    (
+        OBJECTIVE + "space: {lr: {low: 0.0, high: 1e308, step: 1e-308}}",
+        ["space.lr", "more than 9007199254740992 steps", "widen it"],
+    ),
+    (OBJECTIVE + "space: {lr: {low: 0, high: 1.0, step: 1e-300}}", ["space.lr", "widen it"]),
     (OBJECTIVE + "space: {lr: {low: 0.0, high: 1.0, log: true}}", ["space.lr", "low > 0"]),
     (
         OBJECTIVE + "space: {lr: {low: 1, high: 9, log: true, step: 2}}",
@@ -639,7 +669,6 @@ WRONG_SENSE: list[tuple[str, list[str]]] = [
     (BOTH + "fixed: {a: 2024-01-01}", ["fixed.a", "2024-01-01 is a date", "in quotes"]),
     (BOTH + "fixed: {a: !!binary aGk=}", ["fixed.a", "expected a number", "binary data"]),
     (BOTH + "fixed: {a: {1: 2}}", ["fixed.a", "mappings (by text)", "got {1: 2}"]),
-    (BOTH + "fixed: &a {b: [*a]}", ["fixed.b", "holds itself"]),
     (BOTH + "start: [{lr: true}]", ["start[0]", "lr: true is outside", "from 0.0001 to 0.1"]),
     (BOTH + "start: [{opt: null}]", ["start[0]", "opt: null is outside", "'sgd', 'adam'"]),
     (
@@ -671,6 +700,21 @@ def test_all_mistakes_of_a_file_are_told_at_once(load: Load) -> None:
         load(OBJECTIVE + "space: {lr: {low: 2, high: 1}, opt: []}\nlimits: {trial: soon}")
     keys = [line.split(": ")[1] for line in str(raised.value).splitlines()]
     assert keys == ["space.lr", "space.opt", "limits.trial"]
+
+
+def test_of_very_many_mistakes_the_first_are_told_and_the_others_counted(load: Load) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(OBJECTIVE + "space: {" + "".join(f"x{n}: [], " for n in range(1000)) + "}")
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 21
+    assert lines[-1].endswith("digits.yml: and 980 mistakes more")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_file_that_another_system_has_encoded_is_read(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "digits.yml"
+    file.write_bytes((SMALLEST + "fixed: {größe: 1}\n").encode(encoding))
+    assert Settings.load(file).fixed == {"größe": 1}
 
 
 def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:

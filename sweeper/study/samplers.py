@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import json
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -31,6 +32,9 @@ from .tpe import Memory, SteadyTPE
 
 #: Up to this many trials the Gaussian process reaches in half of them what TPE needs all for.
 _GP_TRIALS = 250
+#: These look at every value that a dimension with steps has, in every proposal; so many take them
+#: half a second and 100 MB.
+_MOST_VALUES: Mapping[str, int] = {"gp": 10_000_000, "grid": 1_000_000, "brute_force": 1_000_000}
 #: These keep their place in a sequence, so all their proposals must come from one seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: These end when every combination has been tried.
@@ -125,13 +129,26 @@ class SamplerFactory:
             raise SettingsError(f"{where}: cmaes needs a package: pip install cmaes")
         if self.name == "gp" and importlib.util.find_spec("torch") is None:
             raise SettingsError(f"{where}: gp needs a package: pip install torch")
+        if wide := _too_wide(self._space, self.name):
+            raise SettingsError(
+                f"{where}: {self.name} looks at every value of a range with steps, and "
+                f"{', '.join(wide)} has more than {_MOST_VALUES[self.name]:,}; widen the steps, or "
+                "take tpe"
+            )
 
 
 def _suitable(settings: Settings) -> str:
     """What `sampler: auto` means for a study."""
     short = settings.study.trials <= _GP_TRIALS
     can = importlib.util.find_spec("torch") is not None
-    return "gp" if can and short and settings.search_space.is_flat else "tpe"
+    space = settings.search_space
+    can = can and not _too_wide(space, "gp")
+    return "gp" if can and short and space.is_flat else "tpe"
+
+
+def _too_wide(space: SearchSpace, sampler: str) -> list[str]:
+    most = _MOST_VALUES.get(sampler, math.inf)
+    return [name for name, dimension in space.items() if (dimension.count() or 0) > most]
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
