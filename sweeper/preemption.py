@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
 import os
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
-from .errors import SettingsError
+from .errors import SettingsError, first_line
 
 Cloud = Literal["gcp", "aws"]
 
@@ -22,7 +24,11 @@ _log = logging.getLogger(__name__)
 #: How often to ask. AWS gives notice 2 minutes ahead, GCP 30 seconds.
 _ASK_S = 1.0
 _TIMEOUT_S = 2.0
-_TOKEN_LIFE_S = 21600
+#: For how long a token of AWS is asked for, and used: the first time it is refused before that, it
+#: is asked for anew.
+_TOKEN_LIFE_S, _TOKEN_USE_S = 21600, 10800.0
+#: Whatever a service does that is no answer: it is not there, hangs up, or talks nonsense.
+_NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
 
 
 class _Service(Protocol):
@@ -46,16 +52,21 @@ class _Aws:
     def __init__(self) -> None:
         endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254")
         self._root = endpoint.rstrip("/") + "/latest"
+        self._token = ""
+        self._renew_at_s = 0.0
 
     def is_preempted(self) -> bool:
-        life = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_LIFE_S)}
-        token = _ask(f"{self._root}/api/token", life, method="PUT")
+        if time.monotonic() >= self._renew_at_s:
+            life = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_LIFE_S)}
+            self._token = _ask(f"{self._root}/api/token", life, method="PUT")
+            self._renew_at_s = time.monotonic() + _TOKEN_USE_S
         url = f"{self._root}/meta-data/spot/instance-action"
         try:
-            return bool(_ask(url, {"X-aws-ec2-metadata-token": token}))
+            return bool(_ask(url, {"X-aws-ec2-metadata-token": self._token}))
         except urllib.error.HTTPError as error:
             if error.code == 404:  # there is no notice yet
                 return False
+            self._renew_at_s = 0.0
             raise
 
 
@@ -70,8 +81,8 @@ def check_service(cloud: Cloud) -> None:
     """
     try:
         _SERVICES[cloud]().is_preempted()
-    except OSError as error:
-        reason = getattr(error, "reason", error)
+    except _NO_ANSWER as error:
+        reason = getattr(error, "reason", None) or first_line(error)
         raise SettingsError(
             f"resources.preemption: {cloud}: its metadata service does not answer ({reason}); "
             "leave the key out where the machine is none of that cloud's"
@@ -104,8 +115,8 @@ class Notice:
                 if self._service.is_preempted():
                     self._on_notice()
                     return
-            except OSError as error:  # the next answer may come in time
-                _log.info("metadata service: %s", error)
+            except _NO_ANSWER as error:  # the next answer may come in time
+                _log.info("metadata service: %s", first_line(error))
             self._closing.wait(_ASK_S)
 
 

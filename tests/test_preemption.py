@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -23,13 +23,22 @@ class Service(BaseHTTPRequestHandler):
     """Both clouds' services; as strict about headers as they are."""
 
     preempted = False
+    #: How often a token was asked for, and which one holds.
+    tokens = 0
+    #: How many answers are nonsense, one after the other: a line that is no status, half an answer,
+    #: bytes that are no text.
+    nonsense: Sequence[bytes] = ()
 
     def do_GET(self) -> None:
-        if self.path == "/computeMetadata/v1/instance/preempted":
+        if type(self).nonsense:
+            first, *type(self).nonsense = type(self).nonsense
+            self.wfile.write(first)
+            self.close_connection = True
+        elif self.path == "/computeMetadata/v1/instance/preempted":
             known = self.headers.get("Metadata-Flavor") == "Google"
             self._answer(200 if known else 403, "TRUE" if type(self).preempted else "FALSE")
         elif self.path == "/latest/meta-data/spot/instance-action":
-            if self.headers.get("X-aws-ec2-metadata-token") != "token":
+            if self.headers.get("X-aws-ec2-metadata-token") != f"token {type(self).tokens}":
                 self._answer(401, "")
             elif type(self).preempted:
                 self._answer(200, '{"action": "terminate", "time": "2026-11-21T12:00:00Z"}')
@@ -38,7 +47,9 @@ class Service(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         known = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
-        self._answer(200 if known and self.path == "/latest/api/token" else 400, "token")
+        type(self).tokens += 1
+        is_right = known and self.path == "/latest/api/token"
+        self._answer(200 if is_right else 400, f"token {type(self).tokens}")
 
     def _answer(self, status: int, text: str) -> None:
         self.send_response(status)
@@ -53,7 +64,7 @@ class Service(BaseHTTPRequestHandler):
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Service]]:
     own = type("Own", (Service,), {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), own)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     at = f"127.0.0.1:{server.server_port}"
     monkeypatch.setenv("GCE_METADATA_HOST", at)
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://{at}/")
@@ -77,6 +88,63 @@ def test_a_notice_is_told_once(cloud: Cloud, service: type[Service]) -> None:
     assert heard.wait(10)
     notice.close()
     assert len(told) == 1
+
+
+NONSENSE = (
+    b"hello\r\n\r\n",
+    b"",
+    b"HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\nTR",
+    b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe",
+    b"HTTP/1.0 200 OK\r\n" + b"x: y\r\n" * 200,
+)
+
+
+@pytest.mark.parametrize("cloud", ["gcp", "aws"])
+def test_a_notice_is_heard_although_earlier_answers_were_nonsense(
+    cloud: Cloud, service: type[Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.preemption._ASK_S", 0.001)
+    service.nonsense, service.preempted = list(NONSENSE), True
+    heard = threading.Event()
+    notice = Notice(cloud, heard.set)
+    assert heard.wait(10)
+    notice.close()
+    assert not service.nonsense
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_a_service_that_answers_nonsense_is_none(service: type[Service], nonsense: bytes) -> None:
+    service.nonsense = [nonsense]
+    with pytest.raises(SettingsError, match=r"resources.preemption: gcp: .* does not answer \(."):
+        check_service("gcp")
+
+
+def test_a_token_is_asked_for_once_and_again_when_it_is_refused(
+    service: type[Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.preemption._ASK_S", 0.001)
+    asked = threading.Event()
+    times: list[int] = []
+    get = service.do_GET
+
+    def count(self: Service) -> None:
+        times.append(type(self).tokens)
+        get(self)
+        if len(times) in (10, 20):
+            asked.set()
+
+    monkeypatch.setattr(service, "do_GET", count)
+    heard = threading.Event()
+    notice = Notice("aws", heard.set)
+    assert asked.wait(10)
+    assert set(times[:10]) == {1}
+    asked.clear()
+    service.tokens = 5  # the service was started anew and knows none of its tokens
+    assert asked.wait(10)
+    service.preempted = True
+    assert heard.wait(10)
+    notice.close()
+    assert service.tokens == 6
 
 
 @pytest.mark.parametrize("cloud", ["gcp", "aws"])
