@@ -46,8 +46,13 @@ class SyncError(SweepError):
     """The remote copy cannot be reached or used, or another machine goes on from it."""
 
 
+def first_line(error: BaseException) -> str:
+    """An error in one line that is never empty: that of `MemoryError()` is its name."""
+    return str(error).strip().partition("\n")[0].rstrip() or type(error).__name__
+
+
 def root_of(error: BaseException) -> str:
     """What was wrong in the first place, in a line: libraries wrap it in general words."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return str(error).partition("\n")[0]
+    return first_line(error)

@@ -19,7 +19,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from .complaints import nearest
-from .errors import NotebookError
+from .errors import NotebookError, first_line
 from .reporting import Point, encode_float
 from .trials import TrialOutcome, TrialSpec, TrialState
 
@@ -296,8 +296,7 @@ def _read(path: Path, shown: str) -> NotebookNode:
     except ValueError as error:
         raise NotebookError(f"{shown}: not a notebook: {error}") from error
     except Exception as error:  # nbformat raises its own and jsonschema's, which share no base
-        reason = str(error).partition("\n")[0]
-        raise NotebookError(f"{shown}: not a valid notebook: {reason}") from error
+        raise NotebookError(f"{shown}: not a valid notebook: {first_line(error)}") from error
     # Every cell of ours and of papermill's needs these two; formats before 4.5 had no ids.
     node.nbformat_minor = max(node.nbformat_minor, 5)
     for cell in node.cells:

@@ -17,7 +17,7 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..errors import StudyError
+from ..errors import StudyError, first_line
 
 #: How long to wait for another process's lock on an SQLite file.
 _BUSY_TIMEOUT_S = 30
@@ -159,10 +159,9 @@ def open_storage(url: str) -> RDBStorage:
             warnings.simplefilter("ignore")
             return RDBStorage(url, engine_kwargs=options)
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
-        said = str(error).splitlines()[0]
         raise StudyError(
-            f"--storage {url}: cannot be opened: {said}; expected an SQLAlchemy URL such as "
-            "sqlite:////folder/study.db"
+            f"--storage {url}: cannot be opened: {first_line(error)}; expected an "
+            "SQLAlchemy URL such as sqlite:////folder/study.db"
         ) from error
 
 

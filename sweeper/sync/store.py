@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import fsspec
 
-from ..errors import SettingsError
+from ..errors import SettingsError, first_line
 
 #: What has folders, which must be made; in an object storage making one would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
@@ -162,8 +162,9 @@ class Store:
             refused = isinstance(error, PermissionError | FileNotFoundError) or (
                 "Credentials" in name or "ProfileNotFound" in name
             )
-            said = str(error).strip().partition("\n")[0] or name
-            raise StoreError(scrubbed(f"{self.shown}: {said}"), is_refusal=refused) from error
+            raise StoreError(
+                scrubbed(f"{self.shown}: {first_line(error)}"), is_refusal=refused
+            ) from error
 
 
 def shown(url: str) -> str:

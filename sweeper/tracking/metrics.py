@@ -1,15 +1,17 @@
-"""Metrics and names as MLflow takes them."""
+"""Metrics, tags and names as MLflow takes them."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric
+    from mlflow.entities import Metric, RunTag
 
+_TAG_CHARACTERS = 5000
 _ILLEGAL = re.compile(r"[^\w\-. :/]")
 
 
@@ -20,6 +22,13 @@ def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | No
     if math.isinf(value):
         return None
     return Metric(legal(name), value, timestamp_ms, step)
+
+
+def as_tags(tags: Mapping[str, str]) -> list[RunTag]:
+    """Tags, cut where they are longer than MLflow stores them."""
+    from mlflow.entities import RunTag
+
+    return [RunTag(legal(key), value[:_TAG_CHARACTERS]) for key, value in tags.items()]
 
 
 def legal(name: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..errors import TrackingError
+from ..errors import TrackingError, first_line
 from ..trials import shown
 from .files import make_store, sqlite_file
 
@@ -38,14 +38,15 @@ def usable(uri: str) -> Iterator[None]:
     except TrackingError:
         raise
     except Exception as error:
-        said = str(error).partition("\n")[0] or type(error).__name__
         file, remedy = sqlite_file(uri), ""
         if file is not None and getattr(error.__cause__, "sqlite_errorname", "") in _BROKEN:
             remedy = (
                 f"; move {shown(file)} away: a new one is begun, and told of the study's trials "
                 "again"
             )
-        raise TrackingError(f"--tracking-uri {uri}: cannot be used: {said}{remedy}") from error
+        raise TrackingError(
+            f"--tracking-uri {uri}: cannot be used: {first_line(error)}{remedy}"
+        ) from error
 
 
 def open_experiment(

@@ -10,19 +10,23 @@ from __future__ import annotations
 import getpass
 import logging
 import math
+import os
 import queue
 import threading
 import time
 import urllib.parse
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..notebook import render_html
+from ..errors import first_line
 from ..reporting import Point
 from ..trials import TrialRecord, TrialState
+from .artifacts import Artifacts
 from .files import log_ahead, sqlite_file
-from .metrics import legal, metric, now_ms
+from .metrics import as_tags, legal, metric, now_ms
 from .opening import comparison, open_experiment, usable
 from .points import ToldPoints
 
@@ -50,7 +54,6 @@ _PATIENCE_S = 60
 #: How long after it was said a message is told: by then the slot that it came from has its next
 #: trial running, which would otherwise wait for its turn in this interpreter.
 _ASIDE_S = 0.1
-_TAG_CHARACTERS = 5000
 
 
 class Tracker:
@@ -67,15 +70,18 @@ class Tracker:
         #: Of each run that has ended: with which status, and in which attempt of its trial.
         self._ended: dict[str, tuple[str, str]] = {}
         self._points = ToldPoints(client)
+        self._artifacts = Artifacts(client, experiment_id)
+        #: Trials that MLflow does not know of yet because it did not take their start.
+        self._to_start: dict[str, tuple[TrialRecord, Mapping[str, str]]] = {}
         self._lock = threading.Lock()
         self._heard: dict[str, list[tuple[Point, int]]] = {}
-        self._queue: queue.SimpleQueue[tuple[float, Callable[[], None]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[_Message | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._on_stop: Callable[[str], None] | None = None
         self._looked_s = 0.0
-        self._untold = 0
+        #: How many messages about each trial MLflow did not take, until it has taken the end.
+        self._untold: Counter[str] = Counter()
+        self._reasons: set[str] = set()
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         for run in self._search():
             if run.data.tags.get(_STUDY_ID) != study_id:
@@ -126,7 +132,7 @@ class Tracker:
         Args:
             described: its params, with `n/a` for those outside its branch.
         """
-        self._put(lambda: self._start(record, described))
+        self._put(record.run_id, "the start", lambda: self._start(record, described))
 
     def reported(self, run_id: str, point: Point) -> None:
         """A point has arrived; those that come soon after one another are told together."""
@@ -136,7 +142,7 @@ class Tracker:
             heard = self._heard.setdefault(run_id, [])
             heard.append((point, now_ms()))
         if len(heard) == 1:
-            self._put(lambda: self._log_points(run_id))
+            self._put(run_id, "a report", lambda: self._log_points(run_id))
 
     def ended(self, record: TrialRecord, series: Series, tags: Mapping[str, str]) -> None:
         """A trial has ended; its executed notebook is complete.
@@ -145,7 +151,7 @@ class Tracker:
             series: all points of the trial; those not reported meanwhile are told now.
         """
         at_ms = now_ms()
-        self._put(lambda: self._end(record, series, tags, at_ms))
+        self._put(record.run_id, "the end", lambda: self._end(record, series, tags, at_ms))
 
     def close(self, *, patience_s: float | None = None) -> int:
         """Wait until everything is told.
@@ -155,18 +161,19 @@ class Tracker:
                 another.
 
         Returns:
-            how many messages MLflow did not take.
+            how many messages MLflow did not take; those about a trial whose end it took do not
+            count, as the end says everything again.
         """
         self._closing.set()
         self._queue.put(None)
         if patience_s is not None:
             self._thread.join(patience_s)
-            return self._untold + self._queue.qsize()
+            return self._untold.total() + self._queue.qsize()
         waiting = -1
         while self._thread.is_alive() and waiting != self._queue.qsize():
             waiting = self._queue.qsize()
             self._thread.join(_PATIENCE_S)  # as long as it gets on, it gets more time
-        return self._untold + self._queue.qsize()
+        return self._untold.total() + self._queue.qsize()
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -196,27 +203,38 @@ class Tracker:
 
     # --- the thread ---------------------------------------------------------------------------
 
-    def _put(self, call: Callable[[], None]) -> None:
-        self._queue.put((time.monotonic() + _ASIDE_S, call))
+    def _put(self, run_id: str, what: str, call: Callable[[], None]) -> None:
+        due_s = time.monotonic() + _ASIDE_S
+        self._queue.put(_Message(run_id=run_id, what=what, due_s=due_s, call=call))
 
     def _work(self) -> None:
         while True:
             try:
-                said = self._queue.get(timeout=_LOOK_S)
+                message = self._queue.get(timeout=_LOOK_S)
             except queue.Empty:
                 self._look()
                 continue
-            if said is None:
+            if message is None:
                 return
-            due_s, call = said
-            self._closing.wait(max(0.0, due_s - time.monotonic()))
+            self._closing.wait(max(0.0, message.due_s - time.monotonic()))
             try:
-                call()
+                message.call()
             except Exception as error:  # noqa: BLE001  the store's trouble must not cost a trial
-                self._untold += 1
-                _log.warning("MLflow: %s", str(error).splitlines()[0])
+                self._fail(message, first_line(error))
             if time.monotonic() - self._looked_s >= _LOOK_S:
                 self._look()
+
+    def _fail(self, message: _Message, reason: str) -> None:
+        self._untold[message.run_id] += 1
+        is_new = reason not in self._reasons  # a server that is away has one for each message
+        self._reasons.add(reason)
+        _log.log(
+            logging.WARNING if is_new else logging.INFO,
+            "MLflow did not take %s of trial %s: %s",
+            message.what,
+            message.run_id,
+            reason,
+        )
 
     def _look(self) -> None:
         """Look for runs that somebody wants to be stopped."""
@@ -234,7 +252,7 @@ class Tracker:
                 # Once obeyed it is gone: the trial may be run again one day.
                 self._client.delete_tag(run.info.run_id, _STOP_TAG)
         except Exception as error:  # noqa: BLE001  as above
-            _log.info("MLflow: %s", str(error).splitlines()[0])
+            _log.info("MLflow: %s", first_line(error))
 
     def _search(self) -> list[Run]:
         runs: list[Run] = []
@@ -249,24 +267,11 @@ class Tracker:
                 return runs
 
     def _start(self, record: TrialRecord, described: Mapping[str, str]) -> None:
-        started_ms = int(record.started_at_s * 1000)
+        self._to_start[record.run_id] = record, described
         mlflow_id = self._runs.get(record.run_id)
         is_new = mlflow_id is None
         if mlflow_id is None:
-            run = self._client.create_run(
-                self.experiment_id,
-                start_time=started_ms,
-                run_name=record.run_id,
-                tags={
-                    "sweeper.run_id": record.run_id,
-                    "sweeper.state": str(record.state),
-                    _STUDY_ID: self._study_id,
-                    "mlflow.user": getpass.getuser(),
-                    "mlflow.source.type": "NOTEBOOK",
-                    "mlflow.source.name": record.notebook.name,
-                },
-            )
-            mlflow_id = self._runs[record.run_id] = run.info.run_id
+            mlflow_id = self._create_run(record)
         else:
             self._client.update_run(mlflow_id, status="RUNNING")
             self._client.set_tag(mlflow_id, "sweeper.state", str(record.state))
@@ -277,6 +282,30 @@ class Tracker:
         self._client.log_batch(mlflow_id, params=params)
         if record.state is TrialState.RUNNING:
             self._points.begin(mlflow_id, is_new=is_new)
+        del self._to_start[record.run_id]
+
+    def _create_run(self, record: TrialRecord) -> str:
+        run = self._client.create_run(
+            self.experiment_id,
+            start_time=int(record.started_at_s * 1000),
+            run_name=record.run_id,
+            tags={
+                "sweeper.run_id": record.run_id,
+                "sweeper.state": str(record.state),
+                _STUDY_ID: self._study_id,
+                "mlflow.user": _user(),
+                "mlflow.source.type": "NOTEBOOK",
+                "mlflow.source.name": record.notebook.name,
+            },
+        )
+        mlflow_id = self._runs[record.run_id] = str(run.info.run_id)
+        return mlflow_id
+
+    def _begun(self, run_id: str) -> str:
+        """The id of a trial's run; its start is told first if MLflow did not take it then."""
+        if run_id in self._to_start:
+            self._start(*self._to_start[run_id])
+        return self._runs[run_id]
 
     def _log_points(self, run_id: str) -> None:
         with self._lock:
@@ -286,7 +315,7 @@ class Tracker:
             for point, at_ms in heard
             for name, value in point.metrics.items()
         ]
-        self._points.tell(self._runs[run_id], points)
+        self._points.tell(self._begun(run_id), points)
 
     def _log_missing(self, mlflow_id: str, series: Series, at_ms: int) -> None:
         """Tell the points that were not told as they came, but scraped from the notebook."""
@@ -296,9 +325,10 @@ class Tracker:
     def _end(
         self, record: TrialRecord, series: Series, tags: Mapping[str, str], at_ms: int
     ) -> None:
-        from mlflow.entities import RunTag
-
-        mlflow_id = self._runs[record.run_id]
+        if record.run_id in self._runs or record.run_id in self._to_start:
+            mlflow_id = self._begun(record.run_id)
+        else:  # killed before its start was told
+            mlflow_id = self._create_run(record)
         self._log_missing(mlflow_id, series, at_ms)
         # One that will be run again has no final values yet.
         metrics = self._final_metrics(mlflow_id, record, at_ms) if record.is_final else []
@@ -308,27 +338,26 @@ class Tracker:
             for name, value in record.scores.items()
             if math.isinf(value)
         }
-        link = self._log_files(mlflow_id, record)
         told = {
             **tags,
             **infinite,
             "sweeper.state": str(record.state),
             "sweeper.seed": str(record.seed),
-            _ATTEMPT: str(record.attempt),
             "sweeper.duration_s": f"{record.duration_s:.3f}",
-            "mlflow.note.content": link,
         }
         if record.reason is not None:
             told["sweeper.reason"] = str(record.reason)
             told["sweeper.message"] = record.message
-        self._client.log_batch(
-            mlflow_id,
-            metrics=metrics,
-            tags=[RunTag(legal(k), v[:_TAG_CHARACTERS]) for k, v in told.items()],
-        )
-        status, _ = end = _end_of(record)
+        self._client.log_batch(mlflow_id, metrics=metrics, tags=as_tags(told))
+        status, attempt = end = _end_of(record)
         self._client.set_terminated(mlflow_id, status=status, end_time=at_ms)
+        # The files last, and then the mark that all is told: where a store takes none, the run has
+        # its values and its status all the same, and the next sweep tries again.
+        link = self._artifacts.log(mlflow_id, record)
+        last = {_ATTEMPT: attempt, "mlflow.note.content": link}
+        self._client.log_batch(mlflow_id, tags=as_tags(last))
         self._ended[record.run_id] = end
+        del self._untold[record.run_id]
 
     def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
         """Final values that are not simply the last point of their series."""
@@ -345,16 +374,23 @@ class Tracker:
             metrics.append(metric(name, value, step or 0, max(at_ms, latest_ms + 1)))
         return [metric for metric in metrics if metric is not None]
 
-    def _log_files(self, mlflow_id: str, record: TrialRecord) -> str:
-        """Log the executed notebook and its rendering; return Markdown that links to both."""
-        if not record.notebook.exists():
-            return record.message
-        page = record.notebook.with_suffix(".html").name
-        self._client.log_artifact(mlflow_id, str(record.notebook))
-        self._client.log_text(mlflow_id, render_html(record.notebook), page)
-        at = f"#/experiments/{self.experiment_id}/runs/{mlflow_id}/artifacts"
-        links = f"[executed notebook]({at}/{urllib.parse.quote(page)}) · `{record.notebook}`"
-        return f"{links}\n\n{record.message}".strip()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """What is to be told of a trial, and when at the soonest, on the monotonic clock."""
+
+    run_id: str
+    what: str
+    due_s: float
+    call: Callable[[], None]
+
+
+def _user() -> str:
+    """Who runs the sweep; in a container that may be a number without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # by version and system
+        return str(os.getuid())
 
 
 def _end_of(record: TrialRecord) -> tuple[str, str]:

@@ -1,0 +1,30 @@
+"""What an error says in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeper.errors import SweepError, first_line, root_of
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError(), "MemoryError"),
+        (ValueError("  \n "), "ValueError"),
+        (ValueError("\nfirst\nsecond"), "first"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+    ],
+)
+def test_an_error_has_a_line_even_when_it_has_no_message(error: Exception, line: str) -> None:
+    assert first_line(error) == line
+
+
+def test_the_root_of_an_error_without_a_message_is_its_name() -> None:
+    try:
+        try:
+            raise MemoryError
+        except MemoryError as error:
+            raise SweepError("in general words") from error
+    except SweepError as error:
+        assert root_of(error) == "MemoryError"
