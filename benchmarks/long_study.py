@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from sweeper import Settings, Sweep
-from sweeper.loop import Event
+from sweeper.events import Event
 from sweeper.testing import write_notebook
 from sweeper.trials import TrialRecord
 

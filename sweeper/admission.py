@@ -17,6 +17,8 @@ class Admission:
         # Reentrant: a signal may arrive while its own thread holds the lock.
         self._lock = threading.RLock()
         self._channels: dict[int, Channel] = {}
+        #: Trials that were to be stopped before they had begun, and why.
+        self._to_stop: dict[int, str] = {}
         self._stop_all = False
         self._end_by_s: float | None = None
         self._look: Callable[[], Snapshot] | None = None
@@ -34,11 +36,13 @@ class Admission:
         return None if end_by_s is None else max(0.0, end_by_s - time.monotonic())
 
     def enter(self, number: int, channel: Channel) -> None:
-        """A trial begins; when all are being stopped, it is stopped before its first cell."""
+        """A trial begins; one that is to be stopped is stopped before its first cell."""
         with self._lock:
             self._channels[number] = channel
-            stopped = self._stop_all
-        if stopped:
+            is_stopped, by_hand = self._stop_all, self._to_stop.pop(number, None)
+        if by_hand is not None:
+            channel.stop(StopReason.BY_HAND, by_hand)
+        elif is_stopped:
             channel.stop(StopReason.INTERRUPTED)
 
     def leave(self, number: int) -> None:
@@ -47,9 +51,11 @@ class Admission:
             self._channels.pop(number, None)
 
     def stop(self, number: int, message: str) -> None:
-        """Stop one trial, if it runs; it is over for good."""
+        """Stop one trial, at once or as soon as it runs; it is over for good."""
         with self._lock:
             channel = self._channels.get(number)
+            if channel is None:
+                self._to_stop[number] = message
         if channel is not None:
             channel.stop(StopReason.BY_HAND, message)
 
@@ -66,19 +72,30 @@ class Admission:
         """How the study stands; None before the sweep has opened it."""
         return None if self._look is None else self._look()
 
-    def close(self, by: str) -> None:
-        """Let no more trials start; the first reason is kept."""
-        with self._lock:
-            self.closed_by = self.closed_by or by
+    def close(self, by: str) -> bool:
+        """Let no more trials start; the first reason is kept.
 
-    def stop_all(self, by: str) -> None:
-        """Let no more trials start, and stop those that run."""
+        Returns:
+            whether more could have started until now.
+        """
+        with self._lock:
+            is_new = self.closed_by is None
+            self.closed_by = self.closed_by or by
+        return is_new
+
+    def stop_all(self, by: str) -> bool:
+        """Let no more trials start, and stop those that run.
+
+        Returns:
+            whether they were not stopped yet.
+        """
         self.close(by)
         with self._lock:
-            self._stop_all = True
+            is_new, self._stop_all = not self._stop_all, True
             running = list(self._channels.values())
         for channel in running:
             channel.stop(StopReason.INTERRUPTED)
+        return is_new
 
     def end_within(self, limit_s: float) -> None:
         """From now on the sweep has so many seconds; what was said first counts."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -23,16 +25,15 @@ def clean(
 
     Args:
         folder: of all checkpoints of a study, in a folder for each trial.
-        records: of the study's trials, by number.
+        records: of the study's trials, by number, as they were before `best` was known: a trial
+            that ended later may be the best one, and its checkpoints stay.
         best: the numbers of the best trials.
     """
-    if not folder.is_dir():
-        return
     # A trial that tries another again uses its checkpoints, so the last of them decides.
     last = {record.first: record for record in records}
     ended = []
-    for entry in folder.iterdir():
-        record = last.get(int(entry.name)) if entry.name.isdigit() else None
+    for entry in _entries(folder):
+        record = last.get(int(entry.name)) if entry.name.isdecimal() else None
         if record is None or record.state not in (TrialState.COMPLETED, TrialState.PRUNED):
             continue
         if _is_kept(record, best, policy):
@@ -48,6 +49,13 @@ def clean(
             shutil.rmtree(entry, ignore_errors=True)
 
 
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # it goes, or was never made: there is nothing to clean
+        return []
+
+
 def _is_kept(record: TrialRecord, best: Collection[int], policy: CheckpointPolicy) -> bool:
     if record.state is TrialState.PRUNED:
         return policy.pruned == "keep"
@@ -57,9 +65,8 @@ def _is_kept(record: TrialRecord, best: Collection[int], policy: CheckpointPolic
 def _size_of(folder: Path) -> int:
     """Bytes of all files below; one that goes meanwhile counts nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue
+    for below, _, names in os.walk(folder):  # unlike `rglob`, it passes over a folder that goes
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(below, name)).st_size
     return total

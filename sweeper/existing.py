@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import StudyError
-from .kernels import kill_marked, mark_of
 from .notebook import mark_stopped, read_metadata
 from .ownership import is_held, owner_of, while_unswept
+from .runtime import clear_up
 from .study import Study
 from .tracking import Tracker
 from .trials import StudyPaths, TrialRecord, TrialState, shown
@@ -110,7 +110,7 @@ def reap(existing: ExistingStudy) -> None:
     """
     with while_unswept(existing.paths) as is_unswept:
         if is_unswept:
-            kill_marked(mark_of(existing.paths.folder))
+            clear_up(existing.paths.folder)
             if any(r.state is TrialState.RUNNING for r in existing.study.records()):
                 _correct(existing)
 

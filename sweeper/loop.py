@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from .admission import Admission
 from .cleaning import clean
 from .devices import memory_of
+from .errors import first_line
+from .events import Event, Events
+from .judging import Ahead, Judge
 from .notebook import read_executed
-from .reporting import Channel, Point, StopReason
+from .reporting import Channel, Point
 from .results import Progress, Snapshot, counted
 from .scraping import scrape
 from .settings import Settings
-from .study import SamplerFactory, Study, make_pruner
+from .spending import Spending
+from .study import SamplerFactory, Study
 from .tracking import Tracker
 from .trials import (
     Params,
@@ -33,6 +35,7 @@ from .trials import (
     TrialState,
     attempt_path,
     run_id_of,
+    shown,
     written,
 )
 
@@ -40,89 +43,6 @@ _log = logging.getLogger(__name__)
 
 #: The tag with the version of what trials are made of.
 CODE_TAG = "sweeper.code"
-
-
-class Event(StrEnum):
-    """What an observer is told of."""
-
-    SWEEP_STARTED = "sweep_started"
-    TRIAL_STARTED = "trial_started"
-    TRIAL_ENDED = "trial_ended"
-    STOPPING = "stopping"
-    BRINGING_BACK = "bringing_back"
-    COPYING = "copying"
-
-
-#: Called with the record for events of a trial; from the slots' threads, one call at a time.
-Observer = Callable[[Event, TrialRecord | None], None]
-
-
-class Judge:
-    """Has the pruner judge running trials, on a thread of its own: no message waits for it."""
-
-    def __init__(self, study: Study, settings: Settings) -> None:
-        self._study = study
-        self._pruner = make_pruner(settings)
-        self._objective = next(iter(settings.objective))
-        self._lock = threading.Lock()
-        self._running: set[int] = set()
-        self._heard: queue.SimpleQueue[tuple[int, int, float, Channel]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="judge", daemon=True).start()
-
-    def hear(self, number: int, point: Point, channel: Channel) -> None:
-        """A running trial has reported."""
-        value = point.metrics.get(self._objective)
-        if value is not None and point.step is not None and point.step >= 0:
-            self._running.add(number)
-            self._heard.put((number, point.step, value, channel))
-
-    def forget(self, number: int) -> None:
-        """A trial has ended: what it reported last is not judged any more."""
-        with self._lock:
-            self._running.discard(number)
-
-    def _work(self) -> None:
-        while True:
-            number, step, value, channel = self._heard.get()
-            with self._lock:
-                if number not in self._running:
-                    continue
-                try:
-                    said = self._study.report(number, step, value, self._pruner)
-                except Exception:  # noqa: BLE001  a failing judgement must not end the trial
-                    _log.exception("pruner, trial %d, step %d", number, step)
-                    continue
-            if said is not None:
-                channel.stop(StopReason.PRUNED, said)
-
-
-class Ahead:
-    """Has a proposal made while trials run, on a thread of its own: no slot waits for a sampler."""
-
-    def __init__(self, prepare: Callable[[], None]) -> None:
-        self._prepare = prepare
-        self._is_wanted = threading.Event()
-        self._is_closing = False
-        self._thread = threading.Thread(target=self._work, name="ahead", daemon=True)
-        self._thread.start()
-
-    def want(self) -> None:
-        """The last proposal was taken."""
-        self._is_wanted.set()
-
-    def close(self) -> None:
-        """Make no more."""
-        self._is_closing = True
-        self._is_wanted.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while self._is_wanted.wait() and not self._is_closing:
-            self._is_wanted.clear()
-            try:
-                self._prepare()
-            except Exception:  # noqa: BLE001  who asks next fails likewise, and is heard
-                _log.info("no proposal ahead", exc_info=True)
 
 
 class Loop:
@@ -138,7 +58,8 @@ class Loop:
         tracker: Tracker,
         tags: Mapping[str, str],
         admission: Admission,
-        observer: Observer,
+        events: Events,
+        spending: Spending,
         jobs: int,
     ) -> None:
         self._settings = settings
@@ -148,17 +69,19 @@ class Loop:
         self._tracker = tracker
         self._tags = tags
         self._admission = admission
-        self._observer = observer
+        self._events = events
+        self._spending = spending
         self._failures_in_a_row = 0
         self._begun = 0
         self._asking, self._lock = threading.Lock(), threading.Lock()
+        self._cleaning, self._has_cleaning_failed = threading.Lock(), False
+        self._records = {record.number: record for record in study.records()}
+        self._best: Sequence[TrialRecord] | None = None
         self._judge = Judge(study, settings) if settings.study.pruner.name != "none" else None
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
         # depends on nothing but the study, and not on when things happen.
         prepare = partial(study.prepare, settings, samplers)
         self._ahead = Ahead(prepare) if jobs > 1 else None
-        self._records = {record.number: record for record in study.records()}
-        self._best: Sequence[TrialRecord] | None = None
         self._jobs = jobs
         self.broken: Exception | None = None
         self.stopped_by: str | None = None
@@ -183,7 +106,7 @@ class Loop:
             self._ahead.want()
         spec = self._spec(record)
         self._tracker.started(record, self._described(record.params))
-        self._observer(Event.TRIAL_STARTED, record)
+        self._events.announce(Event.TRIAL_STARTED, record)
 
         def on_point(point: Point) -> None:
             self._tracker.reported(spec.run_id, point)
@@ -195,9 +118,10 @@ class Loop:
         return spec, channel
 
     def close(self) -> None:
-        """Nobody asks for a trial any more."""
-        if self._ahead is not None:
-            self._ahead.close()
+        """Nobody asks for a trial any more, and none runs."""
+        for thread in (self._ahead, self._judge):
+            if thread is not None:
+                thread.close()
 
     def trials_left(self) -> int:
         """How many trials have not begun yet, as far as is known."""
@@ -218,23 +142,40 @@ class Loop:
                 return
             self._count_failures(record)
             is_unwritable = record.state is TrialState.STOPPED and record.reason is Reason.FILE
-            if is_unwritable and self._admission.closed_by is None:
-                self._admission.close(f"a file that cannot be written: {record.message}")
-                self._observer(Event.STOPPING, None)
+            why = f"a file that cannot be written: {record.message}"
+            if is_unwritable and self._admission.close(why):
+                self._events.announce(Event.STOPPING)
         self._records[record.number] = record
         self._best = None
+        self._spending.trial_ended()
         self._clean()
         self._tracker.ended(record, outcome.series, self._tags)
-        self._observer(Event.TRIAL_ENDED, record)
+        self._events.announce(Event.TRIAL_ENDED, record)
 
     def _clean(self) -> None:
-        """Remove the checkpoints of ended trials that are not to be kept."""
+        """Remove the checkpoints of ended trials that are not to be kept.
+
+        Slots that end together clean one after the other, and whatever goes wrong costs disk space,
+        not a trial.
+        """
         policy, folder = self._settings.checkpoints, self._paths.all_checkpoints
-        if not folder.is_dir():
-            return
-        needs_best = policy.completed == "best" or policy.limit is not None
-        best = {record.number for record in self._study.best()} if needs_best else ()
-        clean(folder, dict(self._records).values(), best=best, policy=policy)
+        with self._cleaning:
+            try:
+                if not folder.is_dir():
+                    return
+                # First: one that ends between the two may be the best, and counts as running.
+                records = dict(self._records).values()
+                needs_best = policy.completed == "best" or policy.limit is not None
+                best = {record.number for record in self._study.best()} if needs_best else ()
+                clean(folder, records, best=best, policy=policy)
+            except Exception as error:  # noqa: BLE001  see above
+                if not self._has_cleaning_failed:
+                    _log.warning(
+                        "%s: old checkpoints could not be removed: %s; the sweep goes on",
+                        shown(folder),
+                        first_line(error),
+                    )
+                self._has_cleaning_failed = True
 
     def snapshot(self) -> Snapshot:
         """How the study stands now; from any thread."""
@@ -267,13 +208,23 @@ class Loop:
         for record in self._study.records():
             if record.is_final and not self._tracker.is_told(record):
                 self._tracker.started(record, self._described(record.params))
-                series: Mapping[str, list[tuple[int, float]]] = {}
-                if record.notebook.exists():
-                    node = read_executed(record.notebook)
-                    series = scrape(
-                        node, sources=self._settings.scores, objectives=self._settings.objective
-                    ).series
-                self._tracker.ended(record, series, self._tags)
+                self._tracker.ended(record, self._series_of(record), self._tags)
+
+    def _series_of(self, record: TrialRecord) -> Mapping[str, list[tuple[int, float]]]:
+        """The series of a trial that ended earlier, as far as its notebook still has them."""
+        sources, objectives = self._settings.scores, self._settings.objective
+        try:
+            if not record.notebook.exists():
+                return {}
+            node = read_executed(record.notebook)
+            return scrape(node, sources=sources, objectives=objectives).series
+        except Exception as error:  # noqa: BLE001  one old file must not keep the study from going on
+            _log.warning(
+                "trial %s: MLflow is given its scores, but not its series: %s",
+                record.run_id,
+                first_line(error),
+            )
+            return {}
 
     def _break(self, error: Exception) -> None:
         """The study itself cannot go on: its storage is gone, or its sampler failed."""
@@ -284,9 +235,10 @@ class Loop:
         failed = record.state is TrialState.FAILED
         self._failures_in_a_row = self._failures_in_a_row + 1 if failed else 0
         limit = self._settings.study.stop_after_failures
-        if limit is not None and self._failures_in_a_row >= limit:
-            self._admission.close(f"{limit} failed trials in a row (study.stop_after_failures)")
-            self._observer(Event.STOPPING, None)
+        why = f"{limit} failed trials in a row (study.stop_after_failures)"
+        has_enough = limit is not None and self._failures_in_a_row >= limit
+        if has_enough and self._admission.close(why):
+            self._events.announce(Event.STOPPING)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
         return TrialSpec(

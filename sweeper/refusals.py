@@ -41,10 +41,13 @@ def refuse_files_in_the_way(study: Study, paths: StudyPaths, *, trials: int) -> 
     Raises:
         OutputError: there is one at the place of a trial's notebook.
     """
+    over = {record.run_id for record in study.records() if record.is_final}
     for run_id, path in paths.written_run_ids().items():
         if int(run_id) >= trials:
             continue
         metadata = read_metadata(path)
+        if metadata is None and run_id in over:
+            continue  # it cannot be read any more, and nobody writes there again
         if metadata is None or metadata.get("study_id") != study.study_id:
             whose = f"study {metadata['study']!r}" if metadata else "something else"
             raise OutputError(

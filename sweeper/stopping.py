@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+
+_log = logging.getLogger(__name__)
 
 #: What is asked for in place of a run id: no more trials, and the running ones stopped or not.
 ALL, NO_MORE = "all", "no-more"
@@ -27,7 +31,8 @@ class Requests:
     """Looks for requests while a sweep runs, on a thread of its own.
 
     Args:
-        folder: of the requests; older ones were meant for a sweep that has ended, and are dropped.
+        folder: of the requests. Those that lie there already were meant for a sweep that has ended,
+            and are dropped: to be called as soon as other commands see that a sweep is alive.
         obey: called with each.
     """
 
@@ -47,12 +52,15 @@ class Requests:
     def _work(self) -> None:
         while not self._closing.wait(_LOOK_S):
             for what in self._take():
-                self._obey(what)
+                try:
+                    self._obey(what)
+                except Exception:  # noqa: BLE001  the requests that come later are heard
+                    _log.exception("request to stop: %s", what)
 
     def _take(self) -> list[str]:
-        if not self._folder.is_dir():
-            return []
-        files = sorted(self._folder.iterdir())
-        for file in files:
-            file.unlink(missing_ok=True)
-        return [file.name for file in files]
+        taken = []
+        with contextlib.suppress(OSError):  # there is no folder before the first request
+            for file in sorted(self._folder.iterdir()):
+                file.unlink(missing_ok=True)
+                taken.append(file.name)
+        return taken

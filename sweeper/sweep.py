@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,30 +14,24 @@ from pathlib import Path
 from .admission import Admission
 from .devices import Devices, read_jobs
 from .errors import StudyError, root_of
+from .events import Event, Events, Observer
 from .executor import Executor, LocalExecutor
-from .kernels import (
-    CellsToShare,
-    Guard,
-    KernelPool,
-    cells_to_share,
-    check_kernel,
-    kill_marked,
-    make_runtime_folder,
-    mark_of,
-)
-from .loop import CODE_TAG, Event, Loop, Observer
+from .kernels import CellsToShare, KernelPool, cells_to_share, check_kernel
+from .loop import CODE_TAG, Loop
 from .notebook import ResearchNotebook
 from .ownership import held_folder
 from .preemption import PREEMPTED, Notice, check_service
 from .provenance import Ingredients, ingredients, version
 from .refusals import refuse_changes, refuse_files_in_the_way
 from .results import Snapshot, SweepResult
+from .runtime import guarded
 from .settings import Settings
+from .spending import Spending
 from .stopping import ALL, NO_MORE, Requests
 from .study import SamplerFactory, Study, make_pruner
 from .sync import RemoteCopy
 from .tracking import Tracker
-from .trials import StudyPaths, TrialRecord, written
+from .trials import StudyPaths, written
 from .worker import Worker
 
 #: How long the end of a sweep waits for the remote copy; it is told of after the first of them.
@@ -61,7 +54,7 @@ class Sweep:
     timeout_s: float | None
     made_of: Ingredients
     allow_changes: bool
-    observer: Observer
+    events: Events
     remote: RemoteCopy | None = None
     admission: Admission = field(default_factory=Admission)
 
@@ -92,7 +85,8 @@ class Sweep:
             kernel: the kernel's name; default: the one that the notebook names.
             timeout_s: wall-clock limit of the whole sweep.
             allow_changes: go on with a study whose earlier trials were made of something else.
-            observer: told of each event, from the slots' threads.
+            observer: told of each event, one call at a time, from a thread of its own; it may stop
+                the sweep, and what it raises is logged.
 
         Raises:
             SweepError: whatever is wrong; nothing was started, nothing was written.
@@ -125,7 +119,7 @@ class Sweep:
             timeout_s=timeout_s,
             made_of=ingredients(research, settings, kernel_name=kernel_name),
             allow_changes=allow_changes,
-            observer=observer or _quiet,
+            events=Events(observer),
             remote=None
             if settings.sync is None
             else RemoteCopy(
@@ -143,11 +137,9 @@ class Sweep:
         Args:
             by: who stops it and why, for the summary.
         """
-        if now:
-            self.admission.stop_all(by)
-        else:
-            self.admission.close(by)
-        self.observer(Event.STOPPING, None)
+        is_new = self.admission.stop_all(by) if now else self.admission.close(by)
+        if is_new:  # or an observer that stops the sweep at each event would be called for ever
+            self.events.announce(Event.STOPPING)
 
     def preempt(self, by: str) -> None:
         """The machine is taken away: be gone within the grace time, `limits.grace`.
@@ -177,7 +169,8 @@ class Sweep:
             SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
         """
         started = time.monotonic()
-        with self._opened() as (study, tracker):
+        with self.events.delivered(), self._opened() as (study, tracker):
+            spending = Spending(study, self.settings.cost, since=started)
             loop = Loop(
                 settings=self.settings,
                 samplers=self.samplers,
@@ -186,25 +179,23 @@ class Sweep:
                 tracker=tracker,
                 tags=self._tags(study),
                 admission=self.admission,
-                observer=self.observer,
+                events=self.events,
+                spending=spending,
                 jobs=self.jobs,
             )
-            tracker.watch(lambda run_id: self._obey(run_id, "the tag sweeper.stop"))
-            loop.tell_what_was_missed()
-            self.observer(Event.SWEEP_STARTED, None)
-            spent_s = float(study.facts.get("spent_s", 0.0))
-            with self._worker(loop) as worker, self._deadline(spent_s), self._asked():
-                executor: Executor = LocalExecutor(worker.run_trial, jobs=self.jobs)
-                try:
-                    executor.run(loop)
-                finally:
-                    self.admission.stop_all("an interruption")
-                    loop.close()
-            left_s = self.admission.left_s
-            untold = tracker.close(patience_s=None if left_s is None else left_s / 2)
-            spent_s += time.monotonic() - started
+            with closing(loop), spending.written_down():
+                tracker.watch(lambda run_id: self._obey(run_id, "the tag sweeper.stop"))
+                loop.tell_what_was_missed()
+                self.events.announce(Event.SWEEP_STARTED)
+                with self._worker(loop) as worker, self._deadline(spending):
+                    executor: Executor = LocalExecutor(worker.run_trial, jobs=self.jobs)
+                    try:
+                        executor.run(loop)
+                    finally:
+                        self.admission.stop_all("an interruption")
+                left_s = self.admission.left_s
+                untold = tracker.close(patience_s=None if left_s is None else left_s / 2)
             study.note_facts(
-                spent_s=spent_s,
                 mlflow_run_ids=tracker.mlflow_run_ids,
                 compare_url=tracker.compare_url(),
             )
@@ -224,7 +215,7 @@ class Sweep:
                 stopped_by=loop.stopped_by,
                 is_preempted=self.admission.closed_by == PREEMPTED,
                 untold=untold,
-                cost=self._cost(spent_s),
+                cost=spending.cost,
                 sync_lag_s=lag_s,
                 duration_s=time.monotonic() - started,
             )
@@ -234,7 +225,12 @@ class Sweep:
     @contextmanager
     def _opened(self) -> Iterator[tuple[Study, Tracker]]:
         """The study and its tracker, held by this process; nothing is left of a refused call."""
-        with held_folder(self.paths) as keep, self._copied() as is_brought_back:
+        # Heard from the moment on at which other commands see that the folder is held.
+        with (
+            held_folder(self.paths) as keep,
+            self._asked(),
+            self._copied() as is_brought_back,
+        ):
             if is_brought_back:
                 keep()
             study = Study.open(self.storage_url, self.settings)
@@ -261,13 +257,16 @@ class Sweep:
             keep()
             if self.remote is not None:
                 self.remote.start()
-            yield study, tracker
+            try:
+                yield study, tracker
+            finally:
+                tracker.close(patience_s=0.0)  # after an error; else it was closed by now
 
     def _copied(self) -> AbstractContextManager[bool]:
         """The remote copy, if there is to be one; whether the study was brought back from it."""
         if self.remote is None:
             return nullcontext(False)
-        return self.remote.opened(lambda: self.observer(Event.BRINGING_BACK, None))
+        return self.remote.opened(lambda: self.events.announce(Event.BRINGING_BACK))
 
     def _tags(self, study: Study) -> dict[str, str]:
         """What is the same for all trials, as tags of their MLflow runs."""
@@ -289,22 +288,17 @@ class Sweep:
 
     @contextmanager
     def _worker(self, loop: Loop) -> Iterator[Worker]:
-        """What runs trials, and the guard that sees to it that nothing outlives us."""
-        mark = mark_of(self.paths.folder)
-        kill_marked(mark)  # of a sweep that died together with its guard; none other is alive
-        token = mark + secrets.token_hex(4)
-        folder = make_runtime_folder()
-        guard = Guard(token=token, folder=folder)
-        pool = KernelPool(
-            self.kernel_name,
-            env={**os.environ, **self.devices.env},
-            cwd=self.notebook.path.parent,
-            runtime_folder=folder,
-            token=token,
-            warm=self.settings.execution.kernels == "warm",
-        )
-        pool.share(self._cells_to_share())
-        try:
+        """What runs trials; none of its processes outlives the sweep, however it ends."""
+        with guarded(self.paths.folder) as (token, folder):
+            pool = KernelPool(
+                self.kernel_name,
+                env={**os.environ, **self.devices.env},
+                cwd=self.notebook.path.parent,
+                runtime_folder=folder,
+                token=token,
+                warm=self.settings.execution.kernels == "warm",
+            )
+            pool.share(self._cells_to_share())
             yield Worker(
                 notebook=self.notebook,
                 settings=self.settings,
@@ -314,8 +308,6 @@ class Sweep:
             )
             left_s = self.admission.left_s
             pool.close(patience_s=None if left_s is None else left_s / 3)
-        finally:
-            guard.close()
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
@@ -354,31 +346,22 @@ class Sweep:
         left_s = self.admission.left_s
         patience_s = _LAST_COPY_S if left_s is None else max(_SAID_AFTER_S, left_s)
         if not self.remote.finish(_SAID_AFTER_S):
-            self.observer(Event.COPYING, None)
+            self.events.announce(Event.COPYING)
             self.remote.finish(patience_s - _SAID_AFTER_S)
         return self.remote.lag_s
 
-    def _cost(self, spent_s: float) -> float | None:
-        cost = self.settings.cost
-        return None if cost is None else cost.price_per_hour * spent_s / 3600
-
     @contextmanager
-    def _deadline(self, spent_s: float) -> Iterator[None]:
-        """Stop the sweep when its time is up, or the study's budget is spent.
-
-        Args:
-            spent_s: what earlier sweeps of the study took.
-        """
+    def _deadline(self, spending: Spending) -> Iterator[None]:
+        """Stop the sweep when its time is up, or the study's budget is spent."""
         limits = [] if self.timeout_s is None else [(self.timeout_s, "--timeout")]
-        cost = self.settings.cost
-        if cost is not None and cost.budget is not None:
-            left_s = cost.budget / cost.price_per_hour * 3600 - spent_s
-            limits.append((max(0.0, left_s), f"cost.budget, {cost.budget:g},"))
+        cost, left_s = self.settings.cost, spending.left_s
+        if cost is not None and left_s is not None:
+            limits.append((left_s, f"cost.budget, {cost.budget:g},"))
         if not limits:
             yield
             return
         limit_s, whose = min(limits)
-        said = f"{whose} after {limit_s:g} s"
+        said = f"{whose} after {round(limit_s, 1):g} s"
         if limit_s == 0:
             self.stop(said)
             yield
@@ -390,7 +373,3 @@ class Sweep:
             yield
         finally:
             timer.cancel()
-
-
-def _quiet(event: Event, record: TrialRecord | None) -> None:
-    """The observer of a sweep that nobody watches."""

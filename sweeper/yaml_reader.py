@@ -15,6 +15,8 @@ from ruamel.yaml.events import (
     ScalarEvent,
 )
 
+from .errors import first_line
+
 #: No file of ours needs half of these; Python's own stack ends at a few hundred.
 _DEPTH = 50
 #: Characters that aliases may repeat: a few lines of them can stand for millions.
@@ -48,7 +50,7 @@ def read_yaml(text: str) -> Any:
             f"not valid YAML: {_in_words(error)}", error.problem_mark or error.context_mark
         ) from error
     except (YAMLError, ValueError) as error:
-        raise BadYaml(f"not valid YAML: {str(error).partition(chr(10))[0]}") from error
+        raise BadYaml(f"not valid YAML: {first_line(error)}") from error
 
 
 def _check_bounds(text: str) -> None:

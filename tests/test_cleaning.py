@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +84,26 @@ def test_a_study_without_checkpoints_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     clean(tmp_path / "none", RECORDS, best=(), policy=CheckpointPolicy())
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("limit", [None, "1kB"])
+def test_folders_that_vanish_while_they_are_cleaned_are_passed_over(
+    tmp_path: Path, limit: str | None
+) -> None:
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            for number in range(len(STATES)):
+                (tmp_path / run_id_of(number) / "a" / "b").mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(tmp_path / run_id_of(number), ignore_errors=True)
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        for _ in range(300):
+            left_over = CheckpointPolicy.model_validate({"limit": limit})
+            clean(tmp_path, RECORDS, best={BEST}, policy=left_over)
+    finally:
+        ended.set()
+        thread.join()

@@ -14,7 +14,7 @@ import pytest
 
 from sweeper import Settings, Sweep, SweepResult
 from sweeper.cli import main
-from sweeper.loop import Event
+from sweeper.events import Event
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, TrialRecord, TrialState
 

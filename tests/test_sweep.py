@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,8 +20,12 @@ import pytest
 
 from sweeper import Settings
 from sweeper.cli import main
+from sweeper.events import Event
 from sweeper.kernels.guard import MARK_VARIABLE
+from sweeper.stopping import ALL, ask_to_stop
 from sweeper.testing import write_notebook
+from sweeper.tracking import Tracker
+from sweeper.trials import TrialRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -443,21 +448,23 @@ def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> N
 
 
 def test_what_mlflow_was_not_told_is_told_by_the_next_sweep() -> None:
-    result = sweep("missed").run().to_json()
+    result = sweep("missed", study={"trials": 3}).run().to_json()
     client = mlflow(result["tracking_uri"])
-    lost, half = (trial["mlflow_run_id"] for trial in result["trials"])
+    lost, half, unreadable = (trial["mlflow_run_id"] for trial in result["trials"])
     client.delete_run(lost)
     client.update_run(half, status="RUNNING")
-    again = sweep("missed").run().to_json()
+    client.delete_run(unreadable)
+    Path("out/missed.0002.ipynb").write_text('{"cells": [')  # as after a full disk
+    again = sweep("missed", study={"trials": 3}).run().to_json()
     runs = runs_by_name(again)
     assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(
-        ["0000", "0001"], "FINISHED"
+        ["0000", "0001", "0002"], "FINISHED"
     )
     for trial in again["trials"]:
         run = runs[trial["run_id"]]
         assert run.data.metrics == trial["scores"]
         history = client.get_metric_history(run.info.run_id, "val")
-        assert [m.step for m in history] == [0, 1, 2]
+        assert [m.step for m in history] == ([0] if trial["run_id"] == "0002" else [0, 1, 2])
 
 
 def test_a_hopeless_trial_is_pruned_at_its_next_report_and_kept() -> None:
@@ -678,3 +685,51 @@ def test_a_study_whose_folder_was_removed_starts_anew_beside_its_old_runs() -> N
     client = mlflow(new["tracking_uri"])
     for trial in new["trials"] + old["trials"]:
         assert client.get_run(trial["mlflow_run_id"]).data.metrics == trial["scores"]
+
+
+def test_a_sweep_survives_its_observer_and_leaves_neither_thread_nor_process_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def observe(event: Event, _record: TrialRecord | None) -> None:
+        if event is Event.TRIAL_ENDED:
+            observed.stop("the observer")
+        raise ValueError(event)
+
+    before = {thread.name for thread in threading.enumerate()}
+    observed = sweep(
+        "observed",
+        jobs=1,
+        observer=observe,
+        study={"trials": 9, "pruner": "median"},
+        cost={"price_per_hour": 1.0},
+    )
+    result = observed.run()
+    assert 1 <= result.counts["completed"] < 9
+    assert result.stopped_by == "the observer"
+    failures = [r.getMessage() for r in caplog.records if "the observer failed" in r.getMessage()]
+    assert len(failures) == 1
+    own = {"ahead", "judge", "observer", "requests", "spending", "tracker"}
+    after = {thread.name for thread in threading.enumerate()}
+    assert (after - before) & own == set()
+    assert not [p for p in psutil.Process().children() if "guard.py" in str(p.cmdline())]
+    assert ours() == []
+
+
+def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    starting = sweep("early", study={"trials": 2})
+    ask_to_stop(starting.paths.requests, ALL)  # meant for an earlier sweep: dropped
+    open_tracker = Tracker.open
+
+    def slowly(*arguments: Any, **options: Any) -> Tracker:
+        assert not list(starting.paths.requests.iterdir())
+        ask_to_stop(starting.paths.requests, ALL)
+        return open_tracker(*arguments, **options)
+
+    monkeypatch.setattr(Tracker, "open", slowly)
+    stopped = starting.run()
+    assert stopped.records == []
+    assert stopped.stopped_by == "the command stop"
+    monkeypatch.undo()
+    assert sweep("early", study={"trials": 2}).run().counts["completed"] == 2

@@ -16,8 +16,8 @@ from ..results import Snapshot, SweepResult
 from ..trials import Params, TrialRecord, TrialState
 
 if TYPE_CHECKING:
+    from ..events import Event
     from ..existing import ExistingStudy
-    from ..loop import Event
     from ..sweep import Sweep
 
 #: How many ended trials `status` shows; with `-v` it shows all.

@@ -33,7 +33,7 @@ from .records import RECORD, encode, record_of
 from .samplers import EXHAUSTIBLE, SamplerFactory, as_kept, derived_seed, distributions, in_words
 from .storage import MirroredStorage, log_ahead, open_storage
 
-_STUDY = "sweeper"
+_STUDY, _SPENT = "sweeper", "sweeper.spent_s"
 
 
 class Study:
@@ -124,6 +124,16 @@ class Study:
     def note_facts(self, **facts: Any) -> None:
         """Write down facts about the study as a whole; later ones replace earlier ones."""
         self._study.set_user_attr(_STUDY, {**self.facts, **facts})
+
+    @property
+    def spent_s(self) -> float:
+        """The wall-clock time that its sweeps have taken, as far as it was written down."""
+        earlier = self.facts.get("spent_s", 0.0)  # where versions before this one wrote it
+        return float(self._study.user_attrs.get(_SPENT, earlier))
+
+    def note_spent(self, spent_s: float) -> None:
+        """Write down the wall-clock time that its sweeps have taken, all together."""
+        self._study.set_user_attr(_SPENT, spent_s)
 
     def _check_fits(self, settings: Settings, storage_url: str) -> None:
         remedy = "choose another name with --study, or another folder with -o"
