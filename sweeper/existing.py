@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from .addresses import Address
 from .errors import StudyError
 from .notebook import mark_stopped, read_metadata
 from .ownership import is_held, owner_of, while_unswept
@@ -18,11 +19,16 @@ _STORAGE_NAME = "study.db"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingStudy:
-    """A study in its storage, and where its files lie."""
+    """A study in its storage, and where its files lie.
+
+    Attributes:
+        tracking: its MLflow store; without a password where none is known.
+    """
 
     study: Study
-    storage_url: str
+    storage_url: Address
     paths: StudyPaths
+    tracking: Address
 
     def is_swept(self) -> bool:
         """Whether a sweep of it is alive now."""
@@ -34,27 +40,32 @@ class ExistingStudy:
         return owner_of(self.paths) if self.is_swept() else None
 
 
-def find_studies(wanted: str | None, *, storage: str | None) -> list[ExistingStudy]:
+def find_studies(
+    wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
+) -> list[ExistingStudy]:
     """The studies that are meant by a name or a folder.
 
     Args:
         wanted: a study's name, its folder, or a folder of outputs with several studies; None for
             whatever lies in or below the working folder.
         storage: an Optuna storage in which to look for the name instead.
+        tracking_uri: their MLflow store, if its password is needed: a study stores none.
 
     Raises:
         StudyError: there is none.
     """
     if storage is not None:
-        names = Study.names(storage)
+        url = Address.of(storage)
+        names = Study.names(url)
         if wanted is not None and wanted not in names:
             known = ", ".join(names) or "none"
-            raise StudyError(f"{storage}: there is no study {wanted!r}; known: {known}")
-        found = [(storage, name) for name in names if wanted in (None, name)]
+            raise StudyError(f"{url}: there is no study {wanted!r}; known: {known}")
+        found = [(url, name) for name in names if wanted in (None, name)]
     else:
-        urls = [f"sqlite:///{file.absolute()}" for file in _storages(wanted) if file.is_file()]
+        files = [file.absolute() for file in _storages(wanted) if file.is_file()]
+        urls = [Address.of(f"sqlite:///{file}") for file in files]
         found = [(url, name) for url in urls for name in Study.names(url)]
-    studies = [_load(url, name) for url, name in found]
+    studies = [_load(url, name, tracking_uri) for url, name in found]
     if not studies:
         where = "below this folder" if wanted is None else f"in {wanted!r}"
         raise StudyError(
@@ -64,13 +75,15 @@ def find_studies(wanted: str | None, *, storage: str | None) -> list[ExistingStu
     return studies
 
 
-def find_study(wanted: str | None, *, storage: str | None) -> ExistingStudy:
+def find_study(
+    wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
+) -> ExistingStudy:
     """The one study that is meant; where none is named, the one that is being swept.
 
     Raises:
         StudyError: there is none, or more than one.
     """
-    studies = find_studies(wanted, storage=storage)
+    studies = find_studies(wanted, storage=storage, tracking_uri=tracking_uri)
     if wanted is None and len(studies) > 1:
         studies = [study for study in studies if study.owner is not None] or studies
     if len(studies) > 1:
@@ -88,7 +101,7 @@ def _storages(wanted: str | None) -> list[Path]:
     return [folder / _STORAGE_NAME, *sorted(folder.glob(f"*/{_STORAGE_NAME}"))]
 
 
-def _load(storage_url: str, name: str) -> ExistingStudy:
+def _load(storage_url: Address, name: str, tracking_uri: str | None) -> ExistingStudy:
     study = Study.load(storage_url, name)
     template = study.facts.get("template")
     if template is None:
@@ -97,7 +110,8 @@ def _load(storage_url: str, name: str) -> ExistingStudy:
             "sweep it, or choose another"
         )
     paths = StudyPaths.parse(template, study=name)
-    return ExistingStudy(study=study, storage_url=storage_url, paths=paths)
+    tracking = Address.of(tracking_uri or study.facts["tracking_uri"])
+    return ExistingStudy(study=study, storage_url=storage_url, paths=paths, tracking=tracking)
 
 
 def reap(existing: ExistingStudy) -> None:
@@ -121,9 +135,8 @@ def _correct(existing: ExistingStudy) -> None:
     for record in interrupted:
         if (read_metadata(record.notebook) or {}).get("study_id") == study.study_id:
             mark_stopped(record.notebook, record.message)
-    uri = study.facts["tracking_uri"]
     tracker = Tracker.open(
-        uri,
+        existing.tracking,
         study=study.name,
         study_id=study.study_id,
         embedded=paths.tracking,
@@ -132,4 +145,4 @@ def _correct(existing: ExistingStudy) -> None:
     for record in interrupted:
         tracker.ended(record, {}, {})
     if tracker.close():
-        raise StudyError(f"{shown(paths.folder)}: MLflow at {uri} does not take the state")
+        raise StudyError(f"{shown(paths.folder)}: MLflow at {tracker.uri} does not take the state")

@@ -22,8 +22,8 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     running = [record for record in records if record.state is TrialState.RUNNING]
     result = SweepResult(
         study=study.name,
-        storage=existing.storage_url,
-        tracking_uri=facts["tracking_uri"],
+        storage=str(existing.storage_url),
+        tracking_uri=str(existing.tracking),
         experiment_id=facts["experiment_id"],
         objectives=facts["objectives"],
         records=records,

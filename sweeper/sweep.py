@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from .addresses import Address
 from .admission import Admission
 from .devices import Devices, read_jobs
 from .errors import StudyError, root_of
@@ -49,8 +50,8 @@ class Sweep:
     kernel_name: str
     devices: Devices
     samplers: SamplerFactory
-    storage_url: str
-    tracking_uri: str | None
+    storage_url: Address
+    tracking_uri: Address | None
     timeout_s: float | None
     made_of: Ingredients
     allow_changes: bool
@@ -104,7 +105,7 @@ class Sweep:
             settings.resources.gpus, threads=threads, memory_bytes=settings.resources.gpu_memory
         )
         paths = StudyPaths.parse(output, study=settings.name)
-        storage = storage or f"sqlite:///{paths.storage}"
+        storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
         tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
         return cls(
             settings=settings,
@@ -114,8 +115,8 @@ class Sweep:
             kernel_name=kernel_name,
             devices=devices,
             samplers=SamplerFactory(settings),
-            storage_url=storage,
-            tracking_uri=tracking_uri,
+            storage_url=storage_url,
+            tracking_uri=None if tracking_uri is None else Address.of(tracking_uri),
             timeout_s=timeout_s,
             made_of=ingredients(research, settings, kernel_name=kernel_name),
             allow_changes=allow_changes,
@@ -126,7 +127,7 @@ class Sweep:
                 settings.sync.url,
                 every_s=settings.sync.every,
                 paths=paths,
-                storage_url=storage,
+                storage_url=str(storage_url),  # whose files are copied; those of servers are not
                 tracking_uri=tracking_uri,
             ),
         )
@@ -204,7 +205,7 @@ class Sweep:
                 raise StudyError(f"{self.storage_url}: {root_of(loop.broken)}") from loop.broken
             return SweepResult(
                 study=study.name,
-                storage=self.storage_url,
+                storage=str(self.storage_url),
                 tracking_uri=tracker.uri,
                 experiment_id=tracker.experiment_id,
                 objectives=list(self.settings.objective),

@@ -20,7 +20,7 @@ PACKAGE = Path(sweeper.__file__).parent
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
     ("errors", "reporting", "determinism", "complaints", "schema"),
-    ("trials", "preemption", "quantities", "record", "checkpoints", "yaml_reader"),
+    ("addresses", "trials", "preemption", "quantities", "record", "checkpoints", "yaml_reader"),
     ("space", "scraping", "results", "flags", "prefix", "events"),
     ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen", "cleaning", "admission"),

@@ -155,11 +155,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trials", metavar="N", help="total trials of the study, over all calls")
     parser.add_argument("--study", metavar="NAME", help="default: study.name, else the file's stem")
-    _add_storage(parser, "Optuna storage (default: beside outputs)")
-    parser.add_argument(
-        "--tracking-uri",
-        metavar="URI",
-        help="MLflow (default: MLFLOW_TRACKING_URI, else a store beside the outputs)",
+    _add_stores(
+        parser,
+        storage="Optuna storage (default: beside outputs)",
+        tracking="MLflow (default: MLFLOW_TRACKING_URI, else a store beside the outputs)",
     )
     parser.add_argument(
         "--set",
@@ -196,7 +195,11 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
 def _add_status(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=studies.status)
     parser.add_argument("study", metavar="STUDY_OR_FOLDER")
-    _add_storage(parser, "Optuna storage of the named study")
+    _add_stores(
+        parser,
+        storage="Optuna storage of the named study",
+        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
+    )
     _add_talk(parser)
 
 
@@ -213,7 +216,11 @@ def _add_stop(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start no more trials, and let the running ones come to their end",
     )
-    _add_storage(parser, "Optuna storage of the named study")
+    _add_stores(
+        parser,
+        storage="Optuna storage of the named study",
+        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
+    )
     _add_talk(parser)
 
 
@@ -228,7 +235,11 @@ def _add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--like", metavar="RUN_ID", help="a trial whose params it has where nothing else is said"
     )
-    _add_storage(parser, "Optuna storage of the named study")
+    _add_stores(
+        parser,
+        storage="Optuna storage of the named study",
+        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
+    )
     _add_talk(parser)
 
 
@@ -243,7 +254,11 @@ def _add_retry(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--failed", action="store_true", help="all failed trials that were not retried yet"
     )
-    _add_storage(parser, "Optuna storage of the named study")
+    _add_stores(
+        parser,
+        storage="Optuna storage of the named study",
+        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
+    )
     _add_talk(parser)
 
 
@@ -257,8 +272,9 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
 
 
-def _add_storage(parser: argparse.ArgumentParser, does: str) -> None:
-    parser.add_argument("--storage", metavar="URL", help=does)
+def _add_stores(parser: argparse.ArgumentParser, *, storage: str, tracking: str) -> None:
+    parser.add_argument("--storage", metavar="URL", help=storage)
+    parser.add_argument("--tracking-uri", metavar="URI", help=tracking)
 
 
 def _add_talk(parser: argparse.ArgumentParser) -> None:

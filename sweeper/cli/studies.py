@@ -20,7 +20,9 @@ def status(options: argparse.Namespace) -> int:
 
     talk = Talk(options)
     found = []
-    for existing in find_studies(options.study, storage=options.storage):
+    for existing in find_studies(
+        options.study, storage=options.storage, tracking_uri=options.tracking_uri
+    ):
         reap(existing)
         result, snapshot = look(existing)
         talk.status(result, snapshot, existing.owner)
@@ -37,7 +39,7 @@ def stop(options: argparse.Namespace) -> int:
     talk = Talk(options)
     targets = list(options.targets)
     wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
-    existing = find_study(wanted, storage=options.storage)
+    existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
     reap(existing)
     steering.stop(existing, targets, running_finish=options.finish)
     if options.finish:
@@ -61,7 +63,7 @@ def enqueue(options: argparse.Namespace) -> int:
     targets = list(options.targets)
     wanted = None if not targets or "=" in targets[0] else targets.pop(0)
     given = dict(read_value(text, flag="") for text in targets)
-    existing = find_study(wanted, storage=options.storage)
+    existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
     reap(existing)
     run_id, params = steering.enqueue(existing, given, like=options.like)
     talk.queued(existing, run_id, params)
@@ -79,7 +81,7 @@ def retry(options: argparse.Namespace) -> int:
     wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
     if options.failed == bool(targets):
         raise SettingsError("say which trials to retry: either --failed or their run ids")
-    existing = find_study(wanted, storage=options.storage)
+    existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
     reap(existing)
     queued = steering.retry(existing, targets)
     for before, now in queued:

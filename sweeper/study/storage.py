@@ -17,7 +17,8 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..errors import StudyError, first_line
+from ..addresses import Address, driver_missing
+from ..errors import StudyError, root_of
 
 #: How long to wait for another process's lock on an SQLite file.
 _BUSY_TIMEOUT_S = 30
@@ -144,25 +145,34 @@ class MirroredStorage(InMemoryStorage):
         self._kept.set_study_system_attr(self._kept_study, key, value)
 
 
-def open_storage(url: str) -> RDBStorage:
+def open_storage(url: str | Address) -> RDBStorage:
     """A storage, made when there is none.
 
     Raises:
         StudyError: it cannot be opened.
     """
+    url = Address.of(url)
     options: dict[str, Any] = {}
-    if url.startswith("sqlite"):
+    if url.full.startswith("sqlite"):
         options = {"connect_args": {"timeout": _BUSY_TIMEOUT_S}}
     try:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return RDBStorage(url, engine_kwargs=options)
+            return RDBStorage(url.full, engine_kwargs=options)
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
-        raise StudyError(
-            f"--storage {url}: cannot be opened: {first_line(error)}; expected an "
-            "SQLAlchemy URL such as sqlite:////folder/study.db"
-        ) from error
+        raise StudyError(f"--storage {url}: {_why_closed(url, error)}") from error
+
+
+def _why_closed(url: Address, error: BaseException) -> str:
+    """Why a storage cannot be opened, and what would help."""
+    driver = driver_missing(error)
+    if driver is not None:
+        return driver
+    said = f"cannot be opened: {url.scrubbed(root_of(error))}"
+    if url.is_incomplete:
+        return f"{said}; its password is not stored: give it in --storage, or in PGPASSWORD"
+    return f"{said}; expected an SQLAlchemy URL such as sqlite:////folder/study.db"
 
 
 def log_ahead(storage: RDBStorage) -> None:

@@ -25,6 +25,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
+from ..addresses import Address
 from ..errors import StudyError
 from ..settings import Settings
 from ..trials import Params, Reason, TrialOutcome, TrialRecord, TrialState
@@ -65,7 +66,7 @@ class Study:
         return str(self.facts["id"])
 
     @classmethod
-    def names(cls, storage_url: str) -> list[str]:
+    def names(cls, storage_url: str | Address) -> list[str]:
         """The studies in a storage.
 
         Raises:
@@ -75,7 +76,7 @@ class Study:
         return [str(s.study_name) for s in storage.get_all_studies() if _STUDY in s.user_attrs]
 
     @classmethod
-    def load(cls, storage_url: str, name: str) -> Study:
+    def load(cls, storage_url: str | Address, name: str) -> Study:
         """An existing study.
 
         Raises:
@@ -85,10 +86,10 @@ class Study:
         try:
             return cls(optuna.load_study(study_name=name, storage=storage, sampler=_neutral()))
         except KeyError as error:
-            raise StudyError(f"{storage_url}: there is no study {name!r}") from error
+            raise StudyError(f"{Address.of(storage_url)}: there is no study {name!r}") from error
 
     @classmethod
-    def open(cls, storage: str | RDBStorage, settings: Settings) -> Study:
+    def open(cls, storage: str | Address | RDBStorage, settings: Settings) -> Study:
         """The study of these settings, made when there is none.
 
         Args:
@@ -98,7 +99,7 @@ class Study:
             StudyError: the storage cannot be opened, or holds a study of this name with other
                 objectives or other dimensions of the same name.
         """
-        if isinstance(storage, str):
+        if not isinstance(storage, RDBStorage):
             storage = open_storage(storage)
         log_ahead(storage)
         directions = [objective.direction for objective in settings.objective.values()]
@@ -113,7 +114,7 @@ class Study:
         )
         opened = cls(_mirrored(MirroredStorage(storage, settings.name)))
         if existing:
-            opened._check_fits(settings, storage.url)
+            opened._check_fits(settings, Address.of(storage.url))
         else:
             for params in settings.start_params:
                 opened._study.enqueue_trial(as_kept(params))
@@ -135,7 +136,7 @@ class Study:
         """Write down the wall-clock time that its sweeps have taken, all together."""
         self._study.set_user_attr(_SPENT, spent_s)
 
-    def _check_fits(self, settings: Settings, storage_url: str) -> None:
+    def _check_fits(self, settings: Settings, storage_url: Address) -> None:
         remedy = "choose another name with --study, or another folder with -o"
         stored = [d.name.lower() for d in self._study.directions]
         names = self.facts.get("objectives", list(settings.objective))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..addresses import Address, driver_missing
 from ..errors import TrackingError, first_line
 from ..trials import shown
 from .files import make_store, sqlite_file
@@ -22,12 +24,19 @@ if TYPE_CHECKING:
 _PROBE_TIMEOUT_S = 5
 #: What SQLite says of a file that will not get better; a full disk or a lock will.
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
+#: How a server says that it does not know us.
+_DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 #: Where `mlflow ui` serves an embedded store when nothing else is said.
 _LOCAL_UI = "http://127.0.0.1:5000"
 
 
+def completed(address: Address) -> Address:
+    """An address without its password, completed by that of the environment if it is the same."""
+    return address.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
+
+
 @contextmanager
-def usable(uri: str) -> Iterator[None]:
+def usable(address: Address) -> Iterator[None]:
     """Whatever MLflow and its libraries raise meanwhile becomes one message.
 
     Raises:
@@ -38,19 +47,35 @@ def usable(uri: str) -> Iterator[None]:
     except TrackingError:
         raise
     except Exception as error:
-        file, remedy = sqlite_file(uri), ""
-        if file is not None and getattr(error.__cause__, "sqlite_errorname", "") in _BROKEN:
-            remedy = (
-                f"; move {shown(file)} away: a new one is begun, and told of the study's trials "
-                "again"
-            )
-        raise TrackingError(
-            f"--tracking-uri {uri}: cannot be used: {first_line(error)}{remedy}"
-        ) from error
+        raise TrackingError(f"--tracking-uri {address}: {_why_unusable(address, error)}") from error
+
+
+def _why_unusable(address: Address, error: BaseException) -> str:
+    """What is wrong with a store, and what would help."""
+    driver = driver_missing(error)
+    if driver is not None:
+        return driver
+    said = address.scrubbed(first_line(error))
+    if address.is_incomplete:
+        return (
+            f"cannot be used: {said}; its password is not stored: give it in --tracking-uri, in "
+            "MLFLOW_TRACKING_URI, or with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+    if address.is_http and _DENIED.search(said):
+        return (
+            f"the server refuses us ({said}); give user and password as in "
+            "http://USER:PASSWORD@host, or with MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD"
+        )
+    file = sqlite_file(str(address))
+    if file is not None and getattr(error.__cause__, "sqlite_errorname", "") in _BROKEN:
+        remedy = "a new one is begun, and told of the study's trials again"
+        return f"cannot be used: {said}; move {shown(file)} away: {remedy}"
+    return f"cannot be used: {said}"
 
 
 def open_experiment(
-    uri: str, study: str, *, location: str, note: str | None
+    address: Address, study: str, *, location: str, note: str | None
 ) -> tuple[MlflowClient, str]:
     """A client, and the id of a study's experiment; both made when there is none.
 
@@ -61,18 +86,20 @@ def open_experiment(
     Raises:
         TrackingError: the server does not answer, or the experiment was deleted.
     """
-    _probe(uri)
+    _probe(address)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # It prints the address of each run that ends, with the password.
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     try:
         from mlflow import MlflowClient
     except ImportError as error:
         raise TrackingError(f"mlflow cannot be imported: {error}") from error
     for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.ERROR)  # they tell of every table they make
-    file = sqlite_file(uri)
+    file = sqlite_file(str(address))
     if file is not None and not file.exists():
         make_store(file)
-    client = MlflowClient(uri)
+    client = MlflowClient(address.full)
     experiment = client.get_experiment_by_name(study)
     if experiment is None:
         is_ours = file is not None
@@ -80,8 +107,8 @@ def open_experiment(
         experiment_id = str(made)
     elif experiment.lifecycle_stage != "active":
         raise TrackingError(
-            f"{uri}: the experiment {study!r} was deleted in MLflow; restore it there, or choose "
-            "another name with --study"
+            f"{address}: the experiment {study!r} was deleted in MLflow; restore it there, or "
+            "choose another name with --study"
         )
     else:
         experiment_id = str(experiment.experiment_id)
@@ -90,25 +117,26 @@ def open_experiment(
     return client, experiment_id
 
 
-def _probe(uri: str) -> None:
+def _probe(address: Address) -> None:
     """Ask a server for a sign of life; MLflow's own client would try for four minutes."""
-    if not uri.startswith(("http://", "https://")):
+    if not address.is_http:
         return
     try:
-        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_PROBE_TIMEOUT_S).close()
+        health = f"{address.bare.rstrip('/')}/health"
+        urllib.request.urlopen(health, timeout=_PROBE_TIMEOUT_S).close()
     except urllib.error.HTTPError:
         pass  # it answered; what it thinks of us comes with the first real call
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise TrackingError(
-            f"--tracking-uri {uri}: the MLflow server does not answer ({reason}); start it, or "
+            f"--tracking-uri {address}: the MLflow server does not answer ({reason}); start it, or "
             "leave the option out for a store beside the outputs"
         ) from error
 
 
-def comparison(uri: str, experiment_id: str, runs: Sequence[str]) -> str:
+def comparison(address: Address, experiment_id: str, runs: Sequence[str]) -> str:
     """The page of MLflow's UI that draws parallel coordinates over runs."""
-    base = uri.rstrip("/") if uri.startswith("http") else _LOCAL_UI
+    base = address.bare.rstrip("/") if address.is_http else _LOCAL_UI
     told = urllib.parse.quote(json.dumps(list(runs), separators=(",", ":")))
     experiments = urllib.parse.quote(json.dumps([experiment_id]))
     return (

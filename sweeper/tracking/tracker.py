@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..addresses import Address
 from ..errors import first_line
 from ..reporting import Point
 from ..trials import TrialRecord, TrialState
 from .artifacts import Artifacts
 from .files import log_ahead, sqlite_file
 from .metrics import as_tags, legal, metric, now_ms
-from .opening import comparison, open_experiment, usable
+from .opening import comparison, completed, open_experiment, usable
 from .points import ToldPoints
 
 if TYPE_CHECKING:
@@ -60,9 +61,10 @@ class Tracker:
     """Writes the trials of one study to MLflow, on a thread of its own."""
 
     def __init__(
-        self, client: MlflowClient, *, uri: str, experiment_id: str, study_id: str
+        self, client: MlflowClient, *, address: Address, experiment_id: str, study_id: str
     ) -> None:
-        self.uri = uri
+        self._address = address
+        self.uri = str(address)
         self.experiment_id = experiment_id
         self._study_id = study_id
         self._client = client
@@ -95,7 +97,7 @@ class Tracker:
     @classmethod
     def open(
         cls,
-        uri: str | None,
+        uri: str | Address | None,
         *,
         study: str,
         study_id: str,
@@ -116,13 +118,13 @@ class Tracker:
         Raises:
             TrackingError: the server does not answer, or the store cannot be opened.
         """
-        uri = uri or f"sqlite:///{embedded}"
+        address = completed(Address.of(uri or f"sqlite:///{embedded}"))
         location = artifacts.as_uri() + f"/{urllib.parse.quote(study)}"
-        with usable(uri):
-            client, experiment_id = open_experiment(uri, study, location=location, note=note)
-            if sqlite_file(uri) == embedded:
+        with usable(address):
+            client, experiment_id = open_experiment(address, study, location=location, note=note)
+            if sqlite_file(str(address)) == embedded:
                 log_ahead(embedded)
-            return cls(client, uri=uri, experiment_id=experiment_id, study_id=study_id)
+            return cls(client, address=address, experiment_id=experiment_id, study_id=study_id)
 
     # --- what the loop says -------------------------------------------------------------------
 
@@ -199,7 +201,7 @@ class Tracker:
         if not self._runs:
             return None
         runs = [self._runs[name] for name in sorted(self._runs)]
-        return comparison(self.uri, self.experiment_id, runs)
+        return comparison(self._address, self.experiment_id, runs)
 
     # --- the thread ---------------------------------------------------------------------------
 
@@ -220,7 +222,7 @@ class Tracker:
             try:
                 message.call()
             except Exception as error:  # noqa: BLE001  the store's trouble must not cost a trial
-                self._fail(message, first_line(error))
+                self._fail(message, self._address.scrubbed(first_line(error)))
             if time.monotonic() - self._looked_s >= _LOOK_S:
                 self._look()
 
@@ -252,7 +254,7 @@ class Tracker:
                 # Once obeyed it is gone: the trial may be run again one day.
                 self._client.delete_tag(run.info.run_id, _STOP_TAG)
         except Exception as error:  # noqa: BLE001  as above
-            _log.info("MLflow: %s", first_line(error))
+            _log.info("MLflow: %s", self._address.scrubbed(first_line(error)))
 
     def _search(self) -> list[Run]:
         runs: list[Run] = []
