@@ -5,12 +5,12 @@ The only owner of nbformat and nbconvert.
 
 from __future__ import annotations
 
-import ast
 import copy
 import json
 import os
 import threading
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,18 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from .cellcode import assigned_names, likely_parameters, parse, plain_python
 from .complaints import nearest
 from .errors import NotebookError, first_line
+from .repair import mended
 from .reporting import Point, encode_float
 from .trials import TrialOutcome, TrialSpec, TrialState
 
 #: The key of our own metadata, in executed notebooks.
 METADATA = "sweeper"
 PARAMETERS_TAG = "parameters"
-_TAG_REMEDY = (
-    "tag the cell that assigns the parameters with 'parameters' "
-    "(JupyterLab: property inspector, cell tags)"
-)
+_HOW_TO_TAG = "'parameters' (JupyterLab: property inspector, cell tags)"
+_NAMES_SHOWN = 4
 
 
 class ResearchNotebook:
@@ -42,10 +42,10 @@ class ResearchNotebook:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self.shown = str(path)
-        self.node = _read(self.path, self.shown)
+        self.node = _read(self.path, self.shown, is_mended=True)
         tagged = [c for c in _code_cells(self.node) if PARAMETERS_TAG in _tags(c)]
         if not tagged:
-            raise NotebookError(f"{self.shown}: no parameters cell; {_TAG_REMEDY}")
+            raise NotebookError(f"{self.shown}: no parameters cell; {_what_to_tag(self.code)}")
         if len(tagged) > 1:
             raise NotebookError(
                 f"{self.shown}: {len(tagged)} cells are tagged 'parameters'; keep the tag on one"
@@ -54,17 +54,28 @@ class ResearchNotebook:
 
     @property
     def kernel_name(self) -> str:
-        """The kernel that the notebook asks for."""
-        return str(self.node.metadata.get("kernelspec", {}).get("name") or "python3")
+        """The kernel that the notebook asks for; python3 where a Python notebook names none.
+
+        Raises:
+            NotebookError: one in another language names none.
+        """
+        name = self.node.metadata.get("kernelspec", {}).get("name")
+        if not name and self.language != "python":
+            raise NotebookError(
+                f"{self.shown}: names no kernel, and its language is {self.language}; choose a "
+                "kernel with --kernel"
+            )
+        return str(name or "python3")
 
     @property
     def language(self) -> str:
-        """The language of its cells."""
+        """The language of its cells; `python`, however it is spelled."""
         metadata = self.node.metadata
         told = metadata.get("kernelspec", {}).get("language") or metadata.get(
             "language_info", {}
         ).get("name")
-        return str(told or "python")
+        language = str(told or "python")
+        return "python" if language.lower() == "python" else language
 
     @property
     def code(self) -> list[str]:
@@ -80,23 +91,13 @@ class ResearchNotebook:
         if self.language != "python":
             return None
         try:
-            tree = ast.parse(self.parameters_source)
+            return assigned_names(parse(plain_python(self.parameters_source)))
         except SyntaxError as error:
+            where = f", line {error.lineno}" if error.lineno else ""
             raise NotebookError(
-                f"{self.shown}: the parameters cell, line {error.lineno}: {error.msg}; "
+                f"{self.shown}: the parameters cell{where}: {error.msg}; "
                 "it should only assign names, as in `lr = 1e-3`"
             ) from error
-        names: list[str] = []
-        for statement in tree.body:
-            targets: list[ast.expr] = []
-            if isinstance(statement, ast.Assign):
-                targets = statement.targets
-            elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-                targets = [statement.target]
-            for target in targets:
-                inside = (n for n in ast.walk(target) if isinstance(n, ast.Name))
-                names += [n.id for n in inside if isinstance(n.ctx, ast.Store)]
-        return names
 
     def check_parameters(self, sources: Mapping[str, str]) -> None:
         """Refuse names that the parameters cell does not assign: papermill would only warn.
@@ -123,8 +124,12 @@ class ResearchNotebook:
         """Whether the parameters cell assigns this name."""
         return name in (self.parameters() or ())
 
-    def fresh_copy(self) -> NotebookNode:
-        """The notebook as a trial starts from it: nothing left of an earlier execution."""
+    def fresh_copy(self, kernel_name: str | None = None) -> NotebookNode:
+        """The notebook as a trial starts from it: nothing left of an earlier execution.
+
+        Args:
+            kernel_name: the kernel that will run it, for a notebook that names none.
+        """
         node = copy.deepcopy(self.node)
         for key in (METADATA, "papermill", "widgets"):
             node.metadata.pop(key, None)
@@ -134,10 +139,25 @@ class ResearchNotebook:
             cell.metadata.pop("execution", None)
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
-        node.metadata.setdefault("kernelspec", {"name": self.kernel_name})
-        node.metadata["kernelspec"].setdefault("display_name", self.kernel_name)
-        node.metadata["kernelspec"].setdefault("language", self.language)
+        spec = node.metadata.get("kernelspec", {})
+        name = spec.get("name") or kernel_name or self.kernel_name
+        usual = {"name": name, "display_name": name, "language": self.language}
+        node.metadata["kernelspec"] = {**usual, **spec}
         return node
+
+
+def _what_to_tag(sources: Sequence[str]) -> str:
+    """What to do in a notebook without a parameters cell."""
+    likely = likely_parameters(sources)
+    if likely is None:
+        return f"tag the cell that assigns the parameters with {_HOW_TO_TAG}"
+    names = ", ".join(likely.names[:_NAMES_SHOWN])
+    more = len(likely.names) - _NAMES_SHOWN
+    names += f" and {more} more" if more > 0 else ""
+    which = f"code cell {likely.number} assigns {names}"
+    if likely.is_pure:
+        return f"{which}: tag it {_HOW_TO_TAG}"
+    return f"{which} among other things: move these to a cell of their own, tagged {_HOW_TO_TAG}"
 
 
 class ExecutedNotebook:
@@ -281,18 +301,28 @@ def _exporter() -> Any:
     )
 
 
-def _read(path: Path, shown: str) -> NotebookNode:
-    node: NotebookNode
+def _read(path: Path, shown: str, *, is_mended: bool = False) -> NotebookNode:
+    """Read a notebook.
+
+    Args:
+        is_mended: for one that will be run: it loses its outputs, and is spared for what keeps
+            nobody from running it.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = path.read_bytes()
+        text = raw.decode(json.detect_encoding(raw))
     except FileNotFoundError as error:
         raise NotebookError(f"{shown}: there is no such notebook") from error
     except (OSError, UnicodeDecodeError) as error:
         raise NotebookError(f"{shown}: cannot be read: {error}") from error
     try:
-        json.loads(text)
-        node = nbformat.reads(text, as_version=4)
+        node = _parsed(text, is_mended=is_mended)
         nbformat.validate(node)
+        if is_mended:
+            nbformat.writes(node).encode()  # or no trial could write it
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.end]
+        raise NotebookError(f"{shown}: holds {half!r}, half a character; take it out") from error
     except ValueError as error:
         raise NotebookError(f"{shown}: not a notebook: {error}") from error
     except Exception as error:  # nbformat raises its own and jsonschema's, which share no base
@@ -301,6 +331,19 @@ def _read(path: Path, shown: str) -> NotebookNode:
     node.nbformat_minor = max(node.nbformat_minor, 5)
     for cell in node.cells:
         cell.setdefault("id", nbformat.v4.new_code_cell().id)
+    return node
+
+
+def _parsed(text: str, *, is_mended: bool) -> NotebookNode:
+    # Python alone writes NaN into JSON, and only where nobody misses it.
+    data = json.loads(text, parse_constant=lambda _: None)
+    if is_mended and isinstance(data, dict) and data.get("nbformat") == 4:
+        text = json.dumps(mended(data))
+    node: NotebookNode = nbformat.convert(nbformat.reader.reads(text), 4)
+    if is_mended:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of each cell that gets an id
+            _, node = nbformat.validator.normalize(node, strip_invalid_metadata=True)
     return node
 
 

@@ -334,7 +334,7 @@ class Sweep:
         given = {name for name in ("seed", "run_id") if self.notebook.assigns(name)}
         swept = {*self.settings.search_space, *given} - set(fixed)
         return cells_to_share(
-            self.notebook.fresh_copy(),
+            self.notebook.fresh_copy(self.kernel_name),
             fixed=fixed,
             swept=sorted(swept),
             kernel_name=self.kernel_name,

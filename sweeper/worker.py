@@ -225,7 +225,7 @@ class Worker:
 
     def _file(self, spec: TrialSpec) -> ExecutedNotebook:
         node = kernels.inject(
-            self.notebook.fresh_copy(),
+            self.notebook.fresh_copy(self.pool.name),
             {**self._own_params(spec), **spec.fixed},
             kernel_name=self.pool.name,
             language=kernels.language_of(self.pool.name),

@@ -19,9 +19,18 @@ PACKAGE = Path(sweeper.__file__).parent
 
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
-    ("errors", "reporting", "determinism", "complaints", "schema"),
-    ("addresses", "trials", "preemption", "quantities", "record", "checkpoints", "yaml_reader"),
-    ("space", "scraping", "results", "flags", "prefix", "events"),
+    ("errors", "reporting", "determinism", "complaints", "schema", "repair"),
+    (
+        "addresses",
+        "trials",
+        "preemption",
+        "quantities",
+        "record",
+        "checkpoints",
+        "yaml_reader",
+        "families",
+    ),
+    ("space", "scraping", "results", "flags", "prefix", "events", "cellcode"),
     ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen", "cleaning", "admission"),
     ("study", "tracking", "ownership", "stopping", "drafting", "provenance", "worker", "runtime"),
@@ -37,7 +46,7 @@ ROOF = "__init__"  # shows the public names, so it stands above all rooms
 OWNERS = {
     "filelock": {"ownership", "tracking"},
     "fsspec": {"sync"},
-    "IPython": {"kernels"},
+    "IPython": {"cellcode", "kernels"},
     "ipykernel": {"kernels"},
     "joblib": {"executor"},
     "jupyter_client": {"kernels"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
     loaded = Settings.load(file)
     notebook.check_parameters(dict.fromkeys([*loaded.space, *loaded.fixed], "draft"))
     scope: dict[str, Any] = {}
-    exec(notebook.parameters_source, scope)
+    exec(re.sub("^%.*", "", notebook.parameters_source, flags=re.MULTILINE), scope)
     assert loaded.start == ({name: scope[name] for name in loaded.space},)
     assert loaded.fixed == {name: scope[name] for name in loaded.fixed}
     assert [type(v) for v in loaded.fixed.values()] == [type(scope[n]) for n in loaded.fixed]
@@ -116,6 +117,7 @@ CELLS = {
     "more than assignments": (
         "if True:\n    hidden = 3\nfor i in range(3):\n    j = i\nlr = 0.1; b = 32"
     ),
+    "magics": "%matplotlib inline\nlr = 0.1\n%config X.y = 1\nopt = 'sgd'  # sgd | adam",
     "all kinds of case": "LR = 0.1\nbatchSize = 32\nN_LAYERS = 3\n_private = 0.5\n__x = 3",
 }
 

@@ -80,9 +80,37 @@ def test_a_missing_notebook_is_named_as_it_was_asked_for(
         ResearchNotebook(tmp_path)
 
 
-def test_a_notebook_without_a_parameters_cell_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotebookError, match="no parameters cell; tag the cell that assigns"):
-        ResearchNotebook(write_notebook(tmp_path / "n.ipynb", "x = 1", parameters=""))
+SETTINGS = "import torch\nlr, other = f(), 2\nhidden: int = 64\nlr = 1e-3\nepochs = 5\nfolder = 'x'"
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["print(1)"], "tag the cell that assigns the parameters with 'parameters' (JupyterLab"),
+        (["x = 1"], "code cell 1 assigns x: tag it 'parameters' (JupyterLab: property inspector"),
+        (["import os", "x = 1\ny = 2", "lr = 0.1"], "code cell 3 assigns lr: tag it"),
+        (
+            ["%matplotlib inline\nimport os", SETTINGS, "x = y = 1\nprint(x)"],
+            "code cell 2 assigns hidden, lr, epochs, folder: tag it",
+        ),
+        (
+            ["%%time\nlr = 1e-3\nwidth = -2 ** 3\ndepth = [1]\nseed = 1\nepochs = 2"],
+            "code cell 1 assigns lr, width, depth, seed and 1 more: tag it",
+        ),
+        (
+            ["loss_fn = 'mse'", "batch_size = 64\nname = 'a'\nlr = 0.1\nx = load()\nprint(x)"],
+            "code cell 2 assigns batch_size, lr, name among other things: move these to a cell",
+        ),
+        (["%%bash\nlr=1", "lr <- 1", "f(lr=1)"], "tag the cell that assigns the parameters with"),
+    ],
+)
+def test_a_notebook_without_a_parameters_cell_is_told_which_cell_to_tag(
+    tmp_path: Path, cells: list[str], said: str
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
+    with pytest.raises(NotebookError) as raised:
+        ResearchNotebook(path)
+    assert f"{path}: no parameters cell; {said}" in str(raised.value)
 
 
 def test_two_parameters_cells_are_one_too_many(tmp_path: Path) -> None:
@@ -92,6 +120,135 @@ def test_two_parameters_cells_are_one_too_many(tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     with pytest.raises(NotebookError, match="2 cells are tagged 'parameters'; keep the tag on one"):
         ResearchNotebook(path)
+
+
+def slipped(content: Any, slip: str) -> None:
+    """Put a slip into a notebook whose first cell is for the parameters, and its second is not."""
+    metadata, (tagged, second) = content["metadata"], content["cells"]
+    match slip:
+        case "a tag stands twice":
+            tagged["metadata"]["tags"] = ["parameters", "a", "parameters"]
+        case "the tag is no list":
+            tagged["metadata"]["tags"] = "parameters"
+        case "tags in one text":
+            tagged["metadata"]["tags"] = ["a, parameters", "", 7]
+        case "ids stand twice":
+            second["id"] = tagged["id"]
+        case "ids are no ids":
+            tagged["id"], second["id"] = "not an id", 7
+        case "ids in an older format":
+            content["nbformat_minor"] = 2
+        case "no minor format":
+            del content["nbformat_minor"]
+        case "no outputs":
+            del second["outputs"], second["execution_count"]
+        case "outputs of no kind":
+            second["outputs"] = [{"text": "x"}, None, {"output_type": "stream"}]
+            second["execution_count"] = "3"
+        case "outputs are null":
+            second["outputs"] = None
+        case "left over from an older format":
+            second |= {"collapsed": False, "prompt_number": 3, "language": "python"}
+        case "attachments of a code cell":
+            second["attachments"] = {}
+        case "cells without metadata":
+            del second["metadata"]
+        case "metadata of the wrong type":
+            second["metadata"] |= {"collapsed": "yes", "scrolled": 3, "name": 7, "jupyter": 1}
+            metadata |= {"authors": "somebody", "title": 3, "orig_nbformat": "x"}
+        case "a number that JSON has not":
+            metadata["weight"] = float("nan")
+        case "a kernel without a name":
+            del metadata["kernelspec"]["name"]
+        case "a kernel whose name is null":
+            metadata["kernelspec"] = {"name": None, "language": "python"}
+        case "a kernel that is only a name":
+            metadata["kernelspec"] = {"name": "python3"}
+        case "a kernel that is a word":
+            metadata["kernelspec"] = "python3"
+        case "a language without a name":
+            metadata["language_info"] = {"version": "3.11", "name": None}
+        case "a language in capitals":
+            metadata["kernelspec"]["language"] = "Python"
+        case "nothing":
+            pass
+        case _:
+            raise AssertionError(slip)
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        *("a tag stands twice", "the tag is no list", "tags in one text", "ids stand twice"),
+        *("ids are no ids", "ids in an older format", "no minor format", "no outputs"),
+        *("outputs of no kind", "outputs are null", "left over from an older format"),
+        *("attachments of a code cell", "cells without metadata", "metadata of the wrong type"),
+        *("a number that JSON has not", "a kernel without a name", "a kernel whose name is null"),
+        *("a kernel that is only a name", "a kernel that is a word", "a language without a name"),
+        *("a language in capitals", "nothing"),
+    ],
+)
+def test_a_slip_that_keeps_nobody_from_running_a_notebook_is_mended(
+    tmp_path: Path, slip: str
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", "print(x)")
+    content = json.loads(path.read_text())
+    slipped(content, slip)
+    path.write_text(json.dumps(content))
+    research = ResearchNotebook(path)
+    assert (research.kernel_name, research.language) == ("python3", "python")
+    assert research.parameters() == ["x"]
+    fresh = research.fresh_copy()
+    nbformat.validate(fresh)
+    assert [cell.source for cell in fresh.cells] == ["x = 1.0", "print(x)"]
+    assert "parameters" in fresh.cells[0].metadata.tags
+    assert len({cell.id for cell in fresh.cells}) == 2
+    assert "NaN" not in nbformat.writes(fresh)
+    assert path.read_text() == json.dumps(content)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_notebook_that_another_system_has_encoded_is_read(tmp_path: Path, encoding: str) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", parameters="größe = 1")
+    path.write_bytes(path.read_text("utf-8").encode(encoding))
+    assert ResearchNotebook(path).parameters() == ["größe"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"source": None}, "not a valid notebook: "),
+        ({"source": ["x", 1]}, "not a valid notebook: "),
+        ({"cell_type": "kode"}, "not a valid notebook: "),
+        ({"source": "x = '\ud800'"}, "holds '\\ud800', half a character; take it out"),
+    ],
+)
+def test_what_decides_what_is_run_is_never_guessed(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", "print(x)")
+    content = json.loads(path.read_text())
+    content["cells"][1] = {**content["cells"][1], **change}
+    path.write_text(json.dumps(content))
+    with pytest.raises(NotebookError) as raised:
+        ResearchNotebook(path)
+    assert str(raised.value).startswith(f"{path}: {said}")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_notebook_that_names_no_kernel_runs_in_the_one_that_is_chosen(tmp_path: Path) -> None:
+    path = write_notebook(tmp_path / "n.ipynb")
+    content = json.loads(path.read_text())
+    del content["metadata"]["kernelspec"]["name"]
+    path.write_text(json.dumps(content))
+    spec = ResearchNotebook(path).fresh_copy("mine").metadata.kernelspec
+    assert spec == {"name": "mine", "display_name": "mine", "language": "python"}
+    content["metadata"]["kernelspec"]["language"] = "julia"
+    path.write_text(json.dumps(content))
+    research = ResearchNotebook(path)
+    assert research.fresh_copy("julia-1.9").metadata.kernelspec.language == "julia"
+    with pytest.raises(NotebookError, match="names no kernel, and its language is julia; choose a"):
+        research.kernel_name  # noqa: B018
 
 
 def test_a_notebook_of_an_older_format_is_taken(tmp_path: Path) -> None:
@@ -121,6 +278,18 @@ def test_a_notebook_of_an_older_format_is_taken(tmp_path: Path) -> None:
         ("options = {}\noptions['lr'] = lr = 1", ["options", "lr"]),
         ("settings.lr = 1", []),
         ("# nothing\nimport os\nprint(os.name)", []),
+        ("%matplotlib inline\nlr = 1", ["lr"]),
+        ("lr = 1\n%config InlineBackend.figure_format = 'retina'\nwidth = 2  # %", ["lr", "width"]),
+        ("!pip install -q x\nlr = 1\nif lr:\n    !ls", ["lr"]),
+        ("%%time\nlr = 1\n%load_ext autoreload\nwidth = 2", ["lr", "width"]),
+        ("%%capture out\n%%time\nlr = 1", ["lr"]),
+        ("%%my_own_magic\nlr = 1", ["lr"]),
+        ("%%bash\nlr=1", []),
+        ("%%html\n<b>lr</b>", []),
+        ("files = !ls\nlr = 1\nwhere = %pwd", ["files", "lr", "where"]),
+        ("lr?\nlr = 1\n?lr", ["lr"]),
+        (">>> lr = 1\n>>> width = 2", ["lr", "width"]),
+        ("# %matplotlib inline\nlr = 1", ["lr"]),
     ],
 )
 def test_names_are_found_however_they_are_assigned(
@@ -147,9 +316,11 @@ def test_a_name_that_is_not_assigned_is_answered_with_the_nearest(tmp_path: Path
 
 
 def test_a_parameters_cell_that_is_no_python_is_refused_with_its_line(tmp_path: Path) -> None:
-    research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters="x = 1\ny = = 2"))
-    with pytest.raises(NotebookError, match=r"the parameters cell, line 2: .*only assign names"):
-        research.check_parameters(dict.fromkeys(["x"], "p.yml"))
+    faults = ("x = 1\ny = = 2", "%%time\ny = = 2", "%matplotlib inline\ny = = 2")
+    for source, line in (*((fault, ", line 2") for fault in faults), ("x = '\0'", "")):
+        research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters=source))
+        with pytest.raises(NotebookError, match=f"the parameters cell{line}: .*only assign names"):
+            research.check_parameters(dict.fromkeys(["x"], "p.yml"))
 
 
 def test_a_language_that_cannot_be_read_is_not_checked(tmp_path: Path) -> None:

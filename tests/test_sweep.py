@@ -233,6 +233,31 @@ def test_layers_may_be_swept_as_lists_here_by_hand_and_on_the_next_machine(
     assert 'layers=[32], augment={"flip": 1, "crop": 2.5}' in said
 
 
+def test_magics_in_the_parameters_cell_and_slips_in_the_file_keep_nobody_from_sweeping() -> None:
+    from sweeper import Sweep
+
+    notebook = write_notebook(
+        Path("slips.ipynb"),
+        "val = x + offset\nprint(type(files).__name__)",
+        parameters="%matplotlib inline\nfiles = !echo a b\nx = 0.5\n%time offset = 1",
+    )
+    content = json.loads(notebook.read_text())
+    del content["metadata"]["kernelspec"]["name"]
+    content["cells"][0]["metadata"]["tags"] *= 2
+    content["cells"][1] |= {"outputs": None, "id": content["cells"][0]["id"], "prompt_number": 1}
+    notebook.write_text(json.dumps(content), encoding="utf-8-sig")
+    result = Sweep.from_settings(
+        settings("slips"), notebook=notebook, output="out/s.{run_id}.ipynb", kernel="python3"
+    ).run()
+    trials = result.to_json()["trials"]
+    assert [trial["scores"]["val"] for trial in trials] == [t["params"]["x"] + 1 for t in trials]
+    for record in result.records:
+        node = nbformat.read(record.notebook, as_version=4)
+        nbformat.validate(node)
+        assert node.metadata.kernelspec.name == "python3"
+        assert node.cells[-1].outputs[0].text == "SList\n"
+
+
 def test_the_same_sweep_in_two_empty_folders_gives_the_same_trials() -> None:
     first = sweep("twice", jobs=1, out="one", study={"trials": 3, "sampler": "tpe"}).run()
     second = sweep("twice", jobs=1, out="two", study={"trials": 3, "sampler": "tpe"}).run()

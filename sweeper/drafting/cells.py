@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..cellcode import parse, plain_python
+
 #: Larger numbers are no setting that one varies, and some storages round them.
 _LARGEST = 10**15
 
@@ -39,9 +41,10 @@ class Assigned:
 
 def assignments(source: str) -> list[Assigned]:
     """Every name that a cell assigns, in order; one that is assigned twice has its last value."""
+    source = plain_python(source)
     comments = _comments(source)
     found: dict[str, Assigned] = {}
-    for statement in ast.parse(source).body:
+    for statement in parse(source).body:
         lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
         comment = next((comments[line] for line in reversed(lines) if line in comments), "")
         if isinstance(statement, ast.Assign):

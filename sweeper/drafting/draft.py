@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .. import families
 from ..errors import NotebookError
 from ..notebook import ResearchNotebook
-from . import families, layout
+from . import layout
 from .cells import assignments
 from .ranges import Choices, Fixed, Left, Range, Suggestion, suggest
 from .scores import Found, compared_words, direction, find_scores

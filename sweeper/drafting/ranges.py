@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import families
+from .. import families
+from ..families import about
 from .cells import Assigned
-from .families import about
 from .hints import Bounds, bounds_in, choices_in
 
 _LOOKS_LIKE_A_PLACE = re.compile(r"[/\\:]|\.\w{1,5}$|\s")

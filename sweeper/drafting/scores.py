@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .families import words
+from ..cellcode import parsed, plain_python
+from ..families import words
 
 _SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "test": 1, "eval": 1}
 _TRAINED = {"train", "training", "pretrain"}
@@ -50,7 +51,7 @@ def find_scores(cells: Sequence[str], parameters: Iterable[str]) -> Found:
         cells: sources of its code cells.
         parameters: names that are no scores, whatever they are called.
     """
-    trees = [tree for tree in map(parsed, cells) if tree is not None]
+    trees = _trees(cells)
     calls = _Calls(trees)
     taken = {*parameters}
     told = [name for name in dict.fromkeys(calls.names) if name not in taken]
@@ -69,7 +70,7 @@ def find_scores(cells: Sequence[str], parameters: Iterable[str]) -> Found:
 def compared_words(cells: Sequence[str], name: str) -> list[str]:
     """Words that a notebook compares a name with: `name == "sgd"`, `name in ("sgd", "adam")`."""
     found: list[str] = []
-    for tree in filter(None, map(parsed, cells)):
+    for tree in _trees(cells):
         for node in ast.walk(tree):
             if not isinstance(node, ast.Compare):
                 continue
@@ -84,22 +85,10 @@ def _texts(node: ast.expr) -> list[str]:
     return [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
 
 
-def parsed(source: str) -> ast.Module | None:
-    """A cell's code without its magics; None when it is no Python."""
-    if source.lstrip().startswith("%%"):
-        magic, _, source = source.lstrip().partition("\n")
-        if magic.split()[0] not in ("%%time", "%%timeit", "%%capture"):
-            return None
-    lines = [
-        line[: len(line) - len(line.lstrip())] + "pass"
-        if line.lstrip().startswith(("%", "!")) or line.rstrip().endswith("?")
-        else line
-        for line in source.splitlines()
-    ]
-    try:
-        return ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
+def _trees(cells: Sequence[str]) -> list[ast.Module]:
+    """The code of the cells that hold some."""
+    trees = (parsed(plain_python(source)) for source in cells)
+    return [tree for tree in trees if tree is not None]
 
 
 class _Calls:

@@ -100,6 +100,17 @@ _WORDS = [
 ]
 
 
+def is_setting(name: str) -> bool:
+    """Whether a name is one that people give to what they tune, or to a budget."""
+    return name in INJECTED or about(name, _SETTINGS)
+
+
+_SETTINGS = frozenset().union(
+    *(BUDGETS, RATES, SCALES, NARROW, DROPOUTS, SMOOTHING, MOMENTA, AVERAGES, DISCOUNTS),
+    *(SHARES, BATCHES, SIZES, DEPTHS, CROWDS, {"optimizer", "activation", "random_seed"}),
+)
+
+
 def kin(name: str, value: str) -> list[str]:
     """Words that a parameter of this name and value could hold instead; empty when none is known.
 
