@@ -8,7 +8,6 @@ and so it is code as a notebook is: load only your own.
 from __future__ import annotations
 
 import errno
-import hashlib
 import io
 import os
 import pickle
@@ -24,14 +23,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from .reporting import trial
+from .sealed import SealedFile, is_untouched
 
 _FORMAT = 1
-#: Ends each file, before the digest of all that stands in front of it.
-_SEAL = b"\nsweeper"
-_DIGEST_BYTES = 32
 _NAME = re.compile(r"(\d{6,})\.ckpt")
 _PART = ".part"
-_CHUNK_BYTES = 1 << 20
 
 
 def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any) -> Path:
@@ -266,7 +262,7 @@ def _write(content: Mapping[str, Any], path: Path, *, keep: int) -> None:
         for abandoned in path.parent.glob(f"*.ckpt{_PART}"):  # by an attempt that was killed
             abandoned.unlink(missing_ok=True)
         with part.open("wb") as file:
-            sealed = _Sealed(file)
+            sealed = SealedFile(file)
             if torch := sys.modules.get("torch"):
                 torch.save(content, sealed, pickle_protocol=5)
             else:
@@ -304,57 +300,17 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-class _Sealed:
-    """A file that ends with the digest of what was written to it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._hash = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        self._error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        # torch writes from C++, which would make a riddle of a full disk: the error waits.
-        if self._error is None:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self._error = error
-            self._hash.update(data)
-        return memoryview(data).nbytes
-
-    def flush(self) -> None:
-        """Asked for by torch."""
-
-    def close(self) -> None:
-        if self._error is not None:
-            raise self._error
-        self._file.write(_SEAL + self._hash.digest())
-        self._file.flush()
-
-
 def _newest_complete(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     files = checkpoint_files(folder)
     for n, path in enumerate(files, start=1):
         with path.open("rb") as file:
-            if _is_complete(file):
+            if is_untouched(file):
                 return path, _read(file, path)
         then = (
             f"using {files[n].name}" if n < len(files) else "there is no older one: beginning anew"
         )
         warnings.warn(f"load_checkpoint: {path} is torn or changed; {then}", stacklevel=3)
     return None
-
-
-def _is_complete(file: IO[bytes]) -> bool:
-    left = file.seek(0, os.SEEK_END) - len(_SEAL) - _DIGEST_BYTES
-    file.seek(0)
-    found = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    while left > 0 and (chunk := file.read(min(left, _CHUNK_BYTES))):
-        found.update(chunk)
-        left -= len(chunk)
-    is_complete = left == 0 and file.read() == _SEAL + found.digest()
-    file.seek(0)
-    return is_complete
 
 
 def _read(file: IO[bytes], path: Path) -> dict[str, Any]:

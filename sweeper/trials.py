@@ -148,6 +148,11 @@ class StudyPaths:
         return self.folder / "sync.json"
 
     @property
+    def copying(self) -> Path:
+        """The folder of what is being copied just now."""
+        return self.folder / "copying"
+
+    @property
     def lock(self) -> Path:
         """Held by the sweep that runs this study; released by the system when it dies."""
         return self.folder / "sweep.lock"

@@ -19,7 +19,7 @@ PACKAGE = Path(sweeper.__file__).parent
 
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
-    ("errors", "reporting", "determinism", "complaints", "schema", "repair"),
+    ("errors", "reporting", "determinism", "complaints", "schema", "repair", "sealed"),
     (
         "addresses",
         "trials",

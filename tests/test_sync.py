@@ -23,6 +23,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
+from sweeper.sealed import SealedFile
 from sweeper.study import SamplerFactory, Study, facts_in
 from sweeper.sync import RemoteCopy
 from sweeper.sync.contents import Contents, snapshot
@@ -278,6 +279,168 @@ def test_a_trial_that_is_completed_in_the_copy_has_its_last_checkpoint_there(
         file.touch()
         a.now()
         assert "checkpoints/0000/model.pt" in manifest().files
+
+
+def sealed(file: Path, content: bytes) -> None:
+    """Write a checkpoint as `save_checkpoint` does."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    with part.open("wb") as opened:
+        writing = SealedFile(opened)
+        writing.write(content)
+        writing.close()
+    part.replace(file)
+
+
+def numbers_in_copy() -> list[str]:
+    return sorted(n.split("/")[2] for n in names_in_copy() if n.startswith("checkpoints/0000/"))
+
+
+def test_our_own_checkpoints_are_copied_however_young_they_are(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        folder = a.paths.checkpoints("0000")
+        for epoch in range(1, 4):
+            sealed(folder / f"{epoch:06d}.ckpt", b"weights" * epoch)
+            (folder / f"{epoch - 1:06d}.ckpt").unlink(missing_ok=True)
+            a.now()
+            assert numbers_in_copy() == [f"{epoch:06d}.ckpt"]
+            assert is_whole()
+        (folder / "000004.ckpt").write_bytes(b"by somebody else, perhaps half of it")
+        a.now()
+        assert numbers_in_copy() == ["000003.ckpt"]
+
+
+@pytest.mark.parametrize("size", [100, 40_000_000])
+def test_a_checkpoint_whose_place_the_next_one_takes_while_it_is_sent_is_in_the_copy(
+    tmp_path: Path, size: int
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        folder = a.paths.checkpoints("0000")
+        sealed(folder / "000001.ckpt", bytes(size))
+        a.now()
+        sealed(folder / "000002.ckpt", b"2" + bytes(size))
+        (folder / "000001.ckpt").unlink()
+        seen: list[set[str]] = []
+        send, send_file = Store.put, Store.put_file
+
+        def overtaken() -> None:
+            if not (folder / "000003.ckpt").exists():
+                seen.append(set(numbers_in_copy()))
+                sealed(folder / "000003.ckpt", b"3" + bytes(size))
+                (folder / "000002.ckpt").unlink()
+
+        def put(store: Store, name: str, data: bytes) -> None:
+            if len(data) >= size and "objects/" in name:
+                overtaken()
+            send(store, name, data)
+
+        def put_file(store: Store, name: str, file: Path) -> None:
+            overtaken()
+            send_file(store, name, file)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "put", put)
+            patch.setattr(Store, "put_file", put_file)
+            a.now()
+        assert seen == [{"000001.ckpt"}], "the copy had none while the next was under way"
+        assert numbers_in_copy() == ["000002.ckpt"]
+        assert is_whole()
+        a.now()
+        assert numbers_in_copy() == ["000003.ckpt"]
+        assert is_whole()
+        assert not a.paths.copying.exists()
+
+
+def test_the_copy_has_a_whole_checkpoint_of_a_trial_that_saves_all_the_time(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        folder = a.paths.checkpoints("0000")
+        ended = threading.Event()
+
+        def save() -> None:
+            epoch = 0
+            while not ended.is_set():
+                epoch += 1
+                sealed(folder / f"{epoch:06d}.ckpt", b"%d" % epoch * 1000)
+                (folder / f"{epoch - 1:06d}.ckpt").unlink(missing_ok=True)
+                time.sleep(0.005)
+
+        saving = threading.Thread(target=save)
+        saving.start()
+        try:
+            newest: list[str] = []
+            end_s = time.monotonic() + 60
+            while len(set(newest)) < 10:
+                assert time.monotonic() < end_s, newest
+                a.now()
+                assert is_whole()
+                if newest or numbers_in_copy():  # from the first on there is always one
+                    assert 1 <= len(numbers_in_copy()) <= 2
+                    newest.append(numbers_in_copy()[-1])
+            assert newest == sorted(newest)
+        finally:
+            ended.set()
+            saving.join()
+
+
+def test_links_do_not_lead_out_of_the_study_nor_round_in_a_circle(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("not for the bucket")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "big.bin").write_bytes(b"gigabytes")
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run()
+        a.checkpoint("0000", "epoch-9.pt", b"weights")
+        folder = a.paths.checkpoints("0000")
+        (folder / "last.pt").symlink_to("epoch-9.pt")
+        (folder / "out.txt").symlink_to(secret)
+        (folder / "up.txt").symlink_to("../../../../secret.txt")
+        (folder / "data").symlink_to(tmp_path / "data")
+        (folder / "again").symlink_to(".")
+        (folder / "gone.pt").symlink_to("nowhere")
+        a.now()
+        a.now()
+        assert numbers_in_copy() == ["epoch-9.pt", "last.pt"]
+        assert b"not for the bucket" not in b"".join(
+            Store(URL).get(f"digits/{n}") or b"" for n in objects()
+        )
+    said = [r.getMessage() for r in caplog.records if "is a link to" in r.getMessage()]
+    assert len(said) == 4, "once for each"
+    b = Machine(tmp_path / "elsewhere")
+    with b.opened():
+        assert (b.paths.checkpoints("0000") / "last.pt").read_bytes() == b"weights"
+
+
+def test_who_was_replaced_meanwhile_removes_nothing_of_who_goes_on(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run()
+        a.now()
+        a.run()
+        send = Store.put
+
+        def put(store: Store, name: str, data: bytes) -> None:
+            send(store, name, data)
+            if name.endswith("manifest.json"):  # and now this machine sleeps for a while
+                owner = json.loads(store.get("digits/owner.json") or b"")
+                other = {**owner, "token": "another", "host": "elsewhere"}
+                send(store, "digits/owner.json", json.dumps(other).encode())
+                send(store, "digits/objects/next", b"for a manifest to come")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "put", put)
+            a.copy._objects._is_tidy = False  # as in the first copy of a sweep
+            with pytest.raises(SyncError, match=r"taken over by process .* on elsewhere"):
+                a.now()
+        assert "objects/next" in objects()
 
 
 def test_an_object_is_removed_one_generation_after_nothing_names_it(tmp_path: Path) -> None:

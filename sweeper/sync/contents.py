@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ..tracking import sqlite_file
 from ..trials import StudyPaths
+
+_log = logging.getLogger(__name__)
 
 STUDY, TRACKING = "study.db", "mlflow.db"
 _PART = ".part"
@@ -32,6 +35,7 @@ class Contents:
     paths: StudyPaths
     storage: Path | None
     tracking: Path | None
+    _left_out: set[Path] = field(default_factory=set)
 
     @classmethod
     def of(cls, paths: StudyPaths, *, storage_url: str, tracking_uri: str | None) -> Contents:
@@ -64,12 +68,12 @@ class Contents:
                 for earlier in notebook.parent.glob(f"{_literal(notebook.stem)}.attempt*.ipynb"):
                     yield f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}", earlier
         checkpoints = self.paths.checkpoints("0000").parent
-        for name, file in _walk(checkpoints):
+        for name, file in _walk(checkpoints, self._left_out):
             run_id = name.partition("/")[0]
             if begun is None or not run_id.isdigit() or int(run_id) in begun:
                 yield f"checkpoints/{name}", file
         if self.tracking is not None:
-            for name, file in _walk(self.paths.study_artifacts):
+            for name, file in _walk(self.paths.study_artifacts, self._left_out):
                 yield f"artifacts/{name}", file
 
     def place(self, name: str) -> Path:
@@ -144,10 +148,30 @@ def _literal(text: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in text)
 
 
-def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
+def _walk(folder: Path, left_out: set[Path]) -> Iterator[tuple[str, Path]]:
+    """All files below a folder, with their names in it.
+
+    A link to a file in it is that file once more. A link that leads elsewhere, or to a folder, is
+    left out: what it leads to is not the study's, and on another machine there may be something
+    else.
+
+    Args:
+        left_out: the links of which this was logged already.
+    """
+    top = os.path.realpath(folder)
     for above, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.endswith(_PART))
-        for name in sorted(names):
-            path = Path(above, name)
-            if not name.endswith(_PART) and path.is_file():
+        files = [Path(above, name) for name in sorted(names) if not name.endswith(_PART)]
+        links = {path for path in files if path.is_symlink() and not _is_below(path, top)}
+        # os.walk does not go into those.
+        links |= {path for name in folders if (path := Path(above, name)).is_symlink()}
+        for link in sorted(links - left_out):
+            _log.warning("remote copy: %s is a link to %s: not copied", link, link.readlink())
+        left_out |= links
+        for path in files:
+            if path not in links and path.is_file():
                 yield path.relative_to(folder).as_posix(), path
+
+
+def _is_below(path: Path, folder: str) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(folder)

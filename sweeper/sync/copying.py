@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import secrets
+import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ..errors import SyncError
 from ..notebook import write_beside
+from ..sealed import is_sealed
 from ..study import begun_in, facts_in
 from ..trials import StudyPaths, shown
 from .claims import Claim
@@ -74,7 +76,7 @@ class RemoteCopy:
         self._copy_id = secrets.token_hex(8)
         self._generation = 0
         self._before: Manifest | None = None
-        self._objects = Objects(self._store, self._prefix)
+        self._objects = Objects(self._store, self._prefix, aside=paths.copying)
         self._begun: Mapping[int, bool] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None
@@ -126,6 +128,7 @@ class RemoteCopy:
     def start(self) -> None:
         """Keep the copy up from now on."""
         self._as_of = time.monotonic()
+        shutil.rmtree(self._paths.copying, ignore_errors=True)  # of a sweep that was killed
         self._thread = threading.Thread(target=self._work, name="copy", daemon=True)
         self._thread.start()
 
@@ -277,27 +280,53 @@ class RemoteCopy:
             if database.exists():
                 look = self._look_into if name == STUDY else None
                 entries[name] = self._objects.of_database(name, database, again=is_last, look=look)
-        large: list[tuple[str, Path, Entry | None]] = []
+        missed: set[str] = set()
+        has_large = self._take_files(entries, missed, is_last=is_last)
+        self._write_if_new(self._with_earlier(entries, missed))
+        if has_large:
+            # A trial can go on from an older one: what has ended comes first.
+            self._take_files(entries, missed, is_last=is_last, large=True)
+            self._write_if_new(self._with_earlier(entries, missed))
+
+    def _take_files(
+        self, entries: dict[str, Entry], missed: set[str], *, is_last: bool, large: bool = False
+    ) -> bool:
+        """Send files that have changed.
+
+        Args:
+            entries: gets those that are in the copy.
+            missed: gets the names of checkpoints that could not be taken now, and never were.
+            large: the large checkpoints of trials that have not ended, or all but those.
+
+        Returns:
+            whether there are such checkpoints.
+        """
+        has_large = False
+        before = self._before.files if self._before is not None else {}
         for name, file in self._contents.files(self._begun):
-            before = self._before.files.get(name) if self._before is not None else None
             is_open = self._is_open(name)
-            if is_open and is_large(file):
-                # The trial can go on from an older one; what has ended meanwhile comes first.
-                large.append((name, file, before))
-                entry = before
-            elif is_open and not is_last and _is_fresh(file):
-                entry = before
+            is_later = is_open and is_large(file)
+            has_large |= is_later
+            if large and not is_later:
+                continue
+            if large is not is_later or (is_open and not is_last and _may_be_half(file)):
+                entry = before.get(name)
             else:
-                entry = self._objects.of_file(name, file, before=before)
+                entry = self._objects.of_file(name, file, before=before.get(name))
             if entry is not None:
                 entries[name] = entry
-        self._write_if_new(entries)
-        for name, file, before in large:
-            if is_last or not _is_fresh(file):
-                entry = self._objects.of_file(name, file, before=before)
-                if entry is not None:
-                    entries[name] = entry
-        self._write_if_new(entries)
+            elif is_open:
+                missed.add(name)
+        return has_large
+
+    def _with_earlier(self, entries: dict[str, Entry], missed: set[str]) -> dict[str, Entry]:
+        """Those, and checkpoints of the copy before where no newer could be taken of a trial.
+
+        Checkpoints that are numbered take each other's place under new names.
+        """
+        before = self._before.files if self._before is not None else {}
+        kinds = set(map(_kind, missed)) - set(map(_kind, entries))
+        return {**entries, **{n: entry for n, entry in before.items() if _kind(n) in kinds}}
 
     def _look_into(self, study: Path) -> None:
         self._begun = begun_in(study, self._paths.study)
@@ -339,12 +368,20 @@ class RemoteCopy:
         self._claim.check()
         self._store.put(self._prefix + _MANIFEST, manifest.text.encode())
         self._before, self._generation = manifest, generation
-        self._objects.keep(manifest.objects | (before.objects if before else set()))
+        needed = manifest.objects | (before.objects if before else set())
+        self._objects.keep(needed, check=self._claim.check)
 
 
-def _is_fresh(file: Path) -> bool:
+def _may_be_half(file: Path) -> bool:
     """Whether it may be half a checkpoint, which is just being written."""
     try:
-        return 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
+        is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
     except OSError:
         return False
+    return is_fresh and not is_sealed(file)
+
+
+def _kind(name: str) -> tuple[PurePosixPath, str]:
+    """What files have in common that follow each other: their folder and the end of their names."""
+    path = PurePosixPath(name)
+    return path.parent, path.suffix

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import tempfile
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Iterator, Set
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..sealed import is_sealed
 from .contents import hash_of, hash_of_file, snapshot, stamp, stamp_of_database
 from .records import Entry
 from .store import Store
@@ -21,11 +25,13 @@ class Objects:
 
     Args:
         prefix: of the study's names in the store.
+        aside: a folder of our own, on the same disk as the files; it need not be there.
     """
 
-    def __init__(self, store: Store, prefix: str) -> None:
+    def __init__(self, store: Store, prefix: str, *, aside: Path) -> None:
         self._store = store
         self._prefix = prefix
+        self._aside = aside
         self._stamps: dict[str, tuple[object, Entry]] = {}
         self._there: set[str] = set()
         self._is_tidy = False
@@ -34,13 +40,19 @@ class Objects:
         """These are there, whole: a manifest names them."""
         self._there.update(names)
 
-    def keep(self, names: Set[str]) -> None:
-        """Remove all others."""
+    def keep(self, names: Set[str], *, check: Callable[[], None]) -> None:
+        """Remove all others.
+
+        Args:
+            check: raises when the copy is somebody else's by now, who may have sent objects for a
+                manifest to come; called before each is removed.
+        """
         if not self._is_tidy:  # what a sweep that was killed had put there for a manifest to come
             there = self._store.names(f"{self._prefix}objects")
             self._there |= {name.removeprefix(self._prefix) for name in there}
             self._is_tidy = True
         for name in self._there - names:
+            check()
             self._store.remove(self._prefix + name)
             self._there.discard(name)
 
@@ -78,20 +90,41 @@ class Objects:
             StoreError: the store is away.
         """
         known = self._stamps.get(name)
-        for _ in range(_TRIES):
-            now = stamp(file)
-            if now is None:
-                return before
-            if known is not None and known[0] == now:
-                return known[1]
-            try:
-                entry = _entry(file)
-                if self._send(entry, file, now):
-                    self._stamps[name] = now, entry
-                    return entry
-            except OSError:
-                return before  # it is gone, or nobody may read it
+        if known is not None and known[0] == stamp(file):
+            return known[1]
+        with self._held(file) as held:
+            for _ in range(_TRIES):
+                now = stamp(held)
+                if now is None:
+                    return before
+                try:
+                    entry = _entry(held)
+                    if self._send(entry, held, now):
+                        self._stamps[name] = now, entry
+                        return entry
+                except OSError:
+                    return before  # it is gone, or nobody may read it
         return before
+
+    @contextmanager
+    def _held(self, file: Path) -> Iterator[Path]:
+        """A sealed file under a second name: it may be sent for longer than it is the newest."""
+        if not is_sealed(file):
+            yield file
+            return
+        held = self._aside / secrets.token_hex(8)
+        try:
+            self._aside.mkdir(exist_ok=True)
+            os.link(file.resolve(), held)
+        except OSError:  # the disk knows no second names, or the file is gone
+            yield file
+            return
+        try:
+            yield held
+        finally:
+            held.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._aside.rmdir()
 
     def _send(self, entry: Entry, file: Path, as_read: object) -> bool:
         """See to it that there is an object for a file that was read; False if it has changed."""
