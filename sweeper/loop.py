@@ -16,6 +16,7 @@ from .cleaning import clean
 from .devices import memory_of
 from .errors import first_line
 from .events import Event, Events
+from .futility import FirstFailures
 from .judging import Ahead, Judge
 from .notebook import read_executed
 from .reporting import Channel, Point
@@ -76,6 +77,10 @@ class Loop:
         self._asking, self._lock = threading.Lock(), threading.Lock()
         self._cleaning, self._has_cleaning_failed = threading.Lock(), False
         self._records = {record.number: record for record in study.records()}
+        self._first_failures = FirstFailures(
+            [*settings.search_space, *({"seed", "run_id"} - settings.fixed.keys())],
+            list(self._records.values()),
+        )
         self._best: Sequence[TrialRecord] | None = None
         self._judge = Judge(study, settings) if settings.study.pruner.name != "none" else None
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
@@ -238,6 +243,10 @@ class Loop:
         why = f"{limit} failed trials in a row (study.stop_after_failures)"
         has_enough = limit is not None and self._failures_in_a_row >= limit
         if has_enough and self._admission.close(why):
+            self._events.announce(Event.STOPPING)
+        futile = self._first_failures.note(record)
+        if futile is not None and self._admission.close(futile):
+            self._admission.stop_all(futile)
             self._events.announce(Event.STOPPING)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:

@@ -64,16 +64,29 @@ def best_lines(best: Sequence[TrialRecord], objectives: Sequence[str]) -> list[s
 
 
 def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """How many trials failed for which reason, and the first of them."""
+    """How many trials failed for which reason, and the first of them, each error once."""
     failed = [record for record in records if record.state is TrialState.FAILED]
     if not failed:
         return []
     reasons = Counter(str(record.reason) for record in failed).most_common()
     counted = ", ".join(f"{n} {reason}" for reason, n in reasons)
-    some = failed[:_FAILURES_SHOWN]
-    lines = [f"  {r.run_id} {ending_line(r, ())}\n    {shown(r.notebook)}" for r in some]
-    more = len(failed) - len(some)
-    return [f"failed: {counted}", *lines, *([f"  … and {more} more"] if more else [])]
+    alike: dict[tuple[object, str], list[TrialRecord]] = {}
+    for record in failed:
+        alike.setdefault((record.reason, record.message), []).append(record)
+    groups = list(alike.values())
+    lines = []
+    for first, *others in groups[:_FAILURES_SHOWN]:
+        lines.append(f"  {first.run_id} {ending_line(first, ())}\n    {shown(first.notebook)}")
+        if others:
+            some = ", ".join(record.run_id for record in others[:_FAILURES_SHOWN])
+            rest = (
+                ""
+                if len(others) <= _FAILURES_SHOWN
+                else f" and {len(others) - _FAILURES_SHOWN} more"
+            )
+            lines.append(f"    likewise: {some}{rest}")
+    left = sum(map(len, groups[_FAILURES_SHOWN:]))
+    return [f"failed: {counted}", *lines, *([f"  … and {left} more"] if left else [])]
 
 
 def summary(result: SweepResult) -> str:

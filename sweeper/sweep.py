@@ -64,7 +64,7 @@ class Sweep:
         cls,
         settings: Settings,
         *,
-        notebook: str | Path,
+        notebook: str | Path | ResearchNotebook,
         output: str,
         jobs: int | str = 1,
         storage: str | None = None,
@@ -77,7 +77,8 @@ class Sweep:
         """Check everything that can be known before a kernel starts, and build the parts.
 
         Args:
-            notebook: the research notebook, with one cell tagged `parameters`.
+            notebook: the research notebook, with one cell tagged `parameters`; its path, or
+                itself where it was read already.
             output: where executed notebooks go, such as `out/digits.{run_id}.ipynb`.
             jobs: trials at once, or `"auto"` for as many as cores and memory carry.
             storage: Optuna storage; default: a SQLite file beside the outputs.
@@ -92,7 +93,9 @@ class Sweep:
         Raises:
             SweepError: whatever is wrong; nothing was started, nothing was written.
         """
-        research = ResearchNotebook(notebook)
+        research = (
+            notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
+        )
         research.check_parameters(settings.sources)
         kernel_name = kernel or research.kernel_name
         asked_by = f"--kernel {kernel}" if kernel else research.shown

@@ -34,7 +34,7 @@ FLOORS = (
     ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen", "cleaning", "admission"),
     ("study", "tracking", "ownership", "stopping", "drafting", "provenance", "worker", "runtime"),
-    ("executor", "existing", "refusals", "sync", "judging", "spending"),
+    ("executor", "existing", "futility", "refusals", "sync", "judging", "spending"),
     ("loop",),
     ("sweep", "status", "steering"),
     ("cli", "testing"),

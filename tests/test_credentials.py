@@ -138,7 +138,7 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
     assert f"http://me:***@{server}: the server refuses us" in refused
     Path("go").touch()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", whole)
-    assert main([*arguments, "--tracking-uri", masked, "-v"]) == 0
+    assert main([*arguments, "--tracking-uri", masked]) == 0
     ended = "".join(capsys.readouterr())
     assert f"MLflow: {masked}\n" in ended
     assert f"http://{server}/#/compare-runs" in ended

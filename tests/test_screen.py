@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from sweeper import screen
 from sweeper.results import Progress, Snapshot, SweepResult
-from sweeper.trials import TrialRecord, TrialState
+from sweeper.trials import Reason, TrialRecord, TrialState
 
 
 def progress(run_id: str = "0007", **stated: Any) -> Progress:
@@ -145,6 +146,32 @@ def test_a_live_table_is_gone_in_the_end(terminal: io.StringIO) -> None:
     assert terminal.getvalue().endswith("\x1b[2K")  # the last of its lines is cleared
     with screen.live_table(lambda: None, terminal):
         pass
+
+
+def failed(number: int, message: str) -> TrialRecord:
+    return replace(
+        completed(number),
+        state=TrialState.FAILED,
+        reason=Reason.CELL_ERROR,
+        message=message,
+        scores={},
+    )
+
+
+def test_an_error_that_several_trials_had_is_shown_once() -> None:
+    records = [failed(n, "ZeroDivisionError" if n != 1 else "KeyError") for n in range(9)]
+    assert screen.failure_lines([completed(9), *records]) == [
+        "failed: 9 cell_error",
+        "  0000 failed (cell_error): ZeroDivisionError\n    out/digits.0000.ipynb",
+        "    likewise: 0002, 0003, 0004, 0005, 0006 and 2 more",
+        "  0001 failed (cell_error): KeyError\n    out/digits.0001.ipynb",
+    ]
+
+
+def test_of_many_different_errors_the_first_are_shown() -> None:
+    lines = screen.failure_lines(failed(n, f"KeyError: {n}") for n in range(8))
+    assert len(lines) == 7
+    assert lines[-1] == "  … and 3 more"
 
 
 def test_a_remote_copy_that_lags_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

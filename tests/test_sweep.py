@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -331,6 +332,20 @@ def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_one_error_that_all_first_trials_meet_ends_the_sweep_with_it() -> None:
+    write_notebook(Path("futile.ipynb"), "import re", "import timmm", "val = x")
+    write_parameters(
+        "futile",
+        "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\nstudy: {trials: 50}\n",
+    )
+    done = call("-i", "futile.ipynb", "-o", "out/f.{run_id}.ipynb", "-p", "futile.yml")
+    assert done.returncode == 1, done.stderr
+    assert re.match(r"\[ *\d\S*s\] preparing the sweep of futile.ipynb: ", done.stderr)
+    assert done.stdout.startswith("\n3 failed in ")
+    assert "stopped by the same error in code cell 3 of the first 3 trials" in done.stdout
+    assert done.stdout.count("ModuleNotFoundError: No module named 'timmm'") == 1
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 def test_a_sweep_goes_on_when_nobody_takes_its_output() -> None:
     write_notebook(Path("unread.ipynb"), TRAIN, parameters="x = 0.5")
@@ -642,8 +657,10 @@ def test_a_wrong_call_says_one_thing_and_writes_nothing(
     assert done.stdout == ""
     for fragment in said:
         assert fragment in done.stderr
-    assert done.stderr.startswith("notebook_hpo.py: ")
-    assert len(done.stderr.strip().splitlines()) == 1
+    *progress, message = done.stderr.splitlines()
+    assert message.startswith("notebook_hpo.py: ")
+    # What needs the storage, MLflow or the kernels is looked at after the first line of progress.
+    assert [line.partition("] ")[2][:9] for line in progress] in ([], ["preparing"])
     assert files() == before
 
 
@@ -665,7 +682,7 @@ def test_a_study_does_not_go_on_with_something_else_unless_it_is_told_to() -> No
     arguments = ["-i", "made.ipynb", "-o", "out/{study}.{run_id}.ipynb", "-p", "made.yml"]
     refused = call(*arguments, "--trials", "2")
     assert refused.returncode == 2
-    assert refused.stderr.splitlines()[1:] == [
+    assert refused.stderr.splitlines()[2:] == [
         "  code cell 3 is new",
         "  beside.py has changed",
         "  space.x was {type: float, low: 0.001, high: 1.0, log: true}, "

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ..trials import TrialState
+from ..trials import StudyPaths, TrialState
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .talk import Talk
 
@@ -36,25 +36,33 @@ def run(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace, talk: Talk) -> Sweep:
     from ..flags import read_duration_flag, read_trials_flag, read_value
+    from ..notebook import ResearchNotebook
     from ..settings import Settings
 
+    timeout_s = read_duration_flag("--timeout", options.timeout)
     settings = Settings.load(options.parameters).with_overrides(
         study=options.study,
         trials=read_trials_flag(options.trials),
         fixed=dict(read_value(text) for text in options.set),
         cold=options.cold,
     )
+    notebook = ResearchNotebook(options.input)
+    notebook.check_parameters(settings.sources)
+    StudyPaths.parse(options.output, study=settings.name)
+    # What is wrong so far was refused at once. What follows imports Optuna, papermill and MLflow,
+    # and may make a store: seconds, and on a machine that is busy a minute.
+    talk.preparing(notebook.shown)
     from ..sweep import Sweep
 
     return Sweep.from_settings(
         settings,
-        notebook=options.input,
+        notebook=notebook,
         output=options.output,
         jobs=options.jobs,
         storage=options.storage,
         tracking_uri=options.tracking_uri,
         kernel=options.kernel,
-        timeout_s=read_duration_flag("--timeout", options.timeout),
+        timeout_s=timeout_s,
         allow_changes=options.allow_changes,
         observer=talk.observe,
     )

@@ -47,6 +47,10 @@ class Talk:
         with screen.live_table(sweep.snapshot, sys.stderr):
             yield
 
+    def preparing(self, notebook: str) -> None:
+        """Tell that the command is at work, before anything that takes seconds."""
+        self._progress(f"preparing the sweep of {notebook}: the study and the MLflow store")
+
     def observe(self, event: Event, record: TrialRecord | None) -> None:
         """Tell of one event of the sweep."""
         assert self._sweep is not None
