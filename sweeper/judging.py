@@ -7,9 +7,11 @@ import queue
 import threading
 from collections.abc import Callable
 
+from .errors import first_line
 from .reporting import Channel, Point, StopReason
 from .settings import Settings
 from .study import Study, make_pruner
+from .trials import run_id_of
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ class Judge:
         self._lock = threading.Lock()
         self._running: set[int] = set()
         self._heard: queue.SimpleQueue[tuple[int, int, float, Channel] | None] = queue.SimpleQueue()
-        self._is_closing = False
+        self._is_closing = self._has_failed = False
         self._thread = threading.Thread(target=self._work, name="judge", daemon=True)
         self._thread.start()
 
@@ -54,11 +56,25 @@ class Judge:
                     continue
                 try:
                     said = self._study.report(number, step, value, self._pruner)
-                except Exception:  # noqa: BLE001  a failing judgement must not end the trial
-                    _log.exception("pruner, trial %d, step %d", number, step)
+                except Exception as error:  # noqa: BLE001  it must not end the trial
+                    self._fail(number, step, error)
                     continue
             if said is not None:
                 channel.stop(StopReason.PRUNED, said)
+
+    def _fail(self, number: int, step: int, error: Exception) -> None:
+        """Tell of the first failure: where there is one, each report has one."""
+        level = logging.INFO if self._has_failed else logging.WARNING
+        self._has_failed = True
+        _log.log(
+            level,
+            "the pruner could not judge trial %s at step %d (%s: %s); the trial goes on",
+            run_id_of(number),
+            step,
+            type(error).__name__,
+            first_line(error),
+            exc_info=level == logging.INFO,
+        )
 
 
 class Ahead:

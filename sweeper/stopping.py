@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from .errors import first_line
+
 _log = logging.getLogger(__name__)
 
 #: What is asked for in place of a run id: no more trials, and the running ones stopped or not.
@@ -54,8 +56,8 @@ class Requests:
             for what in self._take():
                 try:
                     self._obey(what)
-                except Exception:  # noqa: BLE001  the requests that come later are heard
-                    _log.exception("request to stop: %s", what)
+                except Exception as error:  # noqa: BLE001  later requests are heard
+                    _log.warning("the request to stop %s failed: %s", what, first_line(error))
 
     def _take(self) -> list[str]:
         taken = []

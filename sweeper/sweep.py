@@ -367,7 +367,7 @@ class Sweep:
         limit_s, whose = min(limits)
         said = f"{whose} after {round(limit_s, 1):g} s"
         if limit_s == 0:
-            self.stop(said)
+            self.stop(f"{whose} which earlier sweeps of the study have spent")
             yield
             return
         timer = threading.Timer(limit_s, self.stop, args=[said], kwargs={"now": True})

@@ -92,6 +92,31 @@ def test_the_judge_ends_with_the_sweep(storage: RDBStorage) -> None:
     assert threading.active_count() == before
 
 
+def test_a_pruner_that_fails_is_told_of_once_and_ends_no_trial(
+    storage: RDBStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pruned = settings("misjudged", study={"pruner": {"name": "threshold", "lower": 0.5}})
+    study = Study.open(storage, pruned)
+    assert study.ask(pruned, SamplerFactory(pruned), lambda n: Path(f"{n}.ipynb")) is not None
+    steps: list[int] = []
+
+    def fails(_number: int, step: int, *_: Any) -> None:
+        steps.append(step)
+        raise MemoryError
+
+    monkeypatch.setattr(study, "report", fails)
+    caplog.set_level(logging.WARNING, logger="sweeper.judging")
+    judge, channel = Judge(study, pruned), Channel(lambda _: None)
+    for step in range(3):
+        judge.hear(0, Point(step=step, metrics={"val": 0.1}), channel)
+    until(lambda: steps == [0, 1, 2])
+    judge.close()
+    (record,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert not record.exc_info, "a traceback is for -v"
+    assert "could not judge trial 0000 at step 0 (MemoryError: MemoryError)" in record.getMessage()
+    assert channel.stop_reason is None
+
+
 # --- stops --------------------------------------------------------------------------------------
 
 
@@ -106,6 +131,29 @@ def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begi
         StopReason.BY_HAND,
         "stopped by the command stop",
     )
+
+
+_STOPPED_MEANWHILE = """
+import signal
+from sweeper.admission import Admission
+from sweeper.reporting import Channel
+
+class Interrupted(Channel):
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "_stop_reason" and value is not None:
+            signal.raise_signal(signal.SIGTERM)
+
+admission = Admission()
+signal.signal(signal.SIGTERM, lambda *_: admission.stop_all("a signal"))
+admission.enter(0, Interrupted(lambda _: None))
+admission.stop_all("the end")
+"""
+
+
+def test_a_signal_may_stop_the_trial_that_is_just_being_stopped() -> None:
+    # In a process of its own: one that waits for itself could not be ended here.
+    subprocess.run([sys.executable, "-c", _STOPPED_MEANWHILE], check=True, timeout=30)
 
 
 # --- time that was spent -------------------------------------------------------------------------

@@ -72,7 +72,8 @@ class Channel:
 
     def __init__(self, on_point: Callable[[Point], None]) -> None:
         self._on_point = on_point
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may stop a trial that its own thread is just stopping.
+        self._lock = threading.RLock()
         self._stop_reason: StopReason | None = None
         self.message = ""
         self.pid: int | None = None
