@@ -24,7 +24,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         study=study.name,
         storage=str(existing.storage_url),
         tracking_uri=str(existing.tracking),
-        experiment_id=facts["experiment_id"],
+        experiment_id=facts.get("experiment_id", ""),
         objectives=facts["objectives"],
         records=records,
         best=best,

@@ -242,6 +242,10 @@ class Sweep:
                 told_by = f"{self.notebook.shown} and {self.settings.file or 'the settings'}"
                 refuse_changes(study, self.made_of, told_by=told_by)
             refuse_files_in_the_way(study, self.paths, trials=self.settings.study.trials)
+            if "template" not in study.facts:
+                # Making an MLflow store may take a minute; other commands find the study meanwhile.
+                uri = str(self.tracking_uri or f"sqlite:///{self.paths.tracking}")
+                study.note_facts(template=self.paths.template, tracking_uri=uri)
             tracker = Tracker.open(
                 self.tracking_uri,
                 study=study.name,

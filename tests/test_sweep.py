@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +99,13 @@ def ours() -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+def wait_until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.05)
 
 
 def wait_for(path: Path, text: str, limit_s: float = 60.0) -> None:
@@ -764,13 +771,20 @@ def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
     ask_to_stop(starting.paths.requests, ALL)  # meant for an earlier sweep: dropped
     open_tracker = Tracker.open
 
+    codes: list[int] = []
+    stopping = threading.Thread(target=lambda: codes.append(main(["stop", "out/early"])))
+
     def slowly(*arguments: Any, **options: Any) -> Tracker:
         assert not list(starting.paths.requests.iterdir())
-        ask_to_stop(starting.paths.requests, ALL)
+        assert main(["status", "out/early"]) == 0
+        stopping.start()
+        wait_until(lambda: starting.admission.closed_by)
         return open_tracker(*arguments, **options)
 
     monkeypatch.setattr(Tracker, "open", slowly)
     stopped = starting.run()
+    stopping.join(60)
+    assert codes == [0]
     assert stopped.records == []
     assert stopped.stopped_by == "the command stop"
     monkeypatch.undo()
