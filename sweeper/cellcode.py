@@ -136,8 +136,11 @@ def _plainly_assigned(tree: ast.Module) -> Iterator[str]:
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
             is_plain = all(isinstance(node, _CONSTANT) for node in ast.walk(statement.value))
-            if is_plain:
-                yield from (t.id for t in _targets(statement) if isinstance(t, ast.Name))
+            is_several = isinstance(statement.value, ast.List | ast.Tuple | ast.Dict)
+            for target in _targets(statement) if is_plain else ():
+                # Most lists are names of columns, labels to plot and the like.
+                if isinstance(target, ast.Name) and (not is_several or is_setting(target.id)):
+                    yield target.id
 
 
 def _only_prepares(statement: ast.stmt) -> bool:

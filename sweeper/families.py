@@ -48,7 +48,8 @@ DATA = _family(
     "valid_size train_size test_frac val_frac test_fraction val_fraction val_ratio test_ratio "
     "train_ratio train_frac validation_split holdout classes n_classes num_classes labels vocab "
     "vocab_size image_size img_size in_channels input_dim output_dim in_dim out_dim n_inputs "
-    "n_outputs num_labels metric metrics scoring target targets columns column threshold_score"
+    "n_outputs num_inputs num_outputs n_features num_features in_features out_features input_size "
+    "output_size num_labels metric metrics scoring target targets columns column threshold_score"
 )
 #: What is trained: its words are known, but often some of them are for trying out only.
 MODELS = _family("arch architecture model backbone encoder decoder")

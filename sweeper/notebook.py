@@ -150,7 +150,7 @@ def _what_to_tag(sources: Sequence[str]) -> str:
     """What to do in a notebook without a parameters cell."""
     likely = likely_parameters(sources)
     if likely is None:
-        return f"tag the cell that assigns the parameters with {_HOW_TO_TAG}"
+        return f"put what should vary into one, as in `lr = 1e-3`, and tag it {_HOW_TO_TAG}"
     names = ", ".join(likely.names[:_NAMES_SHOWN])
     more = len(likely.names) - _NAMES_SHOWN
     names += f" and {more} more" if more > 0 else ""

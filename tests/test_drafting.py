@@ -36,6 +36,8 @@ def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
     notebook.check_parameters(dict.fromkeys([*loaded.space, *loaded.fixed], "draft"))
     scope: dict[str, Any] = {}
     exec(re.sub("^%.*", "", notebook.parameters_source, flags=re.MULTILINE), scope)
+    # A tuple of the notebook's is a list in a file.
+    scope = {n: [*value] if isinstance(value, tuple) else value for n, value in scope.items()}
     assert loaded.start == ({name: scope[name] for name in loaded.space},)
     assert loaded.fixed == {name: scope[name] for name in loaded.fixed}
     assert [type(v) for v in loaded.fixed.values()] == [type(scope[n]) for n in loaded.fixed]
@@ -318,7 +320,6 @@ def test_momentum_belongs_to_sgd(drafted: Drafted) -> None:
         (["%matplotlib inline\n!ls\nacc = 0.1"], "acc", "maximize"),
         (["%%bash\nacc=3", "%%time\nauc = 0.1"], "auc", "maximize"),
         (["this is no python", "top_5_error = 0.1"], "top_5_error", "minimize"),
-        (["elapsed_time = 3"], "elapsed_time", "minimize"),
     ],
 )
 def test_the_objective_is_the_score_that_the_notebook_has(
@@ -328,10 +329,80 @@ def test_the_objective_is_the_score_that_the_notebook_has(
     assert {name: o.direction for name, o in found.items()} == {objective: direction}
 
 
+@pytest.mark.parametrize(
+    ("cell", "score"),
+    [
+        ("end_time = 3\nloss = 2", "loss"),
+        ("import time\nloss = time.time()\nmae = f()\nloss = time.time() - loss", "mae"),
+        ("test_score = model.predict(x)\nmse = mean_squared_error(y, test_score)", "mse"),
+        ("scores = cross_val_score(m, x)\nval_score = scores\nrmse = 1", "rmse"),
+        ("val_score = cross_val_score(m, x)\ntest_acc = val_score.mean()", "test_acc"),
+        ("val_acc, val_loss = [], []\nfor e in r:\n    val_acc.append(f())\nacc = f()", "acc"),
+        ("val_acc = np.zeros(3)\ntrain_acc = f()", "train_acc"),
+        ("val_acc = f()\nval_acc[0]\ntrain_acc = g()", "train_acc"),
+        ("val_acc = hits.mean(1)\ntrain_acc = hits.mean()", "train_acc"),
+        ("precision, recall, _ = precision_recall_curve(y, p)\nmap = f()", "map"),
+        ("val_f1 = f1_score(y, p, average=None)\nf1 = f1_score(y, p)", "f1"),
+        ("loss = nn.CrossEntropyLoss()\nauc = 0.5", "auc"),
+        ("def score(y):\n    return 1\naccuracy = load()\naccuracy(y)\nerror = f()", "error"),
+        ("loss = m.losses.mse\ndef f(x):\n    return loss(x)\nauc = f(y)", "auc"),
+        ("error = 0\nfor x in xs:\n    error += 1\nloss = f()", "loss"),
+        ("val_error = len(bad)\ntest_error = len(bad) / len(all)", "test_error"),
+        ("acc = 0\nfor b in bs:\n    acc += f(b)\nacc /= 3", "acc"),
+        ("test_loss, test_acc = model.evaluate(x, y)", "test_acc"),
+        ("plt.plot(val_loss)\nval_loss = fit()\nloss = val_loss[-1]", "loss"),
+        ("with f() as g:\n    val_acc = g.x\nelapsed_seconds = 3", "val_acc"),
+        ("baseline_acc = f()\nthreshold_loss = 3\nlabel_map = g()\nerror = h()", "error"),
+        ("test_map = f()\nloss = g()", "test_map"),
+        ("mae = torch.mean(torch.abs(a - b))\nr = round(abs(x), 2)", "mae"),
+        ("try:\n    pass\nexcept E:\n    val_acc = 1", "val_acc"),
+        ("import sweeper\nsweeper.report(0, elapsed=t, n_done=b, val_loss=f())", "val_loss"),
+        ("import sweeper, time\nsweeper.report(0, x=1, when=time.time())", "x"),
+        ("import sweeper\nsweeper.score(latency=measure())", "latency"),
+        ("import scrapbook as sb\nsb.glue('keys', list(d))\nsb.glue('plot', fig)\nmae = 1", "mae"),
+    ],
+)
+def test_what_is_no_single_number_of_the_models_is_passed_over(
+    drafted: Drafted, cell: str, score: str
+) -> None:
+    assert list(drafted("lr = 0.1", cell).objective) == [score]
+
+
 def test_without_a_score_there_is_a_line_to_fill_in(drafted: Drafted, tmp_path: Path) -> None:
     settings = drafted("lr = 0.1", "print('loss 3')\naccs = [1]")
     assert list(settings.objective) == ["score"]
     assert "# FILL IN: no score was found" in (tmp_path / "drafted.yml").read_text()
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "import time\nstart = time.time()\nf()\nend_time = time.time()",
+        "elapsed_time = 3",
+        "import time\nloss = time.perf_counter()",
+        "loss = 0\nwhile f():\n    loss += 1",
+        "test_score = [1, 2]",
+        "scores = cross_val_score(m, x)\nmean_score = scores[:2]",
+        "n_error = 3\nnum_loss = f()",
+        "import scrapbook as sb\nsb.glue('hello', 'world')\nsb.glue('rows', df)",
+    ],
+)
+def test_a_clock_a_counter_and_an_array_are_no_scores(
+    drafted: Drafted, tmp_path: Path, cell: str
+) -> None:
+    assert list(drafted("lr = 0.1", cell).objective) == ["score"]
+    assert "# FILL IN: no score was found" in (tmp_path / "drafted.yml").read_text()
+
+
+def test_layer_sizes_are_swept_as_a_whole(drafted: Drafted, tmp_path: Path) -> None:
+    settings = drafted(
+        "lr = 0.1\nhidden_sizes = [64, 32]\nlayers = (8,)\nbetas = [2, 3]\nsizes = []"
+    )
+    assert shape(settings, "hidden_sizes") == [[32, 16], [64, 32], [128, 64]]
+    assert shape(settings, "layers") == [[4], [8], [16]]
+    assert set(settings.space) == {"lr", "hidden_sizes", "layers"}
+    text = (tmp_path / "drafted.yml").read_text()
+    assert "hidden_sizes: [[32, 16], [64, 32], [128, 64]]    # the notebook has [64, 32]" in text
 
 
 def test_a_parameter_is_no_score(drafted: Drafted) -> None:

@@ -56,7 +56,7 @@ def strict_json(path: Path) -> Any:
         ),
         (
             b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}',
-            "no parameters cell; tag the cell",
+            "no parameters cell; put what should vary into one",
         ),
     ],
 )
@@ -86,7 +86,8 @@ SETTINGS = "import torch\nlr, other = f(), 2\nhidden: int = 64\nlr = 1e-3\nepoch
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        (["print(1)"], "tag the cell that assigns the parameters with 'parameters' (JupyterLab"),
+        (["print(1)"], "put what should vary into one, as in `lr = 1e-3`, and tag it 'parameters'"),
+        (["class_names = ['a', 'b']"], "put what should vary into one"),
         (["x = 1"], "code cell 1 assigns x: tag it 'parameters' (JupyterLab: property inspector"),
         (["import os", "x = 1\ny = 2", "lr = 0.1"], "code cell 3 assigns lr: tag it"),
         (
@@ -101,7 +102,7 @@ SETTINGS = "import torch\nlr, other = f(), 2\nhidden: int = 64\nlr = 1e-3\nepoch
             ["loss_fn = 'mse'", "batch_size = 64\nname = 'a'\nlr = 0.1\nx = load()\nprint(x)"],
             "code cell 2 assigns batch_size, lr, name among other things: move these to a cell",
         ),
-        (["%%bash\nlr=1", "lr <- 1", "f(lr=1)"], "tag the cell that assigns the parameters with"),
+        (["%%bash\nlr=1", "lr <- 1", "f(lr=1)"], "put what should vary into one, as in"),
     ],
 )
 def test_a_notebook_without_a_parameters_cell_is_told_which_cell_to_tag(

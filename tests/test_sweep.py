@@ -603,7 +603,7 @@ def test_one_trial_scores_the_same_alone_and_beside_others() -> None:
 
 WRONG: Sequence[tuple[str, list[str], list[str]]] = [
     ("no such notebook", ["-i", "none.ipynb"], ["none.ipynb", "no such notebook"]),
-    ("no parameters cell", ["-i", "untagged.ipynb"], ["untagged.ipynb", "tag the cell"]),
+    ("no parameters cell", ["-i", "untagged.ipynb"], ["untagged.ipynb", "tag it 'parameters'"]),
     ("broken notebook", ["-i", "broken.ipynb"], ["broken.ipynb: not a valid notebook: "]),
     ("unknown name", ["-p", "unknown.yml"], ["unknown.yml", "'xx'", "did you mean 'x'?"]),
     ("bad YAML", ["-p", "bad.yml"], ["bad.yml", "line 2"]),

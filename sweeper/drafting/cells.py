@@ -48,14 +48,14 @@ def assignments(source: str) -> list[Assigned]:
         lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
         comment = next((comments[line] for line in reversed(lines) if line in comments), "")
         if isinstance(statement, ast.Assign):
-            pairs = [p for target in statement.targets for p in _pairs(target, statement.value)]
+            both = [p for target in statement.targets for p in pairs(target, statement.value)]
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            pairs = _pairs(statement.target, statement.value)
+            both = pairs(statement.target, statement.value)
         elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            pairs = [(statement.target.id, None)] if statement.target.id in found else []
+            both = [(statement.target.id, None)] if statement.target.id in found else []
         else:
             continue
-        for name, expression in pairs:
+        for name, expression in both:
             plain, value = _plain(expression)
             allowed = statement.annotation if isinstance(statement, ast.AnnAssign) else None
             found[name] = Assigned(
@@ -68,7 +68,7 @@ def assignments(source: str) -> list[Assigned]:
     return list(found.values())
 
 
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:
+def pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:
     """Names and what each is assigned, as far as one can see without running the cell."""
     if isinstance(target, ast.Name):
         return [(target.id, value)]
@@ -78,7 +78,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None
         starred = any(isinstance(part, ast.Starred) for part in (*parts, *given))
         if len(given) == len(parts) and not starred:
             both = zip(parts, given, strict=True)
-            return [pair for part, inner in both for pair in _pairs(part, inner)]
+            return [pair for part, inner in both for pair in pairs(part, inner)]
     stored = (n for n in ast.walk(target) if isinstance(n, ast.Name))
     return [(n.id, None) for n in stored if isinstance(n.ctx, ast.Store)]
 

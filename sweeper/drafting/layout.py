@@ -22,6 +22,8 @@ def value(given: Any) -> str:
         return "true" if given else "false"
     if isinstance(given, float):
         return _float(given)
+    if isinstance(given, list):
+        return listed(given)
     return str(given) if isinstance(given, int) else text(str(given))
 
 

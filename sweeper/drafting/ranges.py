@@ -63,7 +63,7 @@ def suggest(assigned: Assigned, compared: Sequence[str] = ()) -> Suggestion:
     if not assigned.plain:
         return Left("worked out by code, not a plain value")
     if isinstance(value, list | dict):
-        return Left("a list or mapping; give what should vary a name of its own")
+        return _of_several(name, value)
     if about(name, families.SECRETS):
         return Left("a secret")
     said = _said(assigned)
@@ -106,6 +106,15 @@ def _from_comment(bounds: Bounds, value: int | float) -> Range:
     if isinstance(value, int) and low.is_integer() and high.is_integer():
         return Range(int(low), int(high), bounds.log, note)
     return Range(low, high, bounds.log, note)
+
+
+def _of_several(name: str, value: list[Any] | dict[str, Any]) -> Suggestion:
+    """Layer sizes are swept as a whole: half as wide, as they are, twice as wide."""
+    sizes = [v for v in value if type(v) is int and v > 1]
+    if not sizes or sizes != value or not about(name, families.SIZES | families.DEPTHS):
+        return Left("a list or mapping; to sweep it, give a list of such under space")
+    halves, doubles = [size // 2 for size in sizes], [size * 2 for size in sizes]
+    return Choices([halves, sizes, doubles], "more or fewer layers: add lists of them")
 
 
 def _of_text(name: str, value: str, compared: Sequence[str]) -> Suggestion:

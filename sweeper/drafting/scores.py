@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..cellcode import parsed, plain_python
 from ..families import words
+from .values import Kind, Variables, bodies
 
 _SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "test": 1, "eval": 1}
 _TRAINED = {"train", "training", "pretrain"}
@@ -21,7 +22,18 @@ _BAD = (
     "regret divergence distance cost time latency duration seconds"
 ).split()
 _RANKS = {word: rank for rank, word in enumerate((*_GOOD, *_BAD))}
+#: What is measured of the machine: it is a score only where the notebook reports it as one.
+_CLOCKS = frozenset(
+    "time times timer timestamp date clock latency duration seconds secs sec minutes elapsed "
+    "runtime walltime eta".split()
+)
+#: What a score is compared with.
+_MARKS = frozenset("baseline threshold cutoff dummy chance majority tolerance target".split())
+_COUNTS = frozenset("n num number count counter counts idx index id total_steps".split())
 _BESIDE = {"best", "final", "last", "mean", "avg", "average", "total", "epoch", "running", "macro"}
+
+
+_MAY_BE_SCORES = (Kind.NUMBER, Kind.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +64,11 @@ def find_scores(cells: Sequence[str], parameters: Iterable[str]) -> Found:
         parameters: names that are no scores, whatever they are called.
     """
     trees = _trees(cells)
-    calls = _Calls(trees)
+    variables = Variables(trees)
+    calls = _Calls(trees, variables)
     taken = {*parameters}
-    told = [name for name in dict.fromkeys(calls.names) if name not in taken]
+    told = [name for name in calls.names if name not in taken]
+    told = [name for name in told if not _is_of_the_machine(name)] or told
     if told:
         return Found(names=_ranked(told), how="reported by the notebook", series=calls.series)
     if calls.passes_on:  # report(**metrics): their names are keys of some mapping
@@ -63,7 +77,11 @@ def find_scores(cells: Sequence[str], parameters: Iterable[str]) -> Found:
             names = _ranked(list(dict.fromkeys(keys)))
             return Found(names=names, how="reported by the notebook", series=calls.series)
     last_first = [name for tree in reversed(trees) for name in reversed(list(_globals(tree.body)))]
-    likely = [n for n in dict.fromkeys(last_first) if n not in taken and _is_score(n)]
+    likely = [
+        name
+        for name in dict.fromkeys(last_first)
+        if name not in taken and _is_score(name) and variables.of(name) in _MAY_BE_SCORES
+    ]
     return Found(names=_ranked(likely), how="a variable of the notebook", series=calls.series)
 
 
@@ -92,10 +110,15 @@ def _trees(cells: Sequence[str]) -> list[ast.Module]:
 
 
 class _Calls:
-    """Calls of `sweeper.report`, `sweeper.score`, scrapbook's `glue` and papermill's `record`."""
+    """Calls of `sweeper.report`, `sweeper.score`, scrapbook's `glue` and papermill's `record`.
 
-    def __init__(self, trees: Iterable[ast.Module]) -> None:
-        self.names: list[str] = []
+    Attributes:
+        names: what they tell, but for clocks, counters and what is no number.
+    """
+
+    def __init__(self, trees: Iterable[ast.Module], variables: Variables) -> None:
+        self._told: dict[str, None] = {}
+        self._variables = variables
         self.series = False
         self.passes_on = False
         nodes = [node for tree in trees for node in ast.walk(tree)]
@@ -110,14 +133,25 @@ class _Calls:
             if isinstance(node, ast.Call):
                 self._look(node)
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._told)
+
     def _look(self, call: ast.Call) -> None:
         what = self._what(call.func)
         if what in ("report", "score"):
             self.series |= what == "report"
-            self.names += [k.arg for k in call.keywords if k.arg is not None]
-            self.passes_on |= any(k.arg is None for k in call.keywords)
-        elif what in ("glue", "record") and call.args:
-            self.names += _texts(call.args[0])
+            for option in call.keywords:
+                if option.arg is None:
+                    self.passes_on = True
+                elif self._variables.kind(option.value) in _MAY_BE_SCORES:
+                    self._told[option.arg] = None
+        elif what in ("glue", "record") and len(call.args) > 1:
+            for name in _texts(call.args[0]):
+                kind = self._variables.kind(call.args[1])
+                # These take anything: a figure or a table is as likely as a number.
+                if kind is Kind.NUMBER or (kind is Kind.UNKNOWN and _is_score(name)):
+                    self._told[name] = None
 
     def _what(self, called: ast.expr) -> str | None:
         if isinstance(called, ast.Name):
@@ -141,17 +175,15 @@ def _globals(body: Sequence[ast.stmt]) -> Iterator[str]:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         targets: list[ast.expr] = []
-        if isinstance(statement, ast.Assign) and not isinstance(
-            statement.value, ast.List | ast.Dict | ast.ListComp | ast.Lambda | ast.Set
-        ):
+        if isinstance(statement, ast.Assign):
             targets = statement.targets
         elif isinstance(statement, ast.AnnAssign | ast.AugAssign):
             targets = [statement.target]
         for target in targets:
             inside = (n for n in ast.walk(target) if isinstance(n, ast.Name))
             yield from (n.id for n in inside if isinstance(n.ctx, ast.Store))
-        for field in ("body", "orelse", "finalbody"):
-            yield from _globals(getattr(statement, field, []))
+        for inner in bodies(statement):
+            yield from _globals(inner)
 
 
 def _core(name: str) -> list[str]:
@@ -172,7 +204,16 @@ def _metric_words(name: str) -> list[str]:
 
 def _is_score(name: str) -> bool:
     core = _core(name)
-    return bool(core) and core[-1] in _RANKS
+    if not core or core[-1] not in _RANKS or _is_of_the_machine(name):
+        return False
+    is_some_map = core[-1] == "map" and len(core) > 1  # label_map, cost_map
+    return not is_some_map and _MARKS.isdisjoint(words(name))
+
+
+def _is_of_the_machine(name: str) -> bool:
+    """Whether a name is that of a clock or a counter."""
+    said = words(name)
+    return not _CLOCKS.isdisjoint(said) or not _COUNTS.isdisjoint((said or [""])[:1])
 
 
 def _ranked(names: Sequence[str]) -> list[str]:
