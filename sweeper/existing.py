@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from .addresses import Address
-from .errors import StudyError
+from .errors import StudyError, TrackingError
+from .heartbeat import elsewhere_s
 from .notebook import mark_stopped, read_metadata
 from .ownership import is_held, owner_of, while_unswept
 from .runtime import clear_up
-from .study import Study
-from .tracking import Tracker
-from .trials import StudyPaths, TrialRecord, TrialState, shown
+from .study import Study, is_storage
+from .tracking import Tracker, sqlite_file
+from .trials import StudyPaths, TrialState, shown
+
+_log = logging.getLogger(__name__)
 
 _STORAGE_NAME = "study.db"
+#: The fact that MLflow has not been told of trials that were killed.
+_BEHIND = "tracking_is_behind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,11 @@ class ExistingStudy:
         """Who sweeps it now, in words; None when nobody does."""
         return owner_of(self.paths) if self.is_swept() else None
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the sweep that is alive runs on another machine."""
+        return elsewhere_s(self.paths.owner) is not None
+
 
 def find_studies(
     wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
@@ -56,6 +67,12 @@ def find_studies(
     """
     if storage is not None:
         url = Address.of(storage)
+        file = sqlite_file(url.full)
+        if file is not None and not is_storage(file):
+            raise StudyError(
+                f"--storage {url}: there is no study in {shown(file)}"
+                + ("" if file.exists() else ", for there is no such file")
+            )
         names = Study.names(url)
         if wanted is not None and wanted not in names:
             known = ", ".join(names) or "none"
@@ -117,24 +134,45 @@ def _load(storage_url: Address, name: str, tracking_uri: str | None) -> Existing
 def reap(existing: ExistingStudy) -> None:
     """Put in order what a killed sweep has left: processes, trials and MLflow runs that `run`.
 
-    Nothing happens while one is alive.
-
-    Raises:
-        StudyError: MLflow does not take the state.
+    Nothing happens while one is alive. Where MLflow is away, this is logged, and the next call
+    tells it.
     """
+    study = existing.study
     with while_unswept(existing.paths) as is_unswept:
-        if is_unswept:
-            clear_up(existing.paths.folder)
-            if any(r.state is TrialState.RUNNING for r in existing.study.records()):
-                _correct(existing)
+        if not is_unswept:
+            return
+        clear_up(existing.paths.folder)
+        if any(record.state is TrialState.RUNNING for record in study.records()):
+            study.note_facts(**{_BEHIND: True})  # first, as this call may be killed, too
+            _correct(study)
+        if study.facts.get(_BEHIND):
+            try:
+                _tell(existing)
+            except TrackingError as error:
+                _log.warning(
+                    "MLflow still shows killed trials of the study %r as running: %s; the next "
+                    "command tries again",
+                    study.name,
+                    str(error).partition("; ")[0],
+                )
+            else:
+                study.note_facts(**{_BEHIND: False})
 
 
-def _correct(existing: ExistingStudy) -> None:
-    study, paths = existing.study, existing.paths
-    interrupted: list[TrialRecord] = study.mark_interrupted()
-    for record in interrupted:
+def _correct(study: Study) -> None:
+    """Correct the states in the study and in the notebooks."""
+    for record in study.mark_interrupted():
         if (read_metadata(record.notebook) or {}).get("study_id") == study.study_id:
             mark_stopped(record.notebook, record.message)
+
+
+def _tell(existing: ExistingStudy) -> None:
+    """Correct the states in MLflow.
+
+    Raises:
+        TrackingError: it is away.
+    """
+    study, paths = existing.study, existing.paths
     tracker = Tracker.open(
         existing.tracking,
         study=study.name,
@@ -142,7 +180,9 @@ def _correct(existing: ExistingStudy) -> None:
         embedded=paths.tracking,
         artifacts=paths.artifacts,
     )
-    for record in interrupted:
-        tracker.ended(record, {}, {})
+    for record in study.records():
+        is_interrupted = record.state is TrialState.STOPPED and not record.is_final
+        if is_interrupted and not tracker.is_told(record):
+            tracker.ended(record, {}, {})
     if tracker.close():
-        raise StudyError(f"{shown(paths.folder)}: MLflow at {tracker.uri} does not take the state")
+        raise TrackingError(f"{tracker.uri} does not take the state")

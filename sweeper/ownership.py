@@ -15,6 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from .errors import OutputError, StudyError
+from .heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
 from .notebook import write_beside
 from .trials import StudyPaths, shown
 
@@ -43,9 +44,11 @@ def held_folder(paths: StudyPaths) -> Iterator[Callable[[], None]]:
 
     try:
         lock = _take_lock(paths)
+        beating = Heartbeat(paths.owner)
         try:
             yield keep
         finally:
+            beating.close()
             paths.owner.unlink(missing_ok=True)
             lock.release()
     finally:
@@ -54,7 +57,7 @@ def held_folder(paths: StudyPaths) -> Iterator[Callable[[], None]]:
 
 
 def is_held(paths: StudyPaths) -> bool:
-    """Whether a sweep of this study is alive on this machine."""
+    """Whether a sweep of this study is alive, on this machine or another that has the folder."""
     if not paths.lock.exists():
         return False
     try:
@@ -63,7 +66,7 @@ def is_held(paths: StudyPaths) -> bool:
         return True
     except OSError:  # somebody else's folder, which we may only read
         return False
-    return False
+    return elsewhere_s(paths.owner) is not None
 
 
 @contextmanager
@@ -80,7 +83,7 @@ def while_unswept(paths: StudyPaths) -> Iterator[bool]:
         yield False
         return
     try:
-        yield True
+        yield elsewhere_s(paths.owner) is None
     finally:
         lock.release()
 
@@ -103,7 +106,21 @@ def _take_lock(paths: StudyPaths) -> FileLock:
             f"the study {paths.study!r} in {shown(paths.folder)} is being swept by "
             f"{owner_of(paths)}; wait for it or stop it, or choose another name with --study"
         ) from error
-    told = {"host": socket.gethostname(), "pid": os.getpid(), "started_at_s": time.time()}
+    heard_s = elsewhere_s(paths.owner)
+    if heard_s is not None:
+        lock.release()
+        raise StudyError(
+            f"the study {paths.study!r} in {shown(paths.folder)} is being swept by "
+            f"{owner_of(paths)}, which gave a sign of life {heard_s:.0f} s ago; if it is dead, "
+            f"try again in {ALIVE_S - heard_s:.0f} s, else wait for it or stop it, or choose "
+            "another name with --study"
+        )
+    told = {
+        "host": socket.gethostname(),
+        "machine": this_machine(),
+        "pid": os.getpid(),
+        "started_at_s": time.time(),
+    }
     write_beside(paths.owner, json.dumps(told))
     return lock
 

@@ -36,14 +36,18 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         trials=int(facts.get("trials", len(records))),
         counts=counted(records),
         objectives=facts["objectives"],
-        running=[_progress(record) for record in running],
+        running=[_progress(record, is_here=not existing.is_elsewhere) for record in running],
         best=best,
     )
     return result, snapshot
 
 
-def _progress(record: TrialRecord) -> Progress:
-    """How far a trial is, as its notebook on disk has it."""
+def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
+    """How far a trial is, as its notebook on disk has it.
+
+    Args:
+        is_here: whether it runs on this machine.
+    """
     told: Mapping[str, Any] = {}
     statuses: list[str] = []
     try:
@@ -58,7 +62,7 @@ def _progress(record: TrialRecord) -> Progress:
     finals = {name: decode_float(value) for name, value in told.get("finals", {}).items()}
     now = datetime.datetime.now(datetime.UTC)
     # From its device on; before that there is no notebook to read.
-    began = datetime.datetime.fromisoformat(told["started_at"]) if told else now
+    began = datetime.datetime.fromisoformat(told["started_at"]) if "started_at" in told else now
     pid = told.get("pid")
     return Progress(
         run_id=record.run_id,
@@ -69,5 +73,5 @@ def _progress(record: TrialRecord) -> Progress:
         step=max(steps, default=None),
         metrics={**last, **finals},
         elapsed_s=(now - began).total_seconds(),
-        memory_bytes=memory_of(pid) if isinstance(pid, int) else None,
+        memory_bytes=memory_of(pid) if is_here and isinstance(pid, int) else None,
     )

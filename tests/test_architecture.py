@@ -24,6 +24,7 @@ FLOORS = (
         "addresses",
         "trials",
         "preemption",
+        "heartbeat",
         "quantities",
         "record",
         "checkpoints",

@@ -26,6 +26,19 @@ WHERE studies.study_name = ? AND attributes.key = ?
 """
 
 
+def is_storage(file: Path) -> bool:
+    """Whether a file may be a storage: whoever opens one that is not makes it one."""
+    if not file.exists():
+        return False
+    try:
+        uri = f"{file.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            found = "SELECT name FROM sqlite_master WHERE name = 'study_user_attributes'"
+            return connection.execute(found).fetchone() is not None
+    except sqlite3.Error:
+        return True  # whoever opens it says what is wrong with it
+
+
 def facts_in(file: Path, study: str) -> dict[str, Any] | None:
     """The facts of a study in a storage's file; None when it is not in there.
 
