@@ -521,3 +521,24 @@ time.sleep(600)
         time.sleep(0.02)
     assert marked_processes(f"tok{os.getpid()}") == []
     assert not runtime_folder.exists()
+
+
+#: What `ipywidgets.Output` sends: a model, and the request whose output it catches.
+CATCHING = """
+from comm import create_comm
+def catch(text):
+    kernel = get_ipython().kernel
+    caught = create_comm(target_name="jupyter.widget", data={"state": {
+        "_model_module": "@jupyter-widgets/output", "_model_name": "OutputModel", "outputs": []}})
+    for request in (kernel.get_parent()["header"]["msg_id"], ""):
+        caught.send({"method": "update", "state": {"msg_id": request}})
+        if request:
+            print(text, flush=True)
+"""
+
+
+def test_output_that_widgets_catch_never_stalls_a_trial(bench: Bench) -> None:
+    cells = [CATCHING, *["catch('caught')"] * 60, "val = x"]
+    outcome, node = bench.run(*cells, limits={"trial": "120s"})
+    assert outcome.state is TrialState.COMPLETED
+    assert all(not cell.outputs for cell in node.cells), "it is in the widgets"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import zmq
 from jupyter_core.utils import ensure_event_loop
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbclient.util import ensure_async, run_sync
@@ -29,7 +30,7 @@ from ..scraping import PrintedScores, displayed_point
 from .expressions import IN_HISTORY, ORDERLY_EXIT
 from .kernel import Kernel
 from .nursery import LESSON
-from .outputs import joined, moved, notice
+from .outputs import joined, moved, notice, size
 from .replay import RecordedClient
 from .sharing import SharedRun
 
@@ -304,19 +305,17 @@ class SweepClient(PapermillNotebookClient):
         if self._is_too_much(msg["msg_type"], content, cell):
             return None
         output: NotebookNode | None = super().process_message(msg, cell, cell_index)
+        if self.comm_objects and not isinstance(self.kc, RecordedClient):
+            # An `Output` widget's answer is sent past asyncio, which then misses a message that
+            # came meanwhile: without this look the cell's reply is waited for, for ever.
+            self.kc.shell_channel.socket.get(zmq.EVENTS)
         return output
 
     def _is_too_much(self, kind: str, content: Mapping[str, Any], cell: NotebookNode) -> bool:
         """Count a cell's output; say once that the rest is dropped."""
-        if kind == "stream":
-            size = len(content["text"])
-        elif kind in ("display_data", "execute_result"):
-            size = sum(
-                len(part) if isinstance(part, str) else 100 for part in content["data"].values()
-            )
-        else:
+        if not (added := size(kind, content)):
             return False
-        before, self._output_bytes = self._output_bytes, self._output_bytes + size
+        before, self._output_bytes = self._output_bytes, self._output_bytes + added
         if self._output_bytes <= self._cell_output_bytes:
             return False
         if before <= self._cell_output_bytes:

@@ -9,7 +9,7 @@ square of a line's length.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nbformat import NotebookNode
@@ -91,6 +91,15 @@ def moved(
         if cell_index in by_cell:
             old = by_cell[cell_index]
             by_cell[cell_index] = [now[id(before[i])] for i in old if i < len(before)]
+
+
+def size(kind: str, content: Mapping[str, Any]) -> int:
+    """About how many bytes a message puts into its cell; 0 for one that shows nothing."""
+    if kind == "stream":
+        return len(content["text"])
+    if kind not in ("display_data", "execute_result"):
+        return 0
+    return sum(len(part) if isinstance(part, str) else 100 for part in content["data"].values())
 
 
 def notice(said: str) -> NotebookNode:
