@@ -1,0 +1,356 @@
+"""Do other people's notebooks score and look the same in forked kernels as in started ones?
+
+    uv run --with plotly --with ipywidgets --with scrapbook benchmarks/foreign.py CLONES
+
+CLONES is a folder of clones, `owner/name` each; what is missing there is cloned from GitHub. Each
+notebook is swept twice by the real command, once warm and once with `--cold`, with the same params
+and seeds: scores have to be equal to the last bit, and outputs cell by cell, times and addresses
+aside. A notebook that differs is run cold once more, which shows whether it is reproducible by
+itself. Exit code 1 says that forking has changed something.
+
+    benchmarks/foreign.py CLONES --only micrograd       # those whose name contains this
+    benchmarks/foreign.py --libraries                   # our own: libraries that show something
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from foreign_libraries import LIBRARIES
+from foreign_notebooks import NOTEBOOKS, Foreign
+from foreign_outputs import Seen, differences
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parent.parent
+SEED = 7
+#: Larger files of a repository are not copied: weights, films, archives.
+_LARGEST_BYTES = 5_000_000
+
+
+class NotRunnableError(Exception):
+    """A notebook that cannot be swept here: no clone, no package, another version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """One sweep of a notebook.
+
+    Attributes:
+        trials: by run id, as `--json` has them.
+        notebooks: what was executed, by run id.
+        wall_s: of the whole command.
+        ending: the exit code, and the last line of what it said to people.
+    """
+
+    trials: Mapping[str, Mapping[str, Any]]
+    notebooks: Mapping[str, Path]
+    wall_s: float
+    ending: str
+
+    def ways(self) -> str:
+        """How many trials were forked, and shared cells, and by what they were proven."""
+        noted = [_noted(path) for path in self.notebooks.values()]
+        forked = sum(note.get("kernel") == "warm" for note in noted)
+        shared = sum(bool(note.get("shared_cells")) for note in noted)
+        proofs = sorted({str(note["proof"]) for note in noted if note.get("proof") is not None})
+        return f"{forked} / {shared}" + (f" ({', '.join(proofs)})" if proofs else "")
+
+
+def _noted(path: Path) -> Mapping[str, Any]:
+    noted: Mapping[str, Any] = json.loads(path.read_text())["metadata"].get("sweeper", {})
+    return noted
+
+
+def main() -> int:
+    """Compare, and print the table and the differences."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("clones", type=Path, nargs="?", help="a folder of clones, owner/name")
+    parser.add_argument("--only", default="", help="those whose repository or path contains this")
+    parser.add_argument("--libraries", action="store_true", help="notebooks of our own instead")
+    parser.add_argument("--trials", type=int, default=6)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds for one sweep")
+    parser.add_argument("--keep", type=Path, help="where executed notebooks are left")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a sweep that runs is ended, too
+    if not options.libraries and options.clones is None:
+        parser.error("say in which folder the clones are")
+    table = LIBRARIES if options.libraries else NOTEBOOKS
+    chosen = [one for one in table if options.only in f"{one.repo}/{one.path}"]
+    needs = sorted({need for one in chosen for need in one.needs})
+    if missing := [need for need in needs if importlib.util.find_spec(need) is None]:
+        print(f"not installed, so some are left out: {', '.join(missing)}", file=sys.stderr)
+    print(
+        "| notebook | trials | equal scores | equal outputs | forked / shared | warm s | cold s |"
+    )
+    print("|---|---|---|---|---|---|---|", flush=True)
+    changed: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="foreign-") as scratch:
+        folder = options.keep.resolve() if options.keep else Path(scratch)
+        for foreign in chosen:
+            try:
+                row, found = compared(foreign, folder, options)
+            except NotRunnableError as error:
+                row, found = f"| {_name(foreign)} | – | {error} | | | | |", []
+            print(row, flush=True)
+            for line in found:
+                print(f"{_name(foreign)}: {line}", file=sys.stderr)
+            changed += found
+    return 1 if changed else 0
+
+
+def compared(foreign: Foreign, folder: Path, options: argparse.Namespace) -> tuple[str, list[str]]:
+    """Sweep a notebook both ways.
+
+    Returns:
+        Its row of the table, and what forking has changed.
+
+    Raises:
+        NotRunnableError: it cannot be swept here.
+    """
+    if missing := [need for need in foreign.needs if importlib.util.find_spec(need) is None]:
+        raise NotRunnableError(f"needs {', '.join(missing)}")
+    clone = Path() if foreign.cells else cloned(foreign.repo, options.clones)
+    place = folder / _slug(foreign)
+    ran = {way: swept(foreign, clone, place, way, options) for way in ("cold", "warm")}
+    cold, warm = ran["cold"], ran["warm"]
+    scores = list(_unequal_scores(cold, warm, foreign.tolerance))
+    outputs = list(_unequal_outputs(cold, warm))
+    note = ""
+    if scores or outputs:  # which of it comes from the notebook itself?
+        again = swept(foreign, clone, place, "cold again", options)
+        by_itself = list(_unequal_scores(cold, again, foreign.tolerance))
+        if by_itself:
+            note, scores = " (nor cold to cold)", []
+        unsteady = {_where(line) for line in _unequal_outputs(cold, again)}
+        outputs = [line for line in outputs if _where(line) not in unsteady]
+    completed = sum(trial["state"] == "completed" for trial in warm.trials.values())
+    row = [
+        _name(foreign),
+        f"{completed} of {options.trials}" + (" (it fails)" if foreign.fails else ""),
+        f"no{note}" if scores or note else "yes",
+        f"no, {len(outputs)} differ" if outputs else "yes",
+        warm.ways(),
+        f"{warm.wall_s:.0f}",
+        f"{cold.wall_s:.0f}",
+    ]
+    if completed != options.trials and not foreign.fails:
+        scores.append(f"not all trials completed: warm {warm.ending}; cold {cold.ending}")
+    return f"| {' | '.join(row)} |", [*scores, *outputs]
+
+
+def _unequal_scores(expected: Ran, found: Ran, tolerance: float) -> Iterator[str]:
+    for run_id in sorted({*expected.trials, *found.trials}):
+        theirs, ours = expected.trials.get(run_id, {}), found.trials.get(run_id, {})
+        if theirs.get("params") != ours.get("params"):
+            yield f"{run_id}: params {ours.get('params')} instead of {theirs.get('params')}"
+        if theirs.get("state") != ours.get("state"):
+            yield f"{run_id}: {ours.get('state')} instead of {theirs.get('state')}"
+        scores = [trial.get("scores") or {} for trial in (theirs, ours)]
+        for name in sorted({*scores[0], *scores[1]}):
+            right, value = (float(each.get(name, math.nan)) for each in scores)
+            if repr(right) != repr(value) and not (
+                tolerance and math.isclose(right, value, rel_tol=tolerance)
+            ):
+                yield f"{run_id}: {name} is {value!r} instead of {right!r}"
+
+
+def _unequal_outputs(expected: Ran, found: Ran) -> Iterator[str]:
+    for run_id in sorted({*expected.notebooks} & {*found.notebooks}):
+        seen = [Seen(ran.notebooks[run_id]) for ran in (expected, found)]
+        for line in differences(*seen):
+            yield f"{run_id}: {line}"
+
+
+def _where(line: str) -> str:
+    """Of a difference in the outputs only the cell, whichever the trial."""
+    return line.split(": ")[1]
+
+
+# --- one sweep ----------------------------------------------------------------------------------
+
+
+def swept(foreign: Foreign, clone: Path, place: Path, way: str, options: argparse.Namespace) -> Ran:
+    """Run the command on a fresh copy of the repository, always at the same path."""
+    copy, results = place / "copy", place / way
+    for old in (copy, results):
+        shutil.rmtree(old, ignore_errors=True)
+    results.mkdir(parents=True)
+    notebook = copy / (foreign.path if not foreign.cells else "own.ipynb")
+    if not foreign.cells:
+        shutil.copytree(clone, copy, ignore=_unneeded, symlinks=True)
+    notebook.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(prepared(foreign, notebook), str(notebook))
+    if foreign.has_digits:
+        write_digits(notebook.parent / "data" / "MNIST" / "raw")
+    parameters = place / "parameters.yml"
+    study = {"name": _slug(foreign), "seed": SEED, "trials": options.trials, "sampler": "random"}
+    file = {
+        "study": {**study, "stop_after_failures": options.trials + 1},
+        "objective": {foreign.objective: "minimize"},
+        "space": foreign.space,
+        **({"scores": foreign.scores} if foreign.scores else {}),
+    }
+    parameters.write_text(json.dumps(file))
+    command = [sys.executable, str(ROOT / "notebook_hpo.py"), "-i", str(notebook)]
+    command += ["-o", str(results / "{run_id}.ipynb"), "-p", str(parameters)]
+    command += ["-j", str(options.jobs), "--json"] + ([] if way == "warm" else ["--cold"])
+    command += ["--study", f"{study['name']} {way}"]
+    command += ["--tracking-uri", f"sqlite:///{place.parent}/mlflow.db"]  # made only once
+    started_s = time.monotonic()
+    said, complaint, code = _finished(command, cwd=place, limit_s=options.limit)
+    took_s = time.monotonic() - started_s
+    lines = said.splitlines()
+    result = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {"trials": []}
+    if not result["trials"]:
+        last = complaint.strip().splitlines() or ["nothing"]
+        raise NotRunnableError(f"{way}, exit code {code}: {last[-1][:200]}")
+    trials = {trial["run_id"]: trial for trial in result["trials"]}
+    notebooks = {run_id: results / f"{run_id}.ipynb" for run_id in trials}
+    last = [line for line in complaint.splitlines() if line.strip()][-1:]
+    return Ran(
+        trials=trials,
+        notebooks={run_id: path for run_id, path in notebooks.items() if path.exists()},
+        wall_s=took_s,
+        ending=f"exit code {code}: {''.join(last)[:200]}",
+    )
+
+
+def _finished(command: Sequence[str], *, cwd: Path, limit_s: float) -> tuple[str, str, int]:
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
+    )
+    try:
+        said, complaint = running.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        running.terminate()  # the sweep ends its kernels itself
+        said, complaint = running.communicate()
+        complaint += f"\nit did not end within {limit_s:.0f} s"
+    finally:
+        running.terminate()
+    return said, complaint, running.returncode
+
+
+def prepared(foreign: Foreign, path: Path) -> NotebookNode:
+    """The notebook as it is swept: with a parameters cell, its edits, and a cell with the score.
+
+    Raises:
+        NotRunnableError: it is not the version that the table knows.
+    """
+    v4 = nbformat.v4
+    if foreign.cells:
+        node = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in foreign.cells])
+    elif path.exists():
+        node = nbformat.read(str(path), as_version=4)
+    else:
+        raise NotRunnableError("there is no such notebook in the clone")
+    if foreign.until:
+        ends = [i for i, cell in enumerate(node.cells) if foreign.until in cell.source]
+        if not ends:
+            raise NotRunnableError(f"no cell holds {foreign.until!r}")
+        node.cells = node.cells[: ends[0]]
+    node.cells = [
+        cell
+        for cell in node.cells
+        if cell.cell_type != "code" or not any(text in cell.source for text in foreign.leave_out)
+    ]
+    for old, new in foreign.edits:
+        with_it = [c for c in node.cells if c.cell_type == "code" and old in c.source]
+        if not with_it:
+            raise NotRunnableError(f"no cell holds {old!r}")
+        for cell in with_it:
+            cell.source = cell.source.replace(old, new)
+    if not any("parameters" in cell.metadata.get("tags", []) for cell in node.cells):
+        first = "\n".join(f"{name} = {_example(of)!r}" for name, of in foreign.space.items())
+        tagged = v4.new_code_cell(first, metadata={"tags": ["parameters"]})
+        node.cells.insert(0, tagged)
+    if foreign.score:
+        node.cells.append(v4.new_code_cell(f"score = {foreign.score}"))
+    for cell in node.cells:
+        cell.pop("id", None)
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    node.nbformat, node.nbformat_minor = 4, 4
+    node.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "3"}
+    prepared: NotebookNode = node
+    return prepared
+
+
+def _example(dimension: Any) -> Any:
+    return dimension["low"] if isinstance(dimension, Mapping) else dimension[0]
+
+
+def cloned(repo: str, clones: Path) -> Path:
+    """The folder of a repository's clone, which is made if it is missing.
+
+    Raises:
+        NotRunnableError: it is missing, and GitHub cannot be reached.
+    """
+    clone: Path = clones.resolve() / repo
+    if not clone.exists():
+        url = f"https://github.com/{repo}.git"
+        done = subprocess.run(
+            ["git", "clone", "--quiet", "--depth", "1", url, str(clone)],
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if done.returncode:
+            raise NotRunnableError(f"no clone: {done.stderr.strip().splitlines()[-1]}")
+    return clone
+
+
+def _unneeded(folder: str, names: Sequence[str]) -> set[str]:
+    large = {
+        name
+        for name in names
+        if (path := Path(folder) / name).is_file() and path.stat().st_size > _LARGEST_BYTES
+    }
+    return large | ({".git"} & set(names))
+
+
+def write_digits(folder: Path) -> None:
+    """Scikit-learn's 1,797 digits in MNIST's format, so that nothing is downloaded."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.kron(digits.images, np.ones((3, 3)))  # 24 pixels wide
+    images = np.pad(images * (255 / 16), ((0, 0), (2, 2), (2, 2))).astype(np.uint8)
+    folder.mkdir(parents=True)
+    for prefix, part in (("train", slice(0, 1000)), ("t10k", slice(1000, 1400))):
+        shape = images[part].shape
+        for name, header, data in (
+            ("images-idx3", struct.pack(">4i", 2051, *shape), images[part]),
+            ("labels-idx1", struct.pack(">2i", 2049, shape[0]), digits.target[part]),
+        ):
+            content = header + data.astype(np.uint8).tobytes()
+            (folder / f"{prefix}-{name}-ubyte").write_bytes(content)
+
+
+def _name(foreign: Foreign) -> str:
+    return f"{foreign.repo.split('/')[-1]}: {Path(foreign.path).stem}"
+
+
+def _slug(foreign: Foreign) -> str:
+    kept = (c if c.isalnum() else "-" for c in f"{foreign.repo}-{foreign.path}".lower())
+    return "".join(kept)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
