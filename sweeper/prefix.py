@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 #: Ways to names that do not stand in the text, to the user, or to the kernel itself.
@@ -63,6 +64,11 @@ _LINE_MAGIC = re.compile(
 )
 _CELL_MAGIC = re.compile(r"%%(time|capture(\s+\w+)?)\s*")
 _WRITING = frozenset("wax+")
+#: What begins somewhere else in each process, when it is called without a seed.
+_SEEDED_BY_CHANCE = frozenset(
+    "seed default_rng RandomState SeedSequence Random SystemRandom MT19937 PCG64 PCG64DXSM "
+    "Philox SFC64".split()
+)
 _WORD = re.compile(r"\w+")
 
 
@@ -107,6 +113,81 @@ def shared_prefix(cells: Sequence[Any], swept: Collection[str]) -> SharedPrefix:
     return SharedPrefix(cells=len(cells), ended_by="")
 
 
+def why_module_unsharable(files: Sequence[str], cells: Sequence[str]) -> str | None:
+    """Why cells that have imported modules of the project cannot be shared; None when they can.
+
+    The body of each module is read as a cell is, and of its functions and classes those whose
+    names the cells or what is read already mention: what no cell has called has done nothing.
+
+    Args:
+        files: of the modules.
+        cells: sources of the cells up to and with the one that has imported the last of them.
+    """
+    definitions: list[tuple[str, _Definition]] = []
+    waiting: list[tuple[str, Sequence[ast.AST]]] = []
+    for file in files:
+        try:
+            tree = ast.parse(Path(file).read_text("utf-8"))
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return f"it imports {Path(file).name}, which cannot be read"
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        tops = [node for node in tree.body if not _is_script_guard(node)]
+        definitions += [(file, node) for node in tops if isinstance(node, kinds)]
+        waiting.append((file, [n for n in tops if not isinstance(n, kinds)]))
+    cell_trees = [t for source in cells if (t := _parsed(_without_magics(source)[0]))]
+    names = _Mentions([*cell_trees, *(node for _, nodes in waiting for node in nodes)])
+    readers = {file: _Reader(frozenset()) for file in files}
+    while waiting:
+        file, nodes = waiting.pop()
+        try:
+            readers[file].read_body(nodes)
+        except _Unsharable as error:
+            return f"it imports {Path(file).name}, which {error}"
+        names.add(nodes)
+        waiting += [(where, [node]) for where, node in definitions if node.name in names.found]
+        definitions = [item for item in definitions if item[1].name not in names.found]
+    return None
+
+
+class _Mentions:
+    """Names that code mentions, other than by importing them."""
+
+    def __init__(self, nodes: Sequence[ast.AST]) -> None:
+        self.found: set[str] = set()
+        self._imported_as: dict[str, str] = {}
+        self.add(nodes)
+
+    def add(self, nodes: Sequence[ast.AST]) -> None:
+        for node in (part for top in nodes for part in ast.walk(top)):
+            if isinstance(node, ast.alias) and node.asname:
+                self._imported_as[node.asname] = node.name.rpartition(".")[2]
+            elif isinstance(node, ast.Name):
+                self.found.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                self.found.add(node.attr)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", None) == "getattr":
+                self.found |= {str(a.value) for a in node.args if isinstance(a, ast.Constant)}
+        self.found |= {name for alias, name in self._imported_as.items() if alias in self.found}
+
+
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+
+
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def _is_script_guard(node: ast.AST) -> bool:
+    """Whether a statement only runs when its file is run as a script."""
+    return isinstance(node, ast.If) and ast.unparse(node.test).replace('"', "'") in (
+        "__name__ == '__main__'",
+        "'__main__' == __name__",
+    )
+
+
 class _Unsharable(Exception):
     """What a cell does that keeps it from being shared."""
 
@@ -144,6 +225,17 @@ class _Reader:
                 for text in _texts(node):
                     self._refuse_words(text)
 
+    def read_body(self, nodes: Sequence[ast.AST]) -> None:
+        """Go past statements of a module.
+
+        Raises:
+            _Unsharable: they cannot be shared.
+        """
+        for node in nodes:
+            self._note_imports(node)
+        for node in nodes:
+            self._look(node)
+
     def _refuse_words(self, text: str) -> None:
         mentioned = self._swept.intersection(_WORD.findall(text))
         if mentioned:
@@ -155,7 +247,7 @@ class _Reader:
                 for alias in node.names:
                     root = alias.name.partition(".")[0]
                     self._imported.setdefault(alias.asname or root, set()).add((root, ""))
-            elif isinstance(node, ast.ImportFrom):
+            elif isinstance(node, ast.ImportFrom) and not node.level:
                 root = (node.module or "").partition(".")[0]
                 for alias in node.names:
                     if alias.name == "*" and root in _HAVE_UNSHARABLE.union(_UNSHARABLE_MODULES):
@@ -190,8 +282,11 @@ class _Reader:
             text = node.value
             if isinstance(text, str) and _UNSHARABLE_TEXT.search(text):
                 raise _Unsharable(f"mentions {text!r:.60}")
-        elif isinstance(node, ast.Call) and not is_closed and _opens_for_writing(node):
-            raise _Unsharable("opens a file for writing outside of a with statement")
+        elif isinstance(node, ast.Call):
+            if not is_closed and _opens_for_writing(node):
+                raise _Unsharable("opens a file for writing outside of a with statement")
+            if _seeds_by_chance(node):
+                raise _Unsharable("draws random numbers that nothing seeds")
         if isinstance(node, ast.With):
             for item in node.items:
                 self._look(item.context_expr, is_closed=True)
@@ -271,3 +366,11 @@ def _opens_for_writing(call: ast.Call) -> bool:
     told = [a.value for a in given if isinstance(a, ast.Constant) and isinstance(a.value, str)]
     modes = [mode for mode in told if len(mode) <= 3]
     return any(_WRITING.intersection(mode) for mode in modes)
+
+
+def _seeds_by_chance(call: ast.Call) -> bool:
+    """Whether a call makes or seeds a generator, and gives it no seed."""
+    named = getattr(call.func, "id", None) or getattr(call.func, "attr", None)
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    is_given = any(not (isinstance(a, ast.Constant) and a.value is None) for a in given)
+    return named in _SEEDED_BY_CHANCE and not is_given

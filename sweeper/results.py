@@ -76,6 +76,7 @@ class SweepResult:
         cost: of all sweeps of the study so far; None when no price is known.
         untold: messages that MLflow did not take; the next sweep of the study tells them again.
         sync_lag_s: how far the remote copy is behind: 0 when it has everything; None without one.
+        findings: why kernels were not forked, or what keeps the notebook from being replicable.
     """
 
     study: str
@@ -93,6 +94,7 @@ class SweepResult:
     duration_s: float = 0.0
     cost: float | None = None
     sync_lag_s: float | None = None
+    findings: Sequence[str] = ()
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -113,6 +115,7 @@ class SweepResult:
             "trials": [self._trial(record, full=True) for record in self.records],
             "cost": None if self.cost is None else round(self.cost, 4),
             "sync_lag_s": None if self.sync_lag_s is None else round(self.sync_lag_s, 1),
+            "findings": list(self.findings),
             "page": None,
             "compare_url": self.compare_url,
         }

@@ -113,7 +113,7 @@ def summary(result: SweepResult) -> str:
         lines.append(
             f"  {result.untold} messages did not reach MLflow; the same command tells them again"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
 
 
 def table(snapshot: Snapshot) -> RenderableType:

@@ -197,6 +197,7 @@ class Sweep:
                         executor.run(loop)
                     finally:
                         self.admission.stop_all("an interruption")
+                    findings = worker.pool.policy.findings
                 left_s = self.admission.left_s
                 untold = tracker.close(patience_s=None if left_s is None else left_s / 2)
             study.note_facts(
@@ -221,6 +222,7 @@ class Sweep:
                 untold=untold,
                 cost=spending.cost,
                 sync_lag_s=lag_s,
+                findings=findings,
                 duration_s=time.monotonic() - started,
             )
 

@@ -12,12 +12,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import kernels
 from .devices import Devices, StoppedWaiting
-from .kernels import Ending, Kernel, KernelPool, KernelResult, SharedRun
+from .kernels import (
+    Ending,
+    Evidence,
+    Experiment,
+    Kernel,
+    KernelPool,
+    KernelResult,
+    Reference,
+    Way,
+    gather,
+)
 from .notebook import ExecutedNotebook, ResearchNotebook, read_metadata
 from .reporting import TRIAL_VARIABLE, Channel, Point, StopReason, encode_float
 from .scraping import PrintedScores, scrape, variables_to_read
@@ -29,12 +39,10 @@ _log = logging.getLogger(__name__)
 #: A disk that is full, or has become read-only.
 _NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
-#: How much longer than before a trial may take that proves that leading cells can be shared.
+#: How much longer than before the reference trial may take when it is run again.
 _PROOF_FACTOR, _PROOF_SLACK_S = 3.0, 60.0
-#: Cells that took less are as well run again: to show what they said costs about as much.
-_LITTLE_S = 0.05
-#: A trial that fails sooner, before any has come to its end in a forked kernel, is tried in a
-#: started one: what a fork cannot do, such as to use CUDA that was initialised before, fails early.
+#: A trial that fails sooner in a forked kernel is tried in a started one, once in a sweep: what a
+#: fork cannot do, such as to use CUDA that was initialised before, fails early.
 _EARLY_S = 120.0
 
 
@@ -51,13 +59,12 @@ class Worker:
     devices: Devices
     pool: KernelPool
     trials_left: Callable[[], int]
-    _first: list[tuple[TrialSpec, TrialOutcome]] = field(default_factory=list)
 
     def run_trial(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
         started_s = _own_time_s(channel)
         try:
-            self._prove_sharing(channel)
+            self._experiment(channel)
             started_s = _own_time_s(channel)
             outcome = self._run(spec, channel)
         except OSError as error:
@@ -101,16 +108,18 @@ class Worker:
         took_s = _own_time_s(channel) - started_s
         outcome = self._judge(file, result, channel)
         if outcome.state is TrialState.FAILED and self._doubts(result, took_s):
-            failed, is_fork_doubted = outcome, self._doubts_fork(result, took_s)
+            message, is_fork_doubted = outcome.message, self._doubts_fork(result, took_s)
             file, result, outcome = self._run_fresh(spec, channel)
-            if is_fork_doubted:
-                self._compare(spec, failed, outcome)
-        elif outcome.state is TrialState.COMPLETED and result.is_warm:
-            self.pool.trust(True)
-        if outcome.state is TrialState.COMPLETED and not result.shared_cells:
+            if is_fork_doubted and outcome.state is not TrialState.STOPPED:
+                self.pool.policy.compare_failure(
+                    spec.run_id, message, also_started=outcome.state is TrialState.FAILED
+                )
+        if outcome.state is TrialState.COMPLETED and result.way is Way.STARTED:
             took_s = _own_time_s(channel) - started_s
-            self._first.append((spec, replace(outcome, duration_s=took_s)))
-            del self._first[1:]
+            evidence = _evidence(file, result, outcome)
+            self.pool.policy.offer_reference(
+                Reference(spec=spec, evidence=evidence, duration_s=took_s, boot_s=result.boot_s)
+            )
         return file, outcome
 
     def _execute(
@@ -165,11 +174,13 @@ class Worker:
                 variables=variables_to_read(self.settings.scores, self.settings.objective),
                 cell_output_bytes=self.settings.limits.cell_output,
                 grace_s=self.settings.limits.grace,
+                read_states=self.pool.policy.wants_reference if take is None else True,
             )
         file.metadata.pop("pid", None)
         file.keep_earlier_series()
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
-        file.metadata["kernel"] = "warm" if result.is_warm else "cold"
+        file.metadata["kernel"] = "cold" if result.way is Way.STARTED else "warm"
+        file.metadata.update(self.pool.policy.coverage(result.way))
         if result.shared_cells:
             file.metadata["shared_cells"] = result.shared_cells
         if result.exit_code is not None:
@@ -183,8 +194,8 @@ class Worker:
 
     def _doubts_fork(self, result: KernelResult, took_s: float) -> bool:
         """Whether a trial may have failed because its kernel was forked."""
-        is_forked = result.is_warm and not result.is_orphan
-        return is_forked and self.pool.is_in_doubt and took_s < _EARLY_S
+        is_forked = result.way is not Way.STARTED and not result.is_orphan
+        return is_forked and self.pool.policy.doubts_failures and took_s < _EARLY_S
 
     def _run_fresh(
         self, spec: TrialSpec, channel: Channel
@@ -203,19 +214,6 @@ class Worker:
             )
             return file, result, self._judge(file, result, quiet)
 
-    def _compare(self, spec: TrialSpec, forked: TrialOutcome, fresh: TrialOutcome) -> None:
-        """Fork no more kernels when a trial fails in those only."""
-        if fresh.state is TrialState.STOPPED:
-            return
-        self.pool.trust(fresh.state is TrialState.FAILED)
-        if fresh.state is not TrialState.FAILED:
-            _log.warning(
-                "kernels are started anew from now on: trial %s failed in a forked one (%s), and "
-                "not in one that was started",
-                spec.run_id,
-                forked.message,
-            )
-
     def _own_params(self, spec: TrialSpec) -> Params:
         """What is injected in this trial, and is not the same in all of them."""
         given: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
@@ -232,53 +230,45 @@ class Worker:
         )
         return ExecutedNotebook(node, spec, started_at=_now())
 
-    def _prove_sharing(self, channel: Channel) -> None:
-        """Once in a sweep: run a trial again after the shared cells, and compare its scores.
+    def _experiment(self, channel: Channel) -> None:
+        """Run the reference trial again where that shows what forked kernels are worth.
 
         Args:
             channel: of the trial that this slot was to run, and runs next.
         """
-        shared = self.pool.claim_proof() if self._first else None
-        if shared is None:
-            return
-        try:
-            is_proven = self._is_proven(shared, channel)
-        except Exception:  # noqa: BLE001  a trial must not fail for what only saves time
-            _log.exception("shared cells")
-            is_proven = False
-        self.pool.settle_sharing(is_proven)
+        while experiment := self.pool.claim_experiment(self.trials_left() + 1):
+            evidence: Evidence | str | None = None
+            try:
+                evidence = self._repeat(experiment, channel)
+            except Exception as error:  # noqa: BLE001  what only saves time must not fail a trial
+                _log.exception("proof of forked kernels")
+                evidence = f"{type(error).__name__}: {error}"
+            finally:
+                self.pool.settle(experiment, evidence)
+            if evidence is None:
+                return
 
-    def _is_proven(self, shared: SharedRun, channel: Channel) -> bool:
-        spec, outcome = self._first[0]
-        saved_s = shared.duration_s * self.trials_left()
-        is_little = shared.duration_s < _LITTLE_S
-        if is_little or saved_s <= outcome.duration_s - shared.duration_s:
-            _log.info("sharing %d cells would save less than it takes", len(shared.cells))
-            return False
-        proving = Channel(lambda _: None)
-        limit_s = _PROOF_FACTOR * outcome.duration_s + _PROOF_SLACK_S
-        with tempfile.TemporaryDirectory() as folder, channel.passed_on(proving):
+    def _repeat(self, experiment: Experiment, channel: Channel) -> Evidence | str | None:
+        """What the reference trial comes to this time; None where it was stopped."""
+        reference, quiet = experiment.reference, Channel(lambda _: None)
+        with tempfile.TemporaryDirectory() as folder, channel.passed_on(quiet):
             # Its checkpoints are not for this one to go on from.
-            spec = replace(spec, checkpoint_dir=Path(folder) / "checkpoints")
+            spec = replace(reference.spec, checkpoint_dir=Path(folder) / "checkpoints")
             file = self._file(spec)
             result = self._execute(
                 file,
                 spec,
-                proving,
-                limit_s=limit_s,
+                quiet,
+                limit_s=_PROOF_FACTOR * reference.duration_s + _PROOF_SLACK_S,
                 write=_unseen,
-                take=lambda _: self.pool.take_after(shared),
+                take=lambda env: self.pool.take_for(experiment, env),
             )
-            again = self._judge(file, result, proving)
-        difference = _difference(outcome, again, list(self.settings.objective))
-        if difference and again.state is not TrialState.STOPPED:
-            _log.warning(
-                "leading cells are not shared, every trial runs all its cells: trial %s gave %s "
-                "(as a notebook does, too, whose random numbers are not seeded)",
-                spec.run_id,
-                difference,
-            )
-        return not difference
+            outcome = self._judge(file, result, quiet)
+        if outcome.state is TrialState.COMPLETED:
+            return _evidence(file, result, outcome)
+        is_lost = result.is_orphan or result.ending is Ending.NOT_STARTED
+        says_nothing = is_lost or outcome.state is TrialState.STOPPED
+        return None if says_nothing else f"its end: {outcome.message}"
 
     def _env(self, spec: TrialSpec) -> Mapping[str, str]:
         told = {
@@ -342,17 +332,15 @@ def _ended_early(result: KernelResult, channel: Channel, limit_s: float | None) 
     return _failed(Reason.CELL_ERROR, result.error)
 
 
-def _difference(before: TrialOutcome, after: TrialOutcome, objectives: list[str]) -> str:
-    """How the objectives of two tries at a trial differ, in words; empty when they are equal."""
-    if after.state is not TrialState.COMPLETED:
-        return f"{after.state} after the shared cells: {after.message}"
-    for name in objectives:
-        one, other = before.scores[name], after.scores[name]
-        if one.hex() != other.hex():
-            return f"{name} {one!r}, and {other!r} after the shared cells"
-        if repr(before.series.get(name)) != repr(after.series.get(name)):
-            return f"another series of {name} after the shared cells"
-    return ""
+def _evidence(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome) -> Evidence:
+    return gather(
+        file.node,
+        scores=outcome.scores,
+        series=outcome.series,
+        at_start=result.states_at_start,
+        at_end=result.states_at_end,
+        seeded=result.seeded,
+    )
 
 
 def _unseen() -> None:

@@ -48,6 +48,7 @@ OWNERS = {
     "filelock": {"ownership", "tracking"},
     "fsspec": {"sync"},
     "IPython": {"cellcode", "kernels"},
+    "comm": {"kernels"},
     "ipykernel": {"kernels"},
     "joblib": {"executor"},
     "jupyter_client": {"kernels"},

@@ -16,7 +16,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_kernel_test import KernelTests
 
 from sweeper.devices import Devices
-from sweeper.kernels import Guard, KernelPool
+from sweeper.kernels import ForkPolicy, Guard, KernelPool, Proof, Way
 from sweeper.kernels.kernel import Kernel
 
 pytestmark = pytest.mark.kernel
@@ -63,11 +63,12 @@ class Conformance(KernelTests):
             runtime_folder=folder,
             token=folder.name,
             warm=cls.warm,
+            policy=ForkPolicy({Way.FORKED: Proof.EQUAL}),
         )
         if cls.warm:
             cls._pool.learn(json.dumps({"modules": ["json", "numpy"], "environment": {}}))
             deadline = time.monotonic() + 60
-            while not cls._pool.is_warm:
+            while not cls._pool.offer.can_fork:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
         cls._kernel = cls._pool.take({})

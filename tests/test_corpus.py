@@ -22,9 +22,12 @@ from nbformat.v4 import new_output
 from sweeper.devices import Devices
 from sweeper.kernels import (
     Ending,
+    ForkPolicy,
     Guard,
     KernelPool,
     KernelResult,
+    Proof,
+    Way,
     cells_to_share,
     execute,
     inject,
@@ -363,13 +366,14 @@ def pool(
         runtime_folder=runtime_folder,
         token=runtime_folder.name,
         warm=request.param != "cold",
+        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
     )
     if request.param != "cold":
         imported = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
         lesson = write_notebook(cwd / "lesson.ipynb", imported)
         by_us(lesson, pool)
         pool.wait_until_warm()
-        assert pool.is_warm
+        assert pool.offer.can_fork
     yield pool
     pool.close()
     guard.close()
@@ -401,7 +405,6 @@ def share_cells(source: Path, pool: KernelPool) -> None:
     node = ResearchNotebook(source).fresh_copy()
     pool.share(cells_to_share(node, fixed={}, swept=["x"], kernel_name="python3"))
     pool.wait_until_warm()
-    pool.settle_sharing(pool.shared is not None)
 
 
 def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:

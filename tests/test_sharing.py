@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import random
 import sys
@@ -20,7 +19,17 @@ from test_corpus import seen
 from test_prefix import SETUP, Notebook, Run, code, made_up
 
 from sweeper.devices import Devices
-from sweeper.kernels import Guard, KernelPool, KernelResult, cells_to_share, execute, inject
+from sweeper.kernels import (
+    ForkPolicy,
+    Guard,
+    KernelPool,
+    KernelResult,
+    Proof,
+    Way,
+    cells_to_share,
+    execute,
+    inject,
+)
 from sweeper.notebook import ResearchNotebook
 from sweeper.prefix import shared_prefix
 from sweeper.reporting import Channel
@@ -88,9 +97,9 @@ CELLS = [
     "np.seterr(divide='raise')\npd.options.display.max_rows = 3\nplt.rcParams['figure.dpi'] = 50",
     "def ratio(n):\n    # far from\n    return 1 / n\n\n\ndef call(function, *given):\n"
     "    return function(*given)",
-    # 6: from here on each trial runs them itself, because a figure leaves its font open.
+    # 6: a figure leaves its font open, for reading only.
     "plt.plot(frame.a);",
-    # 7
+    # 7: from here on each trial runs them itself.
     "handle.update(f'x is {x}')\n"
     "print(x, seed, rows, random.random(), np.random.rand(), rng.random(), random.gauss(0, 1))",
     "print(os.environ['A_VALUE'], os.path.basename(os.getcwd()), sys.path[0])\n"
@@ -100,7 +109,7 @@ CELLS = [
     "if x > 600:\n    call(ratio, x - x)",
     "val = float(frame.a.sum()) * x + random.random()",
 ]
-FIRST_OWN, TELLS = 6, 7
+FIRST_OWN, TELLS = 7, 7
 
 
 @pytest.fixture(scope="module")
@@ -179,28 +188,84 @@ def test_draws_that_nothing_seeds_differ_in_each_trial(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
         f"{LOADING}\nimport random, sweeper\nimport numpy as np",
-        "sweeper.score(val=x, python=random.random(), numpy=np.random.rand())",
+        "random.seed(7)",
+        "noise = random.random()",
+        "sweeper.score(val=x, python=random.random())\nprint(np.random.rand())",
     )
-    assert shared_cells(result.records[-1]) == 3
-    for name in ("python", "numpy"):
-        assert len({record.scores[name] for record in result.records}) == len(result.records)
+    assert shared_cells(result.records[-1]) == 5
+    assert len({record.scores["python"] for record in result.records}) == 1
+    printed = {read(record).cells[-1].outputs[-1].text for record in result.records}
+    assert len(printed) == len(result.records)
 
 
-def test_an_unseeded_cell_that_the_objective_needs_is_not_shared(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        result = sweep(
-            tmp_path,
-            f"{LOADING}\nimport numpy as np\nnoise = np.random.rand()",
-            "val = noise * x",
-        )
+@pytest.mark.parametrize(
+    "draws",
+    [
+        "noise = np.random.rand()",
+        "noise = random.random()",
+        "noise = helper.noise()",
+        "noise = float(np.random.default_rng(helper.NOTHING).random())",
+    ],
+)
+def test_a_cell_that_draws_what_nothing_seeds_is_not_shared(draws: str, tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text(
+        "import random\nNOTHING = None\ndef noise():\n    return random.SystemRandom().random()\n"
+    )
+    result = sweep(tmp_path, f"{LOADING}\nimport numpy as np, random, helper", draws, "val = x")
     assert result.counts["completed"] == len(result.records) == 16
+    assert shared_cells(result.records[-1]) == 3
+
+
+def test_a_notebook_that_is_not_reproducible_is_never_shared(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        f"{LOADING}\nimport numpy as np",
+        "noise = np.random.rand()",
+        "val = noise * x",
+        trials=20,
+    )
     assert {shared_cells(record) for record in result.records} == {0}
-    assert len({record.scores["val"] / record.params["x"] for record in result.records}) == 16
-    (said,) = [r.getMessage() for r in caplog.records if r.name == "sweeper.worker"]
-    assert "leading cells are not shared" in said
-    assert "not seeded" in said
+    assert len({record.scores["val"] / record.params["x"] for record in result.records}) == 20
+    (finding,) = result.findings
+    assert "not reproducible" in finding
+    assert "val" in finding
+
+
+@pytest.mark.parametrize(
+    ("cell", "shared"),
+    [
+        ("handle = open('data.txt'); handle.readline()", 4),
+        ("open('best.txt', 'w').write('0')", 3),
+        ("Path('best.txt').write_text('0')", 3),
+        ("np.save('best.npy', np.zeros(2))", 3),
+        ("os.makedirs('made', exist_ok=True)", 3),
+        ("show_progress()", 3),
+    ],
+)
+def test_cells_are_shared_up_to_one_that_reaches_beyond_its_process(
+    cell: str, shared: int, tmp_path: Path
+) -> None:
+    (tmp_path / "data.txt").write_text("0\n1\n2\n3\n")
+    # Behind a module of the user's, so that reading the notebook finds nothing.
+    (tmp_path / "helper.py").write_text(
+        "import os\nfrom pathlib import Path\nimport numpy as np\n"
+        "from comm import create_comm\n"
+        f"def act():\n    global handle\n    {cell}\n"
+        "def show_progress():\n    create_comm(target_name='jupyter.widget')\n"
+        "def read():\n    return int(handle.readline()) if 'handle' in globals() else 1\n"
+    )
+    (tmp_path / "made").mkdir(exist_ok=False)
+    (tmp_path / "made").rmdir()
+    result = sweep(
+        tmp_path,
+        f"{LOADING}\nimport helper",
+        "helper.act()",
+        "import os, shutil\nval = x * helper.read()\nassert helper.read() in (1, 2)\n"
+        "shutil.rmtree('made', ignore_errors=True)",
+        trials=12,
+    )
+    assert shared_cells(result.records[-1]) == shared
+    assert [r.scores["val"] for r in result.records] == [r.params["x"] for r in result.records]
 
 
 #: A library of the user's that does what a fork cannot carry over.
@@ -311,10 +376,11 @@ def pool(tmp_path: Path) -> Iterator[KernelPool]:
         runtime_folder=runtime_folder,
         token=runtime_folder.name,
         warm=True,
+        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
     )
     run(write_notebook(tmp_path / "lesson.ipynb", "import random"), {}, {}, pool)
     pool.wait_until_warm()
-    assert pool.is_warm
+    assert pool.offer.can_fork
     yield pool
     pool.close()
     guard.close()
@@ -370,9 +436,8 @@ def test_made_up_notebooks_come_to_the_same_after_shared_cells(
         alone, ended = run(source, fixed, own, pool)
         pool.share(asked)
         pool.wait_until_warm()
-        pool.settle_sharing(True)
         shared, ended_too = run(source, fixed, own, pool)
-        pool.settle_sharing(False)
+        pool.share(None)
         assert ended_too.shared_cells > 3
         assert (ended.ending, ended.variables) == (ended_too.ending, ended_too.variables)
         for cell, other in zip(seen(shared), seen(alone), strict=True):

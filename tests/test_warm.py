@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -28,20 +29,27 @@ ROOT = Path(__file__).parent.parent
 PAUSE = "import time\ntime.sleep(0.7)"
 
 
-def sweep(folder: Path, *cells: str, kernels: str = "warm", trials: int = 8, jobs: int = 2) -> Any:
+def sweep(
+    folder: Path,
+    *cells: str,
+    kernels: str = "warm",
+    trials: int = 8,
+    jobs: int = 2,
+    **settings: Any,
+) -> Any:
     from sweeper import Sweep
 
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0")
-    settings = Settings.from_mapping(
-        {
-            "objective": {"val": "maximize"},
-            "space": {"x": {"low": 1, "high": 1000}},
-            "study": {"trials": trials, "sampler": "random", "name": "warm"},
-            "execution": {"kernels": kernels},
-        }
-    )
+    data = {
+        "objective": {"val": "maximize"},
+        "space": {"x": {"low": 1, "high": 1000}},
+        "study": {"trials": trials, "sampler": "random", "name": "warm"},
+        "execution": {"kernels": kernels},
+        **settings,
+    }
     output = f"{folder}/out-{kernels}/{{run_id}}.ipynb"
-    return Sweep.from_settings(settings, notebook=notebook, output=output, jobs=jobs).run()
+    read = Settings.from_mapping(data)
+    return Sweep.from_settings(read, notebook=notebook, output=output, jobs=jobs).run()
 
 
 def told(record: Any) -> Any:
@@ -71,7 +79,11 @@ def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
         PAUSE,
         "import sweeper\nsweeper.score(val=random.random(), numpy=np.random.rand(), "
         "uuid=uuid.uuid4().int % 2**50)",
+        trials=20,
     )
+    (finding,) = result.findings
+    assert "not reproducible" in finding
+    assert told(result.records[-1])["proof"] == "none"
     assert sum(told(record)["kernel"] == "warm" for record in result.records) >= 2
     for name in ("val", "numpy", "uuid"):
         assert len({record.scores[name] for record in result.records}) == len(result.records)
@@ -95,35 +107,104 @@ def test_a_zygote_that_dies_costs_time_and_no_trial(tmp_path: Path) -> None:
     assert told(result.records[-1])["kernel"] == "warm", "another zygote was raised"
 
 
+FAILS_IN_FORKS = """
+import os
+from pathlib import Path
+
+is_forked = 'zygote' in Path(f'/proc/{os.getppid()}/cmdline').read_text()
+if is_forked and x > LIMIT:
+    raise RuntimeError('Cannot re-initialize CUDA in forked subprocess')
+val = x
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 1])
 def test_what_fails_in_forked_kernels_only_is_run_in_started_ones(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    limit: int, tmp_path: Path
 ) -> None:
-    result = sweep(
-        tmp_path,
-        "import os\nfrom pathlib import Path",
-        PAUSE,
-        "if 'zygote' in Path(f'/proc/{os.getppid()}/cmdline').read_text():\n"
-        "    raise RuntimeError('Cannot re-initialize CUDA in forked subprocess')\nval = x",
-        trials=8,
-        jobs=1,
-    )
+    """Whether the trial that is repeated as a proof fails there, or one that comes later."""
+    cells = (PAUSE, FAILS_IN_FORKS.replace("LIMIT", str(limit)))
+    result = sweep(tmp_path, *cells, trials=8, jobs=1, start=[{"x": 1}])
     assert result.counts["completed"] == 8
     assert [told(record)["kernel"] for record in result.records] == ["cold"] * 8
-    said = [r.getMessage() for r in caplog.records if r.name == "sweeper.worker"]
-    assert len(said) == 1 and "re-initialize CUDA" in said[0]
+    (finding,) = result.findings
+    assert "re-initialize CUDA" in finding
 
 
 def test_a_notebook_that_fails_anywhere_keeps_its_forked_kernels(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
-        "import sys\nfrom pathlib import Path",
+        "import sys",
         PAUSE,
-        "if Path('once').exists():\n    raise ValueError('anyway')\nPath('once').touch()\nval = x",
-        trials=7,
+        "if x > 1:\n    raise ValueError('anyway')\nval = x",
+        trials=8,
         jobs=1,
+        start=[{"x": 1}],
     )
     assert result.counts["completed"] == 1
     assert told(result.records[-1])["kernel"] == "warm"
+
+
+# --- never another number -------------------------------------------------------------------------
+
+
+def assert_same_bits(warm: Any, cold: Any) -> None:
+    for one, other in zip(warm.records, cold.records, strict=True):
+        assert one.params == other.params
+        assert {n: v.hex() for n, v in one.scores.items()} == {
+            n: v.hex() for n, v in other.scores.items()
+        }
+
+
+def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) -> None:
+    """scikit-learn's import draws from Python's generator, through a style of rich's."""
+    cells = (
+        "import random; random.seed(1337)",
+        "from sklearn.datasets import make_moons",
+        "val = random.random() * x",
+    )
+    seeded = random.Random(1337)
+    warm = sweep(tmp_path, *cells, jobs=1)
+    kinds = [told(record)["kernel"] for record in warm.records]
+    assert kinds[0] == "cold"
+    assert kinds[-1] == "warm"
+    assert {told(r).get("proof") for r in warm.records if told(r)["kernel"] == "warm"} == {"equal"}
+    first, last = (r.scores["val"] / r.params["x"] for r in (warm.records[0], warm.records[-1]))
+    assert first == pytest.approx(last, rel=1e-15)
+    assert first != pytest.approx(seeded.random()), "the import has drawn before the notebook"
+    assert_same_bits(warm, sweep(tmp_path, *cells, kernels="cold", trials=8, jobs=1))
+
+
+def test_a_module_of_the_project_runs_in_each_trial_when_it_makes_something_of_its_own(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cfg.py").write_text(
+        "import uuid\nfrom pathlib import Path\n"
+        "OUT = Path('runs') / uuid.uuid4().hex\nOUT.mkdir(parents=True)\n"
+    )
+    cells = (
+        f"{PAUSE}\nimport cfg, json",
+        "best = cfg.OUT / 'best.json'\n"
+        "val = max(x, json.loads(best.read_text()) if best.exists() else 0)\n"
+        "best.write_text(json.dumps(val))",
+    )
+    result = sweep(tmp_path, *cells, trials=16, start=[{"x": 1000}])
+    assert [r.scores["val"] for r in result.records] == [r.params["x"] for r in result.records]
+    assert told(result.records[-1])["kernel"] == "warm"
+
+
+def test_a_split_that_nothing_seeds_is_not_shared_however_coarse_the_score(tmp_path: Path) -> None:
+    cells = (
+        f"{PAUSE}\nimport numpy as np",
+        "split = np.random.default_rng().permutation(1000)",
+        "import sweeper\nsweeper.score(val=round(0.5 + x / 10000, 1))\nprint(split[:5])",
+    )
+    result = sweep(tmp_path, *cells, trials=12)
+    printed = [
+        nbformat.read(record.notebook, as_version=4).cells[-1].outputs[-1].text
+        for record in result.records
+    ]
+    assert len(set(printed)) == len(printed)
 
 
 #: Runs through, also the first time that it is forked after the cell above, which proves that this

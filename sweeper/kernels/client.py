@@ -14,7 +14,6 @@ from jupyter_core.utils import ensure_event_loop
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbclient.util import ensure_async, run_sync
 from nbformat import NotebookNode
-from papermill.clientwrap import PapermillNotebookClient
 
 from ..reporting import (
     KERNEL_VARIABLE,
@@ -27,9 +26,10 @@ from ..reporting import (
     StopReason,
 )
 from ..scraping import PrintedScores, displayed_point
-from .expressions import IN_HISTORY, ORDERLY_EXIT
+from .asking import AskingClient
+from .expressions import GENERATOR_STATES, IN_HISTORY, ORDERLY_EXIT, STATES, states_in
 from .kernel import Kernel
-from .nursery import LESSON
+from .lesson import LESSON
 from .outputs import joined, moved, notice, size
 from .replay import RecordedClient
 from .sharing import SharedRun
@@ -57,7 +57,7 @@ _CLEAN_EXITS = ("", "None", "0", "False")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-class SweepClient(PapermillNotebookClient):
+class SweepClient(AskingClient):
     """Runs the cells of one trial.
 
     Attributes:
@@ -67,6 +67,8 @@ class SweepClient(PapermillNotebookClient):
         exit_code: of a kernel that ended by itself; negative for a signal.
         variables: floats of the asked-for top-level variables, once all cells have run.
         lesson: what the notebook needs of a kernel, if that was asked for.
+        states_at_start: of the global random generators, if that was asked for.
+        states_at_end: the same after the last cell.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class SweepClient(PapermillNotebookClient):
         self.exit_code: int | None = None
         self.variables: dict[str, float] = {}
         self.lesson: str | None = None
+        self.states_at_start: dict[str, Any] = {}
+        self.states_at_end: dict[str, Any] = {}
         self._first_index = 0
         self._cell_output_bytes = cell_output_bytes
         self._grace_s = grace_s
@@ -168,18 +172,25 @@ class SweepClient(PapermillNotebookClient):
         if self.kc is not None:
             self.kc.stop_channels()
 
-    def run(self, variables: Sequence[str], *, learn: bool) -> None:
+    def read_states(self) -> None:
+        """Read the states of the random generators before the first cell."""
+        self.states_at_start = states_in(self._ask("", {STATES: GENERATOR_STATES}))
+
+    def run(self, variables: Sequence[str], *, learn: bool, read_states: bool) -> None:
         """Run all cells, and read the variables.
 
         Args:
             variables: top-level variables to read after the last cell.
             learn: whether to read what the notebook has imported, too.
+            read_states: whether to read the states of the random generators, too.
         """
         self.channel.on_stop(lambda: self.loop.call_soon_threadsafe(self._start_stopping))
         try:
             self.papermill_execute_cells()
             if not self.died:
-                self._say_last_request([] if self.error else variables, learn=learn)
+                self._say_last_request(
+                    [] if self.error else variables, learn=learn, read_states=read_states
+                )
                 self.set_widgets_metadata()
             self._take_reports()
         finally:
@@ -357,43 +368,19 @@ class SweepClient(PapermillNotebookClient):
 
     # --- the last request ---------------------------------------------------------------------
 
-    def _say_last_request(self, variables: Sequence[str], *, learn: bool) -> None:
+    def _say_last_request(
+        self, variables: Sequence[str], *, learn: bool, read_states: bool
+    ) -> None:
         """Read floats out of the kernel, and prepare it to end in order."""
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {name: f"float({name}).hex()" for name in variables}
         lesson = {_LESSON: LESSON} if learn and self.has_finished else {}
-        answers = self._ask("", {**expressions, **lesson, "": ORDERLY_EXIT})
+        states = {STATES: GENERATOR_STATES} if read_states and self.has_finished else {}
+        answers = self._ask("", {**expressions, **states, **lesson, "": ORDERLY_EXIT})
+        self.states_at_end = states_in(answers)
         if answers.get(_LESSON, {}).get("status") == "ok":
             self.lesson = ast.literal_eval(answers[_LESSON]["data"]["text/plain"])
         for name in variables:
             if answers.get(name, {}).get("status") == "ok":
                 text = answers[name]["data"]["text/plain"].strip("'")
                 self.variables[name] = float.fromhex(text)
-
-    def _tell(self, code: str) -> None:
-        """Have the kernel run code that leaves no trace, before anything that is asked later."""
-        self.kc.execute(code, silent=True, store_history=False)
-
-    async def _async_ask(
-        self, code: str, expressions: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
-        """Have the kernel run code that leaves no trace; return the values of expressions."""
-        request = self.kc.execute(
-            code, silent=True, store_history=False, user_expressions=dict(expressions or {})
-        )
-        reply = asyncio.ensure_future(self._reply_to(request))
-        end = asyncio.ensure_future(self.kernel.ended())
-        try:
-            await asyncio.wait({reply, end}, return_when=asyncio.FIRST_COMPLETED)
-            return reply.result() if reply.done() else {}
-        finally:
-            reply.cancel()
-            end.cancel()
-
-    async def _reply_to(self, request: str) -> dict[str, Any]:
-        while True:
-            message = await self.kc.shell_channel.get_msg(timeout=None)
-            if message["parent_header"].get("msg_id") == request:
-                return dict(message["content"].get("user_expressions", {}))
-
-    _ask = run_sync(_async_ask)

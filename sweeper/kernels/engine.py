@@ -18,8 +18,10 @@ from ..reporting import Channel, Point
 from ..scraping import PrintedScores
 from ..trials import Params
 from .client import CATCH_UP_S, SweepClient
+from .evidence import GeneratorStates
 from .inject import assignments
 from .kernel import Kernel
+from .policy import Way
 from .pool import KernelPool
 
 #: How long a kernel may take to answer for the first time.
@@ -43,16 +45,24 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResult:
-    """What came of one execution; the outputs are in the notebook itself."""
+    """What came of one execution; the outputs are in the notebook itself.
+
+    Attributes:
+        boot_s: how long it waited for the kernel's first answer.
+    """
 
     ending: Ending
     error: str = ""
     exit_code: int | None = None
     stderr_tail: str = ""
     variables: Mapping[str, float] = field(default_factory=dict)
-    is_warm: bool = False
+    way: Way = Way.STARTED
     is_orphan: bool = False
     shared_cells: int = 0
+    boot_s: float = 0.0
+    states_at_start: GeneratorStates = field(default_factory=dict)
+    states_at_end: GeneratorStates = field(default_factory=dict)
+    seeded: Sequence[str] = ()
 
 
 class LiveNotebook(NotebookExecutionManager):
@@ -128,6 +138,7 @@ class SweepEngine(Engine):
         env: Mapping[str, str],
         on_gone: Callable[[], None],
         variables: Sequence[str],
+        read_states: bool,
         **options: Any,
     ) -> KernelResult:
         """Take a kernel, run the cells in it, let it end behind our back."""
@@ -144,13 +155,17 @@ class SweepEngine(Engine):
             log=_log,
             **options,
         )
+        boot_s, started_s = 0.0, time.monotonic()
         try:
             client.connect(env if pool.can_prepare else {}, timeout_s=START_TIMEOUT_S)
+            boot_s = time.monotonic() - started_s
+            if read_states and kernel.is_warm:
+                client.read_states()
             if more_to_come:
                 pool.prepare()
             if kernel.shared is not None:
                 client.take_over(kernel.shared, assignments(own_params))
-            client.run(variables, learn=pool.wants_lesson)
+            client.run(variables, learn=pool.wants_lesson, read_states=read_states)
             if client.lesson is not None:
                 pool.learn(client.lesson)
         except RuntimeError as error:
@@ -167,9 +182,13 @@ class SweepEngine(Engine):
             exit_code=client.exit_code,
             stderr_tail=tail,
             variables=client.variables,
-            is_warm=kernel.is_warm,
+            way=kernel.way,
             is_orphan=kernel.is_orphan,
             shared_cells=0 if kernel.shared is None else kernel.shared.until,
+            boot_s=boot_s,
+            states_at_start=client.states_at_start,
+            states_at_end=client.states_at_end,
+            seeded=() if kernel.shared is None else kernel.shared.seeded,
         )
 
 
@@ -201,6 +220,7 @@ def execute(
     variables: Sequence[str],
     cell_output_bytes: int,
     grace_s: float,
+    read_states: bool = False,
 ) -> KernelResult:
     """Run all cells of a notebook in a kernel of its own.
 
@@ -219,6 +239,7 @@ def execute(
         variables: top-level variables to read after the last cell.
         cell_output_bytes: what one cell may put out before the rest is dropped.
         grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
+        read_states: whether to read the states of the global random generators, too.
 
     Raises:
         OSError: the notebook could not be written.
@@ -239,6 +260,7 @@ def execute(
         variables=variables,
         cell_output_bytes=cell_output_bytes,
         grace_s=grace_s,
+        read_states=read_states,
     )
     return result
 

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .zygote import generators
+
 #: Two things that keep an ipykernel from ending in order. It closes the thread that sends its
 #: messages while the one that took the request to shut down may still have one to send, and then
 #: waits for ever; so that thread is waited for first, before the notebook's own exit handlers. And
@@ -23,3 +31,19 @@ IN_HISTORY = (
     "[names.__setitem__(n, new) for n in ('_i', '_ii', '_iii') if names.get(n) == old]"
     "))(get_ipython().history_manager, get_ipython().user_ns, _i{count}, {source!r})"
 )
+_GENERATORS = Path(generators.__file__).read_text(encoding="utf-8")
+#: The states of the global random generators, as JSON; the kernel may have nothing of ours.
+GENERATOR_STATES = (
+    f"(lambda names: (exec({_GENERATORS!r}, names), "
+    "__import__('json').dumps(names['states']()))[1])({'__name__': 'sweeper_generators'})"
+)
+#: The name of that expression in a request.
+STATES = "states"
+
+
+def states_in(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The states of random generators among a kernel's answers; empty when they are not."""
+    if answers.get(STATES, {}).get("status") != "ok":
+        return {}
+    states: dict[str, Any] = json.loads(ast.literal_eval(answers[STATES]["data"]["text/plain"]))
+    return states

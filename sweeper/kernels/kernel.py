@@ -20,8 +20,10 @@ from jupyter_core.utils import run_sync
 
 from .guard import MARK_VARIABLE, kill_marked, kill_session
 from .manager import PrivateKernelManager
-from .nursery import QUIET, ForkingProvisioner, Nursery
+from .nursery import QUIET, Nursery
+from .policy import Way
 from .process import ForkedProcess
+from .provisioner import ForkingProvisioner
 from .sharing import SharedRun
 from .specs import is_ipykernel
 
@@ -117,6 +119,13 @@ class Kernel:
         elif hasattr(os, "pidfd_open"):
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
         return kernel
+
+    @property
+    def way(self) -> Way:
+        """How it came to be."""
+        if not self.is_warm:
+            return Way.STARTED
+        return Way.FORKED if self.shared is None else Way.SHARED
 
     async def ended(self) -> None:
         """Wait for the process to end, by itself or not."""

@@ -1,4 +1,4 @@
-"""Warm kernels: our end of the zygote, and the provisioner that forks from it.
+"""Warm kernels: our end of the zygote, from which they are forked.
 
 A kernel that is forked and one that is started look the same to a notebook. Where there is any
 doubt, or any trouble, kernels are started.
@@ -16,16 +16,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.provisioning.local_provisioner import LocalProvisioner
-
+from ..prefix import why_module_unsharable
 from .guard import MARK_VARIABLE
+from .lesson import Lesson
+from .policy import Offer
 from .process import ForkedProcess, is_readable
 from .sharing import CellsToShare, RanCell, SharedRun
-from .zygote.libraries import READ_AT_IMPORT
 from .zygote.messages import receive, send
 
 #: Arguments that every kernel of ours gets.
@@ -38,6 +37,8 @@ _PRELOAD_S = 120
 _ANSWER_S = 10.0
 #: After so many zygotes that died, kernels are started fresh for the rest of the sweep.
 _MOST_DEATHS = 3
+#: How often modules are left out of a zygote that could not repeat their effects.
+_MOST_EXCLUSIONS = 3
 
 
 class Nursery:
@@ -60,12 +61,21 @@ class Nursery:
         token: str,
     ) -> None:
         self._command = command
-        self._env = {**env, MARK_VARIABLE: f"{token}.zygote;"}
+        self._env = {
+            **env,
+            MARK_VARIABLE: f"{token}.zygote;",
+            "IPYTHONDIR": f"{runtime_folder}/ipython",
+        }
         self._cwd = cwd
         self._runtime_folder = runtime_folder
         self._to_share: CellsToShare | None = None
         self._lock = threading.Lock()
         self._lesson: Lesson | None = None
+        self._excluded: frozenset[str] = frozenset()
+        self._exclusions = 0
+        self._is_closed = False
+        self._import_s = 0.0
+        self._has_acting_imports = False
         self._deaths = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._owner: int | None = None
@@ -86,14 +96,16 @@ class Nursery:
         return self._lesson is not None
 
     @property
-    def is_ready(self) -> bool:
-        """Whether kernels are forked by now."""
-        return self._path is not None
-
-    @property
-    def shared(self) -> SharedRun | None:
-        """The cells that have run, once they have."""
-        return self._shared
+    def offer(self) -> Offer:
+        """What kernels can be forked from now."""
+        waiting = self._waiting
+        return Offer(
+            is_settled=waiting is not None and not waiting.is_alive(),
+            can_fork=self._path is not None,
+            shared=self._shared,
+            import_s=self._import_s,
+            has_acting_imports=self._has_acting_imports,
+        )
 
     def learn(self, told: str) -> None:
         """Raise a zygote that has imported what a kernel has; the first lesson counts.
@@ -147,8 +159,8 @@ class Nursery:
 
     def wait(self) -> None:
         """Wait until it is known what can be forked and shared."""
-        if self._waiting is not None:
-            self._waiting.join()
+        while (waiting := self._waiting) is not None and waiting.is_alive():
+            waiting.join()
 
     def stand_down(self) -> None:
         """Fork no more kernels; those that run go on."""
@@ -157,6 +169,11 @@ class Nursery:
 
     def close(self) -> None:
         """End the zygote, and with it every kernel that it has forked."""
+        with self._lock:
+            self._is_closed = True
+        self._end_zygote()
+
+    def _end_zygote(self) -> None:
         self._end_sharing()
         with self._lock:
             path, self._path = self._path, None
@@ -164,9 +181,14 @@ class Nursery:
             process, self._process = self._process, None
         if owner is not None:
             os.close(owner)
-        if process is not None:
-            if path is None:  # it imports still, and has forked nothing that it could end
-                process.kill()
+        if process is None:
+            return
+        if path is None:  # it imports still, and has forked nothing that it could end
+            process.kill()
+        try:
+            process.wait(_ANSWER_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
             process.wait()
 
     def _bury(self, path: str) -> None:
@@ -175,7 +197,7 @@ class Nursery:
             if self._path != path:
                 return
             self._path = None
-        self.close()
+        self._end_zygote()
         self._deaths += 1
         if self._deaths < _MOST_DEATHS:
             self._raise_zygote()
@@ -206,9 +228,14 @@ class Nursery:
             os.close(writing)
         with self._lock:
             self._process, self._owner = process, owner
+            is_closed = self._is_closed
+        if is_closed:
+            os.close(reading)
+            self._end_zygote()
+            return
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(self._lesson.encode())
+            process.stdin.write(self._lesson.encode(argv=self._argv(), without=self._excluded))
             process.stdin.close()
         self._wait_behind(self._await, process, reading, path)
 
@@ -219,16 +246,36 @@ class Nursery:
     def _await(self, process: subprocess.Popen[bytes], reading: int, path: str) -> None:
         """Wait, off everybody's path, until the zygote is ready; then have the cells run."""
         report = _report(reading, _PRELOAD_S)
+        if report is not None and report["exclude"] and self._exclusions < _MOST_EXCLUSIONS:
+            self._raise_without(process, report["exclude"])
+            return
         refusal = "it died while importing" if report is None else report["refusal"]
-        if refusal is not None:
+        if report is None or refusal is not None:
             _log.info("kernels are started fresh: %s", refusal)
+            if self._process is process:
+                self._end_zygote()
             return
         with self._lock:
             if self._process is not process:
                 return
             self._path = path
+            self._import_s = report["duration_s"]
+            self._has_acting_imports = bool(report["acting"])
+        if report["acting"]:
+            _log.info("repeated in each fork: the imports of %s", ", ".join(report["acting"]))
         if self._to_share is not None:
             self._run_cells(self._to_share, path)
+
+    def _raise_without(self, process: subprocess.Popen[bytes], modules: Sequence[str]) -> None:
+        """Put a zygote in the place of one that cannot fork with what some imports have done."""
+        _log.info("imported in each kernel: %s", ", ".join(modules))
+        with self._lock:
+            if self._process is not process:  # closed meanwhile
+                return
+            self._excluded |= frozenset(modules)
+            self._exclusions += 1
+        self._end_zygote()
+        self._raise_zygote()
 
     # --- leading cells ------------------------------------------------------------------------
 
@@ -238,12 +285,11 @@ class Nursery:
         while count:
             folder = tempfile.mkdtemp(prefix="p", dir=self._runtime_folder)
             reading, writing = os.pipe()
-            argv = [argument for argument in self._command[2:] if "connection_file" not in argument]
             request = {
                 **wanted.request(count),
                 "path": f"{folder}/s",
-                "argv": [argument for argument in argv if argument != "-f"] + QUIET,
-                "env": {**self._env, "IPYTHONDIR": f"{self._runtime_folder}/ipython"},
+                "argv": ["ipykernel_launcher", *self._argv()],
+                "env": self._env,
                 "cwd": str(self._cwd),
             }
             try:
@@ -258,7 +304,9 @@ class Nursery:
             if report is None:
                 report = {"why": "the process died", "refused_at": 0}
             if report["why"] is None:
-                self._begin_sharing(wanted, f"{folder}/s", report["cells"], lease)
+                report.update(_unsharable_modules(wanted, report["cells"]))
+            if report["why"] is None:
+                self._begin_sharing(wanted, f"{folder}/s", report, lease)
                 return
             lease.close()
             count = report["refused_at"]
@@ -266,14 +314,18 @@ class Nursery:
             _log.info("cell %d is not shared: %s", place, report["why"])
 
     def _begin_sharing(
-        self, wanted: CellsToShare, path: str, ran: Sequence[Any], lease: socket.socket
+        self, wanted: CellsToShare, path: str, report: Mapping[str, Any], lease: socket.socket
     ) -> None:
-        cells = {index: RanCell(**told) for index, told in zip(wanted.sources, ran, strict=False)}
+        cells = {
+            index: RanCell(**ran)
+            for index, ran in zip(wanted.sources, report["cells"], strict=False)
+        }
         with self._lock:
             if self._path is None or self._to_share is None:  # closed meanwhile
                 lease.close()
                 return
-            self._shared, self._shared_lease = SharedRun(path=path, cells=cells), lease
+            self._shared = SharedRun(path=path, cells=cells, seeded=report["seeded"])
+            self._shared_lease = lease
         until = f" (then {wanted.ended_by})" if wanted.ended_by else ""
         _log.info(
             "%d cells have run for all trials in %.1f s%s",
@@ -281,6 +333,11 @@ class Nursery:
             self._shared.duration_s,
             until,
         )
+
+    def _argv(self) -> list[str]:
+        """The arguments of every kernel but for its connection file."""
+        rest = [argument for argument in self._command[3:] if "connection_file" not in argument]
+        return [argument for argument in rest if argument != "-f"] + QUIET
 
     def _end_sharing(self) -> None:
         with self._lock:
@@ -312,79 +369,26 @@ def _request(
         raise
 
 
+def _unsharable_modules(wanted: CellsToShare, ran: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Whether a module of the project that the cells have imported keeps them from being shared.
+
+    Returns:
+        `why` and `refused_at`, as the report of the cells has them.
+    """
+    files: list[str] = []
+    for place, cell in enumerate(ran):
+        files += cell.pop("local_modules")
+        cells = list(wanted.sources.values())[: place + 1]
+        why = why_module_unsharable(files, cells) if files else None
+        if why is not None:
+            for later in ran:
+                later.pop("local_modules", None)
+            return {"why": why, "refused_at": place}
+    return {"why": None, "refused_at": None}
+
+
 def _report(reading: int, limit_s: float | None) -> Any:
     """What a zygote says of itself when it is ready; None when it has ended before."""
     with open(reading, "rb") as stream:
         told = stream.read() if is_readable(reading, limit_s) else b""
     return json.loads(told) if told else None
-
-
-class ForkingProvisioner(LocalProvisioner):
-    """Forks the kernel where that is possible, and starts it otherwise.
-
-    Attributes:
-        after: the cells that have run in the kernel; None when it was not forked after any.
-    """
-
-    def __init__(self, *, nursery: Nursery, after: SharedRun | None, **options: Any) -> None:
-        super().__init__(**options)
-        self._nursery = nursery
-        self.after = after
-
-    async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
-        """As its base does, with a forked process in place of a started one."""
-        forked = self._nursery.fork(
-            cmd[2:],
-            env=options["env"],
-            cwd=options["cwd"],
-            output=options["stderr"].fileno(),
-            after=self.after,
-        )
-        if forked is None:
-            self.after = None
-            return await super().launch_kernel(cmd, **options)
-        self.process = forked  # type: ignore[assignment]
-        self.pid = self.pgid = forked.pid
-        self.cwd = options["cwd"]
-        return self.connection_info
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
-    """What the first kernels of a sweep tell of what the notebook needs.
-
-    Attributes:
-        modules: installed ones that it has imported, in order.
-        environment: variables that its cells have set, of those that libraries read at import.
-    """
-
-    modules: Sequence[str]
-    environment: Mapping[str, str]
-
-    @classmethod
-    def read(cls, told: str, env: Mapping[str, str]) -> Lesson:
-        """Read a kernel's answer to `LESSON`.
-
-        Args:
-            env: what the kernel was started with.
-        """
-        data = json.loads(told)
-        changed = {k: v for k, v in data["environment"].items() if env.get(k) != v}
-        return cls(modules=data["modules"], environment=changed)
-
-    def encode(self) -> bytes:
-        """As the zygote reads it."""
-        told = {"modules": list(self.modules), "environment": dict(self.environment)}
-        return json.dumps(told).encode()
-
-
-#: An expression for a kernel: what it has imported, in order, from where it is installed.
-LESSON = (
-    "(lambda s, o, p: __import__('json').dumps({'modules': [n for n, m in list(s.modules.items()) "
-    "if getattr(getattr(m, '__spec__', None), 'name', None) == n and "
-    "(str(m.__spec__.origin) in ('built-in', 'frozen') or str(m.__spec__.origin).startswith(p))], "
-    "'environment': {k: v for k, v in o.environ.items() if __import__('re').match("
-    f"{READ_AT_IMPORT!r}, k)}}}}))(__import__('sys'), __import__('os'), tuple("
-    "v for k, v in __import__('sysconfig').get_paths().items() "
-    "if k in ('stdlib', 'platstdlib', 'purelib', 'platlib')))"
-)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from .evidence import Evidence
 from .kernel import Kernel
 from .nursery import Nursery
+from .policy import Experiment, ForkPolicy, Offer, Way
 from .sharing import CellsToShare, SharedRun
 from .specs import command_of, is_ipykernel
 
@@ -25,6 +27,7 @@ class KernelPool:
         runtime_folder: a private folder with a short path, for sockets.
         token: the beginning of the marks that they bear.
         warm: whether to fork kernels with the notebook's libraries imported, where possible.
+        policy: decides which kernels are forked; by default only such as were proven.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class KernelPool:
         runtime_folder: Path,
         token: str,
         warm: bool,
+        policy: ForkPolicy | None = None,
     ) -> None:
         self.name = name
         #: Whether a kernel can be told its trial's environment after it was started.
@@ -55,21 +59,12 @@ class KernelPool:
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")
         self._prepared: dict[int, Future[Kernel]] = {}
         self._ending: list[threading.Thread] = []
-        #: Whether a notebook runs in a forked kernel as in a started one, once that is known.
-        self._is_trusted: bool | None = None
-        #: Whether sharing may be used: True and False once that is known.
-        self._is_proven: bool | None = None
-        self._is_claimed = False
+        self.policy = policy or ForkPolicy()
 
     @property
     def wants_lesson(self) -> bool:
         """Whether it should be told what the notebook has imported."""
         return self._nursery is not None and not self._nursery.has_learned
-
-    @property
-    def is_warm(self) -> bool:
-        """Whether kernels are forked by now."""
-        return self._nursery is not None and self._nursery.is_ready
 
     def learn(self, lesson: str) -> None:
         """Fork kernels from now on, with what a kernel has told that it has imported."""
@@ -87,36 +82,18 @@ class KernelPool:
             self._nursery.wait()
 
     @property
-    def shared(self) -> SharedRun | None:
-        """The leading cells that have run once for all trials, proven or not."""
-        return None if self._nursery is None else self._nursery.shared
+    def offer(self) -> Offer:
+        """What kernels can be forked from now."""
+        return Offer() if self._nursery is None else self._nursery.offer
 
-    def claim_proof(self) -> SharedRun | None:
-        """The leading cells that have run, for the first caller: it has to say what they are worth.
+    def claim_experiment(self, trials_left: int) -> Experiment | None:
+        """What the caller has to try before its next trial; it then calls `settle`."""
+        return self.policy.claim(self.offer, trials_left=trials_left)
 
-        They are used by no trial until `settle_sharing` was called with True.
-        """
-        with self._lock:
-            if self._is_claimed or self.shared is None:
-                return None
-            self._is_claimed = True
-            return self.shared
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether no notebook has come to its end in a forked kernel yet."""
-        return self._is_trusted is None
-
-    def trust(self, is_trusted: bool) -> None:
-        """Say whether forked kernels do what started ones do; without trust none is forked."""
-        self._is_trusted = is_trusted
-        if not is_trusted and self._nursery is not None:
-            self._nursery.stand_down()
-
-    def settle_sharing(self, is_proven: bool) -> None:
-        """Say whether trials may be forked after the leading cells."""
-        self._is_proven = is_proven
-        if not is_proven and self._nursery is not None:
+    def settle(self, experiment: Experiment, evidence: Evidence | str | None) -> None:
+        """What an experiment has come to; see `ForkPolicy.settle`."""
+        self.policy.settle(experiment, evidence, self.offer)
+        if self._nursery is not None and self.policy.has_refused(Way.SHARED):
             self._nursery.share(None)
 
     def take(self, env: Mapping[str, str]) -> Kernel:
@@ -136,23 +113,31 @@ class KernelPool:
                 kernel = prepared.result()
         if kernel is None:
             return self._begin(self._env if self.can_prepare else {**self._env, **env})
-        # It did not survive the wait; or another would now have more of its work done.
-        is_best = kernel.is_warm == self.is_warm and kernel.shared is self._after
+        # One that has died meanwhile, or that came to be in another way than is best by now.
+        way, offer = self._best()
+        is_best = kernel.is_warm == (way is not Way.STARTED)
+        is_best = is_best and (kernel.shared is offer.shared or way is not Way.SHARED)
         if kernel.exit_code is not None or not is_best:
             kernel.kill()
             return self._begin(self._env)
         return kernel
 
-    def take_after(self, shared: SharedRun) -> Kernel:
-        """A new kernel in which leading cells have run.
+    def take_for(self, experiment: Experiment, env: Mapping[str, str]) -> Kernel:
+        """A kernel that came to be as an experiment wants it.
+
+        Args:
+            env: as in `take`.
 
         Raises:
-            OSError: it cannot be forked.
+            OSError: there is none to be had.
         """
-        kernel = self._start(self._env, nursery=self._nursery, after=shared)
-        if kernel.shared is None:
+        if experiment.way is Way.STARTED:
+            return self.take_fresh(env)
+        after = experiment.shared if experiment.way is Way.SHARED else None
+        kernel = self._start(self._env, nursery=self._nursery, after=after)
+        if not kernel.is_warm or kernel.shared is not after:
             kernel.kill()
-            raise OSError("no kernel can be forked after the leading cells")
+            raise OSError("no kernel can be forked any more")
         return kernel
 
     def take_fresh(self, env: Mapping[str, str]) -> Kernel:
@@ -197,12 +182,18 @@ class KernelPool:
         if self._nursery is not None:
             self._nursery.close()
 
-    @property
-    def _after(self) -> SharedRun | None:
-        return self.shared if self._is_proven else None
+    def _best(self) -> tuple[Way, Offer]:
+        """How a kernel should come to be now, and from what."""
+        offer = self.offer
+        return self.policy.way(offer), offer
 
     def _begin(self, env: Mapping[str, str]) -> Kernel:
-        return self._start(env, nursery=self._nursery, after=self._after)
+        way, offer = self._best()
+        return self._start(
+            env,
+            nursery=None if way is Way.STARTED else self._nursery,
+            after=offer.shared if way is Way.SHARED else None,
+        )
 
     def _start(
         self, env: Mapping[str, str], *, nursery: Nursery | None, after: SharedRun | None = None

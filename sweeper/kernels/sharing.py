@@ -55,10 +55,12 @@ class SharedRun:
     Attributes:
         path: the socket of the process in which they ran.
         cells: by their place in the notebook.
+        seeded: the global random generators that they have seeded.
     """
 
     path: str
     cells: Mapping[int, RanCell]
+    seeded: Sequence[str] = ()
 
     @property
     def until(self) -> int:

@@ -7,24 +7,18 @@ in place of sending them; whoever drives such a kernel replays them into the exe
 from __future__ import annotations
 
 import os
-import random
+import stat
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-from ipykernel import iostream
-from ipykernel.compiler import XCachingCompiler
-from ipykernel.displayhook import ZMQShellDisplayHook
-from ipykernel.kernelapp import IPKernelApp
-from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
-from IPython.core.application import BaseIPythonApplication
-from jupyter_client.session import Session
-
-from . import libraries
+from . import generators, libraries
+from .effects import Effects
+from .imports import around_imports, installed_folders, is_installed
+from .shell import LOST, App
 
 #: Messages that can be replayed; any other needs the kernel that it came from.
 _REPLAYABLE = (
@@ -32,6 +26,8 @@ _REPLAYABLE = (
     *("update_display_data", "clear_output"),
 )
 _HIDDEN = object()
+#: Ours, which a development environment has outside of its installed libraries.
+_OUR_PACKAGE = "sweeper"
 
 
 class SharedCells:
@@ -39,21 +35,26 @@ class SharedCells:
 
     Args:
         request: `cells`, in order, each with its `source` and whether it `is_parameters`; `swept`,
-            the names that each trial gets its own value of; `argv` of a kernel without its file.
+            the names that each trial gets its own value of.
+        app: the kernel's application, booted by half.
 
     Attributes:
         report: `why` the cells cannot be shared (None when they can), which of them is to blame
-            (`refused_at`), and what each one said and took (`cells`).
+            (`refused_at`), what each one said and took and which modules of the project it has
+            imported (`cells`), and which generators they have `seeded`.
     """
 
-    def __init__(self, request: dict[str, Any], imported: libraries.Libraries) -> None:
-        self._recorder = _Recorder()
-        self._app: Any = _App.instance(parent_handle=os.getppid())
-        self._app.boot(request["argv"][1:], self._recorder)
-        imported.order_filters()
+    def __init__(self, request: dict[str, Any], app: App) -> None:
+        self._app = app
+        app.enter_fork()
+        app.recorder.take()
         self._files = libraries.open_files()
         self._said_bytes = _said_bytes()
-        environment, states = dict(os.environ), _random_states()
+        self._known_modules = set(sys.modules)
+        self._unseeded = _Unseeded()
+        self._folders = installed_folders()
+        self._effects = Effects()
+        environment = dict(os.environ)
         self.report: dict[str, Any] = {"cells": [], "refused_at": None, "why": None}
         swept, defaults = request["swept"], {}
         for index, cell in enumerate(request["cells"]):
@@ -73,16 +74,16 @@ class SharedCells:
             if environment.get(k) != os.environ.get(k)
         }
         self._cwd = Path.cwd()
-        before = {name: key for name, (key, _) in states.items()}
-        after = _random_states()
-        self._states = {n: state for n, (key, state) in after.items() if before.get(n) != key}
+        self._states = self._unseeded.seeded()
+        self.report["seeded"] = sorted(self._states)
         libraries.settle()
-        said = libraries.in_a_fork(self._try_a_kernel)
-        if said != "fine":
+        answer = libraries.in_a_fork(self._try_a_kernel)
+        if answer != "fine":
             last = len(request["cells"]) - 1
-            self.report.update(refused_at=last, why=said or "a kernel forked after it did not boot")
+            why = answer or "a kernel forked after it did not boot"
+            self.report.update(refused_at=last, why=why)
 
-    def kernel(self, argv: Sequence[str]) -> Any:
+    def kernel(self, argv: Sequence[str]) -> App:
         """In a fork: the kernel's application, ready to start."""
         for name, value in self._environment.items():
             if value is None:
@@ -90,38 +91,59 @@ class SharedCells:
             else:
                 os.environ[name] = value
         os.chdir(self._cwd)
-        self._app.attach(argv[list(argv).index("-f") + 1])
-        # At last: the sockets draw their ports, some of them on threads of their own.
+        self._app.attach(connection_file_of(argv))
+        # At last: a kernel's sockets may draw, some of them on threads of their own.
         self._app.shell.events.register("pre_execute", self._go_on_drawing)
         return self._app
 
     def _go_on_drawing(self) -> None:
         self._app.shell.events.unregister("pre_execute", self._go_on_drawing)
-        _restore(self._states)
+        generators.restore(self._states)
 
     def _run(self, source: str) -> dict[str, Any]:
         """Run one cell; return what it said and how long it took."""
-        self._recorder.messages = []
         started_at_s, started_s = time.time(), time.perf_counter()
-        shell = self._app.shell
+        shell: Any = self._app.shell
         count = shell.execution_count
-        self._result = shell.run_cell(source, store_history=True)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with (
+            self._effects.noted(),
+            around_imports(
+                self._folders, self._unseeded.before_import, self._unseeded.after_import
+            ),
+        ):
+            self._result = shell.run_cell(source, store_history=True)
+        self._messages = self._app.recorder.take()
         return {
-            "messages": self._recorder.messages,
+            "messages": self._messages,
             "execution_count": count if shell.execution_count > count else None,
             "started_at_s": started_at_s,
             "duration_s": time.perf_counter() - started_s,
+            "local_modules": self._new_local_modules(),
         }
+
+    def _new_local_modules(self) -> list[str]:
+        """Files of modules that the last cell has imported from outside of installed libraries."""
+        new = [name for name in sys.modules if name not in self._known_modules]
+        self._known_modules.update(new)
+        files = {
+            str(file)
+            for name in new
+            if name.partition(".")[0] != _OUR_PACKAGE
+            and (file := getattr(sys.modules[name], "__file__", None)) is not None
+        }
+        return sorted(file for file in files if not is_installed(file, self._folders))
 
     def _lost(self) -> str | None:
         """What the last cell has done that a fork would not carry over."""
         if not self._result.success:
             return "it raises"
-        foreign = [m["msg_type"] for m in self._recorder.messages]
-        if any(kind not in _REPLAYABLE for kind in foreign):
+        kinds = [message["msg_type"] for message in self._messages]
+        if LOST in kinds or any(kind not in _REPLAYABLE for kind in kinds):
             return "it shows a widget"
+        if effects := self._effects.take():
+            return f"it {effects[0]}"
+        if drawn := self._unseeded.drawn():
+            return f"it draws from {drawn}, which nothing has seeded"
         if _said_bytes() != self._said_bytes:
             return "it writes to the descriptors of the process"
         try:
@@ -132,7 +154,9 @@ class SharedCells:
         left = {
             target
             for descriptor, target in libraries.open_files().items()
-            if self._files.get(descriptor) != target and not target.startswith("/dev/null")
+            if self._files.get(descriptor) != target
+            and not target.startswith("/dev/null")
+            and not can_reopen(descriptor)
         }
         if left:
             return f"it leaves {min(left)} open"
@@ -168,112 +192,79 @@ class SharedCells:
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
-            app = self.kernel(["", "-f", f"{folder}/k.json"])
+            app: Any = self.kernel(["", "-f", f"{folder}/k.json"])
             if not app.shell.run_cell("", silent=True).success:
                 return "no code runs in a kernel forked after it"
             return "it initialises CUDA" if libraries.cuda_is_lost() else "fine"
 
 
-class _Recorder(Session):
-    """Keeps the messages that a kernel would send."""
+class _Unseeded:
+    """Tells the generators that the cells have seeded from those that they have only drawn from.
 
-    messages: list[dict[str, Any]]
-
-    def send(self, stream: Any, msg_or_type: Any, *arguments: Any, **options: Any) -> Any:
-        """Keep a message."""
-        message = msg_or_type
-        if not isinstance(message, dict):
-            names = ("content", "parent", "ident", "buffers", "track", "header", "metadata")
-            given = {**dict(zip(names, arguments, strict=False)), **options}
-            message = self.msg(msg_or_type, given.get("content"), metadata=given.get("metadata"))
-        kept = ("msg_type", "content", "metadata")
-        self.messages.append({name: message[name] for name in kept})
-        return message
-
-
-class _NoThread(iostream.IOPubThread):
-    """Stands for the thread that sends what is printed, where none may be."""
+    An unseeded one begins anew in each fork, so the imports of installed libraries may draw from it
+    as they like; what a cell draws from it would be the same in all trials.
+    """
 
     def __init__(self) -> None:
-        self.thread: Any = None
-        self.io_loop: Any = self
+        self._start = generators.states()
+        self._before: dict[str, Any] = {}
 
-    def call_later(self, *_: Any) -> None:
-        """What is printed is kept until it is flushed."""
+    def before_import(self) -> None:
+        """An installed library is about to be imported."""
+        self._before = generators.states()
 
-    def schedule(self, f: Any) -> None:
-        """At once."""
-        f()
+    def after_import(self) -> None:
+        """It has been, and what it has drawn from an unseeded generator does not count."""
+        for name, state in generators.states().items():
+            before, start = self._before.get(name), self._start.get(name)
+            if before is None or (start is not None and before["digest"] == start["digest"]):
+                self._start[name] = state
 
-    def send_multipart(self, *_: Any, **__: Any) -> None:
-        """Nobody to send to."""
+    def drawn(self) -> str | None:
+        """A generator that a cell has drawn from, and that nothing has seeded."""
+        for name, state in generators.states().items():
+            start = self._start.get(name)
+            is_moved = start is not None and start["digest"] != state["digest"]
+            if is_moved and not generators.is_seeded_since(start, state):
+                return name
+        return None
+
+    def seeded(self) -> dict[str, Any]:
+        """What restores those that the cells have seeded."""
+        states = generators.kept()
+        return {
+            name: states[name]
+            for name, state in generators.states().items()
+            if name in states and generators.is_seeded_since(self._start.get(name), state)
+        }
 
 
-class _OutStream(iostream.OutStream):
-    """One object for each name, set up anew when it is asked for again: cells may have kept it."""
-
-    _made: ClassVar[dict[str, _OutStream]] = {}
-
-    def __new__(cls, _session: Any, _thread: Any, name: str, **_: Any) -> _OutStream:
-        return cls._made.setdefault(name, super().__new__(cls))
+def connection_file_of(argv: Sequence[str]) -> str:
+    """The file that a kernel's command line names."""
+    return argv[list(argv).index("-f") + 1]
 
 
-# Libraries look for the kernel's streams by this name.
-_OutStream.__name__ = _OutStream.__qualname__ = "OutStream"
-_OutStream.__module__ = iostream.__name__
+def can_reopen(descriptor: int) -> bool:
+    """Whether a file is open for reading only, so that each fork can have it for itself."""
+    import fcntl
+
+    try:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    except OSError:
+        return False
+    return is_file and flags & os.O_ACCMODE == os.O_RDONLY
 
 
-class _App(IPKernelApp):
-    """A kernel that boots in two halves: its shell here, its sockets and threads in each fork."""
-
-    def boot(self, arguments: Sequence[str], recorder: Session) -> None:
-        """The first half: everything that cells need to run."""
-        BaseIPythonApplication.initialize(self, list(arguments))
-        self.init_pdb()
-        self.init_blackhole()
-        sys.stdout = _OutStream(recorder, _NoThread(), "stdout", watchfd=False)
-        sys.stderr = _OutStream(recorder, _NoThread(), "stderr", watchfd=False)
-        super().patch_io()
-        self.shell = ZMQInteractiveShell.instance(
-            parent=self, profile_dir=self.profile_dir, compiler_class=XCachingCompiler
-        )
-        displayhook, publisher = self.shell.displayhook, self.shell.display_pub
-        assert isinstance(displayhook, ZMQShellDisplayHook)
-        assert isinstance(publisher, ZMQDisplayPublisher)
-        displayhook.session = publisher.session = recorder
-        # `%matplotlib inline` asks the kernel for its event loop, which is none.
-        self.kernel = self.shell.kernel = SimpleNamespace(eventloop=None)
-        self.init_path()
-        self.init_gui_pylab()
-        self.init_extensions()
-        self.init_code()
-
-    def attach(self, connection_file: str) -> None:
-        """The second half: everything that a client talks to."""
-        self.parent_handle = os.getppid()
-        self.connection_file = connection_file
-        self.init_connection_file()
-        self.init_poller()
-        self.init_sockets()
-        self.init_heartbeat()
-        self.write_connection_file()
-        self.init_io()
-        self.init_signal()
-        self.init_kernel()
-        shell: Any = self.shell
-        shell.parent = shell.kernel = self.kernel
-        self.init_shell()
-        sys.stdout.flush()
-        sys.stderr.flush()
-
-    def init_io(self) -> None:
-        """The streams that the cells know get their thread; they stay the same objects."""
-        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-        self.outstream_class = f"{__name__}._OutStream"
-        super().init_io()
-
-    def patch_io(self) -> None:
-        """Done once, in the first half."""
+def reopen_files() -> None:
+    """In a fork: read open files from where they are, unmoved by what other forks read."""
+    for descriptor in libraries.open_files():
+        if can_reopen(descriptor):
+            place = os.lseek(descriptor, 0, os.SEEK_CUR)
+            again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+            os.lseek(again, place, os.SEEK_SET)
+            os.dup2(again, descriptor, inheritable=os.get_inheritable(descriptor))
+            os.close(again)
 
 
 def _said_bytes() -> int:
@@ -282,26 +273,3 @@ def _said_bytes() -> int:
         if stream is not None:
             stream.flush()
     return os.fstat(1).st_size
-
-
-def _random_states() -> dict[str, tuple[Any, Any]]:
-    """Of each global generator a key to compare, and what restores it."""
-    states: dict[str, tuple[Any, Any]] = {"random": (random.getstate(), random.getstate())}
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None and "numpy.random.mtrand" in sys.modules:
-        state = numpy.random.get_state()
-        states["numpy"] = (repr(state[2:]) + str(state[1].tobytes()), state)
-    if torch is not None:
-        tensor = torch.default_generator.get_state()
-        states["torch"] = (tensor.numpy().tobytes(), tensor)
-    return states
-
-
-def _restore(states: dict[str, Any]) -> None:
-    """Go on where the cells have left a generator that they used; forks begin with fresh ones."""
-    if "random" in states:
-        random.setstate(states["random"])
-    if "numpy" in states:
-        sys.modules["numpy"].random.set_state(states["numpy"])
-    if "torch" in states:
-        sys.modules["torch"].default_generator.set_state(states["torch"])

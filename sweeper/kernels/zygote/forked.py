@@ -12,29 +12,42 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from .cells import SharedCells
+from . import generators
+from .cells import SharedCells, connection_file_of, reopen_files
 from .libraries import Libraries
 from .server import Server
+from .shell import App
 
 
 def live(path: str, *, owner: int, report: int) -> NoReturn:
     """Import what stdin lists, tell on `report` whether kernels can be forked, and fork them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is not for us
-    told = json.load(sys.stdin)
-    libraries = Libraries(told["modules"], told["environment"])
+    wanted = json.load(sys.stdin)
+    before = dict(os.environ)
+    app: App = App.instance(parent_handle=os.getppid())
+    app.boot(wanted["argv"])
+    libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
     server = Server(path, owner)
-    _tell(report, {"refusal": libraries.refusal})
+    _tell(
+        report,
+        {
+            "refusal": libraries.refusal,
+            "exclude": libraries.exclude,
+            "acting": list(libraries.acting),
+            "duration_s": libraries.duration_s,
+        },
+    )
     request, descriptors = server.serve()
     cells: SharedCells | None = None
     if "cells" in request:
         _take_over(request, descriptors[0], libraries)
-        cells = SharedCells(request, libraries)
+        cells = SharedCells(request, app)
         server = Server(request["path"], None)
         _tell(descriptors[1], cells.report)
         if cells.report["why"] is not None:
             os._exit(0)
         request, descriptors = server.serve()
-    _become_kernel(request, descriptors[0], libraries, cells)
+    _become_kernel(request, descriptors[0], libraries, app, cells)
 
 
 def _tell(descriptor: int, message: dict[str, Any]) -> None:
@@ -58,24 +71,24 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
     time.tzset()
     os.chdir(request["cwd"])
     sys.argv = request["argv"]
-    _fresh_random_state()
+    reopen_files()
+    generators.reseed()
 
 
 def _become_kernel(
-    request: dict[str, Any], output: int, libraries: Libraries, cells: SharedCells | None
+    request: dict[str, Any],
+    output: int,
+    libraries: Libraries,
+    app: App,
+    cells: SharedCells | None,
 ) -> NoReturn:
-    from ipykernel.kernelapp import IPKernelApp
-
     code = 0
-    app: Any = None
     try:
         _take_over(request, output, libraries)
         if cells is None:
-            app = IPKernelApp.instance(parent_handle=os.getppid())
-            app.initialize(request["argv"][1:])
-            libraries.order_filters()
+            app.attach(connection_file_of(request["argv"]))
         else:
-            app = cells.kernel(request["argv"])
+            cells.kernel(request["argv"])
         # As deep as a started kernel, or the limit of recursion would lie elsewhere.
         _deeper(1, app.start)
     except SystemExit as error:
@@ -94,19 +107,6 @@ def _deeper(frames: int, call: Callable[[], None]) -> None:
         _deeper(frames - 1, call)
     else:
         call()
-
-
-def _fresh_random_state() -> None:
-    """What a new process would draw: forks of one process would all draw the same."""
-    import random
-
-    random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and "numpy.random.mtrand" in sys.modules:
-        numpy.random.seed()
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.seed()
 
 
 def _exit(app: Any, code: int) -> NoReturn:

@@ -7,24 +7,18 @@ import importlib
 import os
 import sys
 import threading
-import warnings
+import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from . import generators
+from .imports import ImportWatch, repeat
 from .server import fork
+from .shell import App
 
-#: What every ipykernel imports before a notebook's first cell.
-BASE = (
-    "ipykernel.kernelapp",
-    "ipykernel.ipkernel",
-    "ipykernel.zmqshell",
-    "ipykernel.displayhook",
-    "ipykernel.parentpoller",
-    "jupyter_client.asynchronous",
-    "zmq.eventloop.zmqstream",
-)
 #: What must see the running kernel when it is imported.
 DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
 #: Variables that libraries read when they are imported; later it is too late to set them.
@@ -34,57 +28,109 @@ READ_AT_IMPORT = (
 )
 #: Threads of the system's allocator are made anew after a fork.
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
+#: What a kernel has imported after its first cells, whatever they are.
+_FIRST_CELLS = ("import os\nprint(1)\n[1]", "raise ValueError('probe')")
 
 
 class Libraries:
-    """Imports what a notebook imports.
+    """Imports what a notebook imports, in a process in which a kernel's shell has booted.
 
     Args:
         modules: in the notebook's order.
         environment: variables that the notebook has set, of those that are read at import.
+        app: the kernel's application, booted by half.
+        before: the process's environment before that.
 
     Attributes:
         refusal: why no kernel can be forked; None when they can be.
-        changed: what the imports did to the environment, as a notebook's own would have.
-        filters: the warning filters that the imports have added.
+        exclude: modules without which a new zygote might do; their imports have effects that
+            cannot be repeated in a fork.
+        acting: modules whose effects are repeated in each fork where the notebook imports them.
+        changed: what the boot and the imports did to the environment, as a notebook's own would.
+        duration_s: how long the imports took.
     """
 
-    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
-        for name in BASE:
-            importlib.import_module(name)
-        before, filters = dict(os.environ), list(warnings.filters)
+    def __init__(
+        self,
+        modules: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        app: App,
+        before: Mapping[str, str],
+    ) -> None:
+        self._app = app
         self.refusal: str | None = None
+        self.exclude: list[str] = []
         # `is_available()` called by an import then asks NVML, and leaves CUDA alone.
         transient = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         transient = {k: v for k, v in transient.items() if k not in os.environ}
         os.environ.update(transient)
-        # ipykernel sets this in every kernel before the first cell; matplotlib reads it.
-        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-        _import_all(modules)
-        self._try_a_kernel()
+        # A child that boots tells what every kernel imports, whatever its notebook.
+        _import_all(in_a_fork(self._boot_and_list).split("\n"))
+        app.recorder.take()
+        started_s = time.perf_counter()
+        with ImportWatch(self._effects, self._keep) as watch:
+            _import_all(modules)
+        self.duration_s = time.perf_counter() - started_s
+        self._printed = app.recorder.take()
+        self.acting = watch.acting
+        watch.hide(watch.importers_of(self.acting))
         for name in transient:
             os.environ.pop(name, None)
         # What the imports did to the process, a fresh kernel would see at the same import.
         self.changed = {k: v for k, v in os.environ.items() if before.get(k) != v}
-        self.filters = [f for f in warnings.filters if f not in filters]
         unlike = [n for n, value in environment.items() if self.changed.get(n) != value]
         if unlike:
             self.refusal = f"the notebook sets {unlike[0]}, which libraries read when imported"
+        if in_a_fork(self._boot_and_list).startswith("cuda"):  # ends OpenBLAS's threads, too
+            self.refusal = "an import initialised CUDA"
         settle()
+        self._exclude(watch)
         self.refusal = self.refusal or lost_by_a_fork()
 
-    def order_filters(self) -> None:
-        """In a kernel: the warning filters of libraries before IPython's, as in a fresh one."""
-        rest = [f for f in warnings.filters if f not in self.filters]
-        warnings.filters[:] = [*self.filters, *rest]  # type: ignore[index]
-        warnings._filters_mutated()  # type: ignore[attr-defined]
+    def _effects(self) -> Mapping[str, Any]:
+        return {**generators.snapshot(), "output": self._app.output_count()}
 
-    def _try_a_kernel(self) -> None:
-        """A child that boots: learns what else a kernel imports, and ends OpenBLAS's threads."""
-        told = in_a_fork(_boot_and_list)
-        if told.partition("\n")[0] == "cuda":
-            self.refusal = "an import initialised CUDA"
-        _import_all(told.split("\n")[1:])
+    def _keep(self) -> tuple[Any, Mapping[str, Any]]:
+        return generators.kept(), self._effects()
+
+    def _boot_and_list(self) -> str:
+        """Boot a kernel that nobody talks to; return `cuda` or `fine`, and what it has imported."""
+        before = set(sys.modules)
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            self._app.attach(f"{folder}/k.json")
+            for source in _FIRST_CELLS:
+                self._app.shell.run_cell(source)
+            new = (name for name in sys.modules if name not in before)
+            return "\n".join(["cuda" if cuda_is_lost() else "fine", *new])
+
+    def _exclude(self, watch: ImportWatch) -> None:
+        """Find what has to be left out, so that another zygote can fork with the rest."""
+        culprits = {name for name in self.acting if not self._repeats(name)}
+        foreign = set(_foreign_threads())
+        culprits |= {module for task, module in watch.threads.items() if task in foreign}
+        excluded = watch.importers_of(culprits)
+        # Their generators begin anew in each fork, which has to find them.
+        if not {"numpy", "torch"}.isdisjoint(watch.importers_of(self.acting)):
+            excluded |= watch.importers_of(self.acting)
+        self.exclude = sorted(excluded)
+
+    def _repeats(self, name: str) -> bool:
+        """Whether the body of a module does again what it did when it was imported."""
+        (states, before), (_, after) = self.acting[name]
+        output = _texts_of(self._printed[before["output"] : after["output"]])
+
+        def run() -> str:
+            generators.restore(states)
+            self._app.recorder.take()
+            repeat(name)
+            now = generators.snapshot()
+            is_same = all(now[generator] == after[generator] for generator in states)
+            return "same" if is_same and _texts_of(self._app.recorder.take()) == output else "other"
+
+        return in_a_fork(run) == "same"
 
 
 def settle() -> None:
@@ -109,23 +155,18 @@ def in_a_fork(call: Any) -> str:
         finally:
             os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        said = told.read()
+    with os.fdopen(reading) as answer:
+        text = answer.read()
     os.waitpid(pid, 0)
-    return said
+    return text
 
 
 def lost_by_a_fork() -> str | None:
     """What this process has that a fork of it would not; None when it has nothing such."""
     if threading.active_count() > 1:
         return "threads: " + ", ".join(t.name for t in threading.enumerate()[1:])
-    others = []
-    for thread in Path("/proc/self/task").iterdir():
-        if int(thread.name) != os.getpid():
-            others.append((thread / "comm").read_text().strip())
-    foreign = [name for name in others if name not in _HARMLESS_THREADS]
-    if foreign:
-        return f"threads of the system: {', '.join(foreign)}"
+    if foreign := _foreign_threads():
+        return f"threads of the system: {', '.join(foreign.values())}"
     for target in open_files().values():
         if target.startswith(("/dev/nvidia", "/dev/kfd")):
             return f"{target} is open"
@@ -143,32 +184,48 @@ def open_files() -> dict[int, str]:
     return found
 
 
-def _import_all(modules: Iterable[str]) -> None:
-    for name in modules:
-        if name and not name.startswith(DENIED):
-            try:
-                importlib.import_module(name)
-            except BaseException:  # noqa: BLE001  what fails is the notebook's own affair
-                continue
-
-
 def cuda_is_lost() -> bool:
     """In a fork: whether torch refuses to use CUDA here."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda._is_in_bad_fork())
 
 
-def _boot_and_list() -> str:
-    """Boot a kernel that nobody talks to; return `cuda` or `fine`, and what it has imported."""
-    before = set(sys.modules)
-    import tempfile
+def _foreign_threads() -> dict[int, str]:
+    """The names of threads that a fork would not have, by their numbers."""
+    found = {}
+    for thread in Path("/proc/self/task").iterdir():
+        if int(thread.name) != os.getpid():
+            found[int(thread.name)] = (thread / "comm").read_text().strip()
+    return {task: name for task, name in found.items() if name not in _HARMLESS_THREADS}
 
-    from ipykernel.kernelapp import IPKernelApp
 
-    with tempfile.TemporaryDirectory() as folder:
-        app: Any = IPKernelApp.instance(parent_handle=os.getppid())
-        app.initialize(["-f", f"{folder}/k.json", "--HistoryManager.enabled=False"])
-        app.kernel.shell.run_cell("import os\nprint(1)\n[1]")
-        app.kernel.shell.run_cell("raise ValueError('probe')")
-        new = (name for name in sys.modules if name not in before)
-        return "\n".join(["cuda" if cuda_is_lost() else "fine", *new])
+def _texts_of(messages: Iterable[Mapping[str, Any]]) -> str:
+    """All that messages show, as one text."""
+    return "".join(
+        str(m["content"].get("text", m["content"].get("data", m["msg_type"]))) for m in messages
+    )
+
+
+def _import_all(modules: Iterable[str]) -> None:
+    with _without_working_folder():
+        for name in modules:
+            if name and not name.startswith(DENIED):
+                try:
+                    importlib.import_module(name)
+                except BaseException:  # noqa: BLE001  what fails is the notebook's own affair
+                    continue
+
+
+@contextmanager
+def _without_working_folder() -> Iterator[None]:
+    """Import installed modules, not files of the same name in the folder that we are in."""
+    path = list(sys.path)
+    place = path.index("") if "" in path else None
+    if place is not None:
+        del sys.path[place]
+    try:
+        yield
+    finally:
+        if place is not None:
+            after = next((folder for folder in path[place + 1 :] if folder in sys.path), None)
+            sys.path.insert(len(sys.path) if after is None else sys.path.index(after), "")

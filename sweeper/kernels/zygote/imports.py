@@ -1,0 +1,286 @@
+"""Imports whose effects a notebook would miss if they had happened before its first cell.
+
+Some modules draw from a global random generator when they are imported (`rich.style` does, and so
+everything that imports scikit-learn), or print. A kernel that is forked with such a module
+imported would draw before the notebook's seed instead of after it. So these modules, and all that
+import them, are left out of `sys.modules`; when the notebook imports one, the body of each module
+with an effect runs once more, in a module object that is thrown away, and those that were
+imported before come back.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# `importlib` has no public hook around the execution of a module's body.
+_bootstrap: Any = importlib._bootstrap
+
+
+class ImportWatch:
+    """Notes who imports whom, and which modules have an effect that a notebook would see.
+
+    Args:
+        effects: returns plain values that differ after an effect, by the effect's name.
+        keep: returns what is needed to verify an effect later.
+
+    Attributes:
+        acting: the modules with an effect, in the order in which their bodies began, with what
+            `keep` returned before and after.
+        threads: from the number of a thread of the system to the module whose import started it.
+    """
+
+    def __init__(self, effects: Callable[[], Mapping[str, Any]], keep: Callable[[], Any]) -> None:
+        self._effects = effects
+        self._keep = keep
+        self._known = set(sys.modules)
+        self._imported_by: dict[str, set[str]] = {}
+        self._running: list[str] = []
+        self._began: list[str] = []
+        self._last: Mapping[str, Any] = {}
+        self._with_effect: set[str] = set()
+        self._around: dict[str, tuple[Any, Any]] = {}
+        self._tasks: set[int] = set()
+        self.threads: dict[int, str] = {}
+
+    def __enter__(self) -> ImportWatch:
+        self._originals = (builtins.__import__, _bootstrap._gcd_import, _bootstrap._load_unlocked)
+        self._last, self._tasks = self._effects(), _threads()
+        builtins.__import__ = self._import
+        _bootstrap._gcd_import = self._import_module
+        _bootstrap._load_unlocked = self._load
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        builtins.__import__ = self._originals[0]
+        _bootstrap._gcd_import = self._originals[1]
+        _bootstrap._load_unlocked = self._originals[2]
+
+    @property
+    def acting(self) -> dict[str, tuple[Any, Any]]:
+        """The modules with an effect, as said above."""
+        return {name: self._around[name] for name in self._began if name in self._with_effect}
+
+    def importers_of(self, names: Iterable[str]) -> set[str]:
+        """These modules and all that import them, directly or not."""
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found and name not in self._known:
+                found.add(name)
+                waiting += self._imported_by.get(name, ())
+        return found
+
+    def hide(self, names: Iterable[str]) -> None:
+        """Leave modules out of `sys.modules` until they are imported again."""
+        modules = {name: sys.modules[name] for name in names if name in sys.modules}
+        if modules:
+            needs: dict[str, set[str]] = {name: set() for name in modules}
+            for name in modules:
+                for importer in self._imported_by.get(name, ()):
+                    if importer in needs:
+                        needs[importer].add(name)
+            sys.meta_path.insert(0, _Hidden(modules, needs, list(self.acting)))
+
+    # --- what is put in the place of the interpreter's own ---------------------------------------
+
+    def _load(self, spec: ModuleSpec) -> ModuleType:
+        """Execute a module's body, and see what it does beside its own imports."""
+        self._see()
+        before = self._keep()
+        self._running.append(spec.name)
+        self._began.append(spec.name)
+        try:
+            module: ModuleType = self._originals[2](spec)
+            return module
+        finally:
+            self._see()
+            self._running.pop()
+            if spec.name in self._with_effect:
+                self._around[spec.name] = before, self._keep()
+
+    def _see(self) -> None:
+        now, tasks = self._effects(), _threads()
+        if self._running:
+            body = self._running[-1]
+            if any(now[name] != value for name, value in self._last.items()):
+                self._with_effect.add(body)
+            self.threads.update(dict.fromkeys(tasks - self._tasks, body))
+        self._last, self._tasks = now, tasks
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Any = (),
+        level: int = 0,
+    ) -> ModuleType:
+        module: ModuleType = self._originals[0](name, globals, locals, fromlist, level)
+        importer = str((globals or {}).get("__name__", ""))
+        if fromlist or level:
+            self._note(importer, module.__name__)
+            for part in fromlist or ():
+                self._note(importer, f"{module.__name__}.{part}")
+        else:
+            self._note(importer, name)
+        return module
+
+    def _import_module(self, name: str, package: str | None = None, level: int = 0) -> Any:
+        module = self._originals[1](name, package, level)
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_globals.get("__name__") == "importlib":
+            frame = frame.f_back
+        self._note(str(frame.f_globals.get("__name__", "")), module.__name__)
+        return module
+
+    def _note(self, importer: str, name: str) -> None:
+        if name in sys.modules:
+            self._imported_by.setdefault(name, set()).add(importer)
+            while above := name.rpartition(".")[0]:  # an import begins with the packages above
+                self._imported_by.setdefault(above, set()).add(name)
+                name = above
+
+
+class _Hidden:
+    """Finds the modules that were left out, and brings them back with their effects.
+
+    Args:
+        modules: by name.
+        needs: which others of them each one imports.
+        acting: those whose bodies run once more, in this order.
+    """
+
+    def __init__(
+        self,
+        modules: dict[str, ModuleType],
+        needs: Mapping[str, set[str]],
+        acting: list[str],
+    ) -> None:
+        self._modules = modules
+        self._specs = {name: module.__spec__ for name, module in modules.items()}
+        self._needs = needs
+        self._acting = acting
+        for name in modules:
+            del sys.modules[name]
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """As every finder's."""
+        if name not in self._modules:
+            return None
+        original = self._specs[name]
+        assert original is not None
+        spec = ModuleSpec(name, self, origin=original.origin)  # type: ignore[arg-type]
+        spec.submodule_search_locations = original.submodule_search_locations
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module that was imported before."""
+        return self._modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Have the effects of its import, and bring back what it needs."""
+        assert module.__spec__ is not None
+        name = module.__spec__.name
+        module.__spec__ = self._specs[name]
+        needed = self._all_needed(name)
+        for acting in list(self._acting):
+            if acting in needed and acting in self._acting:  # another body may have run it
+                self._acting.remove(acting)
+                self._run_again(acting)
+        for other in needed:
+            if other in self._modules:
+                sys.modules[other] = self._modules.pop(other)
+        if not self._modules and self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def _all_needed(self, name: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += self._needs[one]
+        return found
+
+    def _run_again(self, name: str) -> None:
+        spec, before = self._specs[name], self._modules.get(name, sys.modules.get(name))
+        assert spec is not None and spec.loader is not None and before is not None
+        sys.modules[name] = again = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(again)
+        finally:
+            sys.modules[name] = before
+
+
+def repeat(name: str) -> None:
+    """Run the body of a module with an effect, as after all that have run before it."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _Hidden):
+            finder._acting = finder._acting[finder._acting.index(name) + 1 :]
+            finder._run_again(name)
+            return
+
+
+@contextmanager
+def around_imports(
+    folders: Iterable[str], before: Callable[[], None], after: Callable[[], None]
+) -> Iterator[None]:
+    """Call something before and after each import of an installed library, not for those inside.
+
+    Args:
+        folders: of installed libraries.
+    """
+    original, depth = _bootstrap._load_unlocked, 0
+
+    def load(spec: ModuleSpec) -> ModuleType:
+        nonlocal depth
+        is_counted = is_installed(spec.origin, folders)
+        if is_counted and depth == 0:
+            before()
+        depth += is_counted
+        try:
+            module: ModuleType = original(spec)
+            return module
+        finally:
+            depth -= is_counted
+            if is_counted and depth == 0:
+                after()
+
+    _bootstrap._load_unlocked = load
+    try:
+        yield
+    finally:
+        _bootstrap._load_unlocked = original
+
+
+def _threads() -> set[int]:
+    return {int(entry) for entry in os.listdir("/proc/self/task")}
+
+
+def installed_folders() -> list[str]:
+    """Where the interpreter's own modules and its libraries lie."""
+    paths = sysconfig.get_paths()
+    return [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+
+def is_installed(file: str | None, folders: Iterable[str]) -> bool:
+    """Whether a module's file lies in one of the folders of installed libraries."""
+    if file is None:
+        return True
+    return any(file.startswith(folder) for folder in folders) or not {
+        "site-packages",
+        "dist-packages",
+    }.isdisjoint(Path(file).parts)

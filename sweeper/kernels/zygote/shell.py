@@ -1,0 +1,171 @@
+"""A kernel that boots in two halves: its shell in the zygote, its sockets and threads in each fork.
+
+Libraries that ask for IPython when they are imported find the shell that every forked kernel goes
+on with. Until a kernel is attached, a session records messages in place of sending them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import comm
+from ipykernel import iostream
+from ipykernel.comm.comm import BaseComm
+from ipykernel.compiler import XCachingCompiler
+from ipykernel.displayhook import ZMQShellDisplayHook
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
+from IPython.core.application import BaseIPythonApplication
+from jupyter_client.session import Session
+
+#: The method with which a comm sends its messages.
+_SEND = "publish_msg"
+#: The type of a message that stands for one that only a running kernel can send.
+LOST = "lost"
+
+
+class Recorder(Session):
+    """Keeps the messages that a kernel would send.
+
+    Attributes:
+        messages: their types, contents and metadata, in order.
+    """
+
+    messages: list[dict[str, Any]]
+
+    def send(self, stream: Any, msg_or_type: Any, *arguments: Any, **options: Any) -> Any:
+        """Keep a message."""
+        message = msg_or_type
+        if not isinstance(message, dict):
+            names = ("content", "parent", "ident", "buffers", "track", "header", "metadata")
+            given = {**dict(zip(names, arguments, strict=False)), **options}
+            message = self.msg(msg_or_type, given.get("content"), metadata=given.get("metadata"))
+        kept = ("msg_type", "content", "metadata")
+        self.messages.append({name: message[name] for name in kept})
+        return message
+
+    def take(self) -> list[dict[str, Any]]:
+        """The messages since the last call."""
+        for stream in _OutStream.made.values():
+            stream.flush()
+        messages, self.messages = self.messages, []
+        return messages
+
+
+class _NoThread(iostream.IOPubThread):
+    """Stands for the thread that sends what is printed, where none may be."""
+
+    def __init__(self) -> None:
+        self.thread: Any = None
+        self.io_loop: Any = self
+
+    def call_later(self, *_: Any) -> None:
+        """What is printed is kept until it is flushed."""
+
+    def schedule(self, f: Any) -> None:
+        """At once."""
+        f()
+
+    def send_multipart(self, *_: Any, **__: Any) -> None:
+        """Nobody to send to."""
+
+
+class _OutStream(iostream.OutStream):
+    """One object for each name, set up anew when it is asked for again: cells may have kept it."""
+
+    made: ClassVar[dict[str, _OutStream]] = {}
+
+    def __new__(cls, _session: Any, _thread: Any, name: str, **_: Any) -> _OutStream:
+        return cls.made.setdefault(name, super().__new__(cls))
+
+
+# Libraries look for the kernel's streams by this name.
+_OutStream.__name__ = _OutStream.__qualname__ = "OutStream"
+_OutStream.__module__ = iostream.__name__
+
+
+class App(IPKernelApp):
+    """A kernel's application, of which each fork runs the second half."""
+
+    recorder: Recorder
+    shell: Any
+    _send_comm: Any
+
+    def boot(self, arguments: Sequence[str]) -> None:
+        """The first half: everything that imports and cells need to run."""
+        BaseIPythonApplication.initialize(self, list(arguments))
+        self.init_pdb()
+        self.init_blackhole()
+        self.recorder = recorder = Recorder()
+        recorder.messages = []
+        sys.stdout = _OutStream(recorder, _NoThread(), "stdout", watchfd=False)
+        sys.stderr = _OutStream(recorder, _NoThread(), "stderr", watchfd=False)
+        super().patch_io()
+        self.shell = ZMQInteractiveShell.instance(
+            parent=self, profile_dir=self.profile_dir, compiler_class=XCachingCompiler
+        )
+        displayhook, publisher = self.shell.displayhook, self.shell.display_pub
+        assert isinstance(displayhook, ZMQShellDisplayHook)
+        assert isinstance(publisher, ZMQDisplayPublisher)
+        displayhook.session = publisher.session = recorder
+        # `%matplotlib inline` asks the kernel for its event loop, which is none; older widgets
+        # register themselves with its manager, of which a process has one.
+        self.kernel = self.shell.kernel = SimpleNamespace(
+            eventloop=None, comm_manager=comm.get_comm_manager()
+        )
+        # A comm drops its messages while there is no kernel; who shares cells has to know.
+        self._send_comm = getattr(BaseComm, _SEND)
+        setattr(BaseComm, _SEND, lambda *_, **__: self._note_lost())
+        self.init_path()
+        self.init_gui_pylab()
+        self.init_extensions()
+        self.init_code()
+
+    def enter_fork(self) -> None:
+        """In a fork that records, too: what is printed is this process's own."""
+        for stream in _OutStream.made.values():
+            stream._master_pid = os.getpid()
+
+    def attach(self, connection_file: str) -> None:
+        """The second half: everything that a client talks to."""
+        setattr(BaseComm, _SEND, self._send_comm)
+        self.parent_handle = os.getppid()
+        self.connection_file = connection_file
+        # Cells may look for it where a started kernel's command line has put it.
+        self.config.IPKernelApp.connection_file = connection_file
+        self.init_connection_file()
+        self.init_poller()
+        self.init_sockets()
+        self.init_heartbeat()
+        self.write_connection_file()
+        self.log_connection_info()
+        self.init_io()
+        self.init_signal()
+        self.init_kernel()
+        shell: Any = self.shell
+        shell.parent = shell.kernel = self.kernel
+        self.init_shell()
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    def init_io(self) -> None:
+        """The streams that the cells know get their thread; they stay the same objects."""
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        self.outstream_class = f"{__name__}._OutStream"
+        super().init_io()
+
+    def patch_io(self) -> None:
+        """Done once, in the first half."""
+
+    def output_count(self) -> int:
+        """How many messages there are by now of what was printed and displayed."""
+        for stream in _OutStream.made.values():
+            stream.flush()
+        return len(self.recorder.messages)
+
+    def _note_lost(self) -> None:
+        self.recorder.messages.append({"msg_type": LOST, "content": {}, "metadata": {}})
