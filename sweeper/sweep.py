@@ -16,7 +16,7 @@ from .admission import Admission
 from .devices import Devices, read_jobs
 from .errors import StudyError, root_of
 from .events import Event, Events, Observer
-from .executor import Executor, LocalExecutor
+from .executor import Executor, LocalExecutor, RunTrial
 from .kernels import CellsToShare, KernelPool, cells_to_share, check_kernel
 from .loop import CODE_TAG, Loop
 from .notebook import ResearchNotebook
@@ -24,15 +24,16 @@ from .ownership import held_folder
 from .preemption import PREEMPTED, Notice, check_service
 from .provenance import Ingredients, ingredients, version
 from .refusals import refuse_changes, refuse_files_in_the_way
+from .reporting import Channel
 from .results import Snapshot, SweepResult
-from .runtime import guarded
+from .runtime import guarded, make_again
 from .settings import Settings
 from .spending import Spending
 from .stopping import ALL, NO_MORE, Requests
 from .study import SamplerFactory, Study, make_pruner
 from .sync import RemoteCopy
 from .tracking import Tracker
-from .trials import StudyPaths, written
+from .trials import StudyPaths, TrialOutcome, TrialSpec, written
 from .worker import Worker
 
 #: How long the end of a sweep waits for the remote copy; it is told of after the first of them.
@@ -191,8 +192,8 @@ class Sweep:
                 tracker.watch(lambda run_id: self._obey(run_id, "the tag sweeper.stop"))
                 loop.tell_what_was_missed()
                 self.events.announce(Event.SWEEP_STARTED)
-                with self._worker(loop) as worker, self._deadline(spending):
-                    executor: Executor = LocalExecutor(worker.run_trial, jobs=self.jobs)
+                with self._runner(loop) as run_trial, self._deadline(spending):
+                    executor: Executor = LocalExecutor(run_trial, jobs=self.jobs)
                     try:
                         executor.run(loop)
                     finally:
@@ -297,7 +298,7 @@ class Sweep:
     # --- around the loop ------------------------------------------------------------------------
 
     @contextmanager
-    def _worker(self, loop: Loop) -> Iterator[Worker]:
+    def _runner(self, loop: Loop) -> Iterator[RunTrial]:
         """What runs trials; none of its processes outlives the sweep, however it ends."""
         with guarded(self.paths.folder) as (token, folder):
             pool = KernelPool(
@@ -309,13 +310,19 @@ class Sweep:
                 warm=self.settings.execution.kernels == "warm",
             )
             pool.share(self._cells_to_share())
-            yield Worker(
+            worker = Worker(
                 notebook=self.notebook,
                 settings=self.settings,
                 devices=self.devices,
                 pool=pool,
                 trials_left=loop.trials_left,
             )
+
+            def run_trial(spec: TrialSpec, channel: Channel) -> TrialOutcome:
+                make_again(folder)  # whatever cleans /tmp may have taken it in a long sweep
+                return worker.run_trial(spec, channel)
+
+            yield run_trial
             left_s = self.admission.left_s
             pool.close(patience_s=None if left_s is None else left_s / 3)
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -22,11 +23,11 @@ import pytest
 from sweeper import Settings
 from sweeper.cli import main
 from sweeper.events import Event
-from sweeper.kernels.guard import MARK_VARIABLE
+from sweeper.kernels.guard import MARK_VARIABLE, mark_of
 from sweeper.stopping import ALL, ask_to_stop
 from sweeper.testing import write_notebook
 from sweeper.tracking import Tracker
-from sweeper.trials import TrialRecord
+from sweeper.trials import TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -789,3 +790,16 @@ def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
     assert stopped.stopped_by == "the command stop"
     monkeypatch.undo()
     assert sweep("early", study={"trials": 2}).run().counts["completed"] == 2
+
+
+def test_a_runtime_folder_that_is_cleaned_away_costs_the_trials_that_run_at_most() -> None:
+    def observe(event: Event, record: TrialRecord | None) -> None:
+        if event is Event.TRIAL_ENDED and record is not None and record.number == 2:
+            name = f"sweep-{mark_of(cleaned.paths.folder)}*"
+            (folder,) = {*Path("/tmp").glob(name), *Path(tempfile.gettempdir()).glob(name)}
+            shutil.rmtree(folder)
+
+    cleaned = sweep("cleaned", jobs=1, observer=observe, study={"trials": 8})
+    result = cleaned.run()
+    assert result.counts["completed"] >= 6, [r.message for r in result.records]
+    assert result.records[-1].state is TrialState.COMPLETED
