@@ -192,7 +192,7 @@ class Sweep:
                 tracker.watch(lambda run_id: self._obey(run_id, "the tag sweeper.stop"))
                 loop.tell_what_was_missed()
                 self.events.announce(Event.SWEEP_STARTED)
-                with self._runner(loop) as run_trial, self._deadline(spending):
+                with self._worker(loop) as (worker, run_trial), self._deadline(spending):
                     executor: Executor = LocalExecutor(run_trial, jobs=self.jobs)
                     try:
                         executor.run(loop)
@@ -298,7 +298,7 @@ class Sweep:
     # --- around the loop ------------------------------------------------------------------------
 
     @contextmanager
-    def _runner(self, loop: Loop) -> Iterator[RunTrial]:
+    def _worker(self, loop: Loop) -> Iterator[tuple[Worker, RunTrial]]:
         """What runs trials; none of its processes outlives the sweep, however it ends."""
         with guarded(self.paths.folder) as (token, folder):
             pool = KernelPool(
@@ -322,7 +322,7 @@ class Sweep:
                 make_again(folder)  # whatever cleans /tmp may have taken it in a long sweep
                 return worker.run_trial(spec, channel)
 
-            yield run_trial
+            yield worker, run_trial
             left_s = self.admission.left_s
             pool.close(patience_s=None if left_s is None else left_s / 3)
 
