@@ -1,14 +1,14 @@
 """Do other people's notebooks score and look the same in forked kernels as in started ones?
 
-    uv run --with plotly --with ipywidgets --with scrapbook benchmarks/foreign.py CLONES
+    uv run --with plotly --with ipywidgets --with scrapbook benchmarks/foreign.py [CLONES]
 
-CLONES is a folder of clones, `owner/name` each; what is missing there is cloned from GitHub. Each
-notebook is swept twice by the real command, once warm and once with `--cold`, with the same params
-and seeds: scores have to be equal to the last bit, and outputs cell by cell, times and addresses
-aside. A notebook that differs is run cold once more, which shows whether it is reproducible by
-itself. Exit code 1 says that forking has changed something.
+CLONES is a folder of clones, `owner/name` each, `data/foreign` unless another is named; what is
+missing there is cloned from GitHub. Each notebook is swept twice by the real command, once warm and
+once with `--cold`, with the same params and seeds: scores have to be equal to the last bit, and
+outputs cell by cell, times and addresses aside. A notebook that differs is run cold once more,
+which shows whether it is reproducible by itself. Exit code 1 says that forking changed something.
 
-    benchmarks/foreign.py CLONES --only micrograd       # those whose name contains this
+    benchmarks/foreign.py --only micrograd              # those whose name contains this
     benchmarks/foreign.py --libraries                   # our own: libraries that show something
 """
 
@@ -54,7 +54,7 @@ class Ran:
         trials: by run id, as `--json` has them.
         notebooks: what was executed, by run id.
         wall_s: of the whole command.
-        ending: the exit code, and the last line of what it said to people.
+        ending: the exit code, and why the first trial that failed did.
     """
 
     trials: Mapping[str, Mapping[str, Any]]
@@ -78,8 +78,10 @@ def _noted(path: Path) -> Mapping[str, Any]:
 
 def main() -> int:
     """Compare, and print the table and the differences."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("clones", type=Path, nargs="?", help="a folder of clones, owner/name")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("clones", type=Path, nargs="?", default=ROOT / "data" / "foreign")
     parser.add_argument("--only", default="", help="those whose repository or path contains this")
     parser.add_argument("--libraries", action="store_true", help="notebooks of our own instead")
     parser.add_argument("--trials", type=int, default=6)
@@ -88,8 +90,6 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="where executed notebooks are left")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a sweep that runs is ended, too
-    if not options.libraries and options.clones is None:
-        parser.error("say in which folder the clones are")
     table = LIBRARIES if options.libraries else NOTEBOOKS
     chosen = [one for one in table if options.only in f"{one.repo}/{one.path}"]
     needs = sorted({need for one in chosen for need in one.needs})
@@ -222,12 +222,14 @@ def swept(foreign: Foreign, clone: Path, place: Path, way: str, options: argpars
         raise NotRunnableError(f"{way}, exit code {code}: {last[-1][:200]}")
     trials = {trial["run_id"]: trial for trial in result["trials"]}
     notebooks = {run_id: results / f"{run_id}.ipynb" for run_id in trials}
-    last = [line for line in complaint.splitlines() if line.strip()][-1:]
+    notebooks = {run_id: path for run_id, path in notebooks.items() if path.exists()}
+    messages = [_noted(path).get("message") for path in notebooks.values()]
+    reason = next((message for message in messages if message), "no reason given")
     return Ran(
         trials=trials,
-        notebooks={run_id: path for run_id, path in notebooks.items() if path.exists()},
+        notebooks=notebooks,
         wall_s=took_s,
-        ending=f"exit code {code}: {''.join(last)[:200]}",
+        ending=f"exit code {code}, {reason[:200]}",
     )
 
 

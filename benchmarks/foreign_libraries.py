@@ -132,6 +132,7 @@ _SHOWN: dict[str, tuple[Sequence[str], str, str, str]] = {
         ["pandas"],
         "import pandas as pd\npd.options.display.max_rows = 4",
         "pd.DataFrame({'a': range(9)})",
+        "print(pd.options.display.max_columns); display(pd.DataFrame([[x] * 15]))\n"
         "pd.DataFrame({'a': [x, 2.0]}).style.highlight_max()",
     ),
     "sklearn": (

@@ -36,7 +36,7 @@ _IDS = [
         r"\bT_[0-9a-f]{5}",
         r"\bsk-container-id-\d+",
         r"\bp\d{4,}\b",
-        r"\b_anim\w{8,}",
+        r"anim[0-9a-f]{32}",
     )
 ]
 
