@@ -337,6 +337,19 @@ def test_start_trials_come_first_in_their_order_and_may_be_partial(begin: Any) -
     assert [record.number for record in (first, second, third, fourth)] == [0, 1, 2, 3]
 
 
+def test_a_queued_value_that_the_space_has_lost_is_the_samplers_to_choose(
+    begin: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = {"o": ["a", [8]], "x": {"low": 0.0, "high": 1.0}, "y": [1, 2]}
+    opened = begin(space, start=[{"o": [8], "x": 0.9, "y": 2}])
+    smaller = {"o": ["b", "c"], "x": {"low": 0.0, "high": 0.5}, "y": [1, 2]}
+    record = Opened(opened.storage, changed(opened, space=smaller)).ask()
+    assert record.params["o"] in ("b", "c")
+    assert isinstance(record.params["x"], float) and record.params["x"] <= 0.5
+    assert record.params["y"] == 2
+    assert "trial 0000 was queued with {o: [8], x: 0.9}, which the space" in caplog.text
+
+
 def test_start_trials_are_queued_once_and_count(begin: Any) -> None:
     opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=2)
     opened.run(0.5)

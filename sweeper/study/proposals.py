@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ..space import SearchSpace
+from ..complaints import shown
+from ..space import SearchSpace, from_scalar
+from ..trials import run_id_of
 from .records import RECORD
 from .samplers import SamplerFactory, suggest
 from .storage import MirroredStorage
@@ -17,6 +20,10 @@ from .storage import MirroredStorage
 BY_HAND = "sweeper.by_hand"
 #: Its attribute with seed and first number of the trial that it tries again.
 RETRY = "sweeper.retry"
+#: Optuna's, with what a trial was queued with.
+_QUEUED = "fixed_params"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +51,28 @@ def propose(
     if again is not None:
         trial = optuna.Trial(study, study.get_trials(deepcopy=False)[again]._trial_id)
     elif trials:
+        _drop_lost_values(storage, trials[0], space)
         storage.set_trial_state_values(trials[0]._trial_id, TrialState.RUNNING)
         trial = optuna.Trial(study, trials[0]._trial_id)
     else:
         trial = study.ask()
     return Proposal(number=trial.number, params=suggest(trial, space))
+
+
+def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
+    """Of a queued trial keep what the space still allows; it may have changed since."""
+    queued = trial.system_attrs.get(_QUEUED, {})
+    values = {name: from_scalar(value) for name, value in queued.items() if name in space}
+    lost = {name: value for name, value in values.items() if not space[name].allows(value)}
+    if lost:
+        kept = {name: value for name, value in queued.items() if name not in lost}
+        storage.set_trial_system_attr(trial._trial_id, _QUEUED, kept)
+        _log.warning(
+            "trial %s was queued with %s, which the space does not hold any more: the sampler "
+            "chooses instead",
+            run_id_of(trial.number),
+            shown(lost),
+        )
 
 
 def waiting(storage: MirroredStorage) -> list[FrozenTrial]:
