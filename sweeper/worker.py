@@ -238,6 +238,7 @@ class Worker:
         """
         while experiment := self.pool.claim_experiment(self.trials_left() + 1):
             evidence: Evidence | str | None = None
+            started_s = time.monotonic()
             try:
                 evidence = self._repeat(experiment, channel)
             except Exception as error:  # noqa: BLE001  what only saves time must not fail a trial
@@ -245,6 +246,8 @@ class Worker:
                 evidence = f"{type(error).__name__}: {error}"
             finally:
                 self.pool.settle(experiment, evidence)
+            run_id, took_s = experiment.reference.spec.run_id, time.monotonic() - started_s
+            _log.info("proof: trial %s in a %s kernel, %.2f s", run_id, experiment.way, took_s)
             if evidence is None:
                 return
 
