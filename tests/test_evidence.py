@@ -122,6 +122,16 @@ def test_of_two_streams_only_what_lies_between_displays_has_an_order() -> None:
     assert differ(cell(out, figure, err), cell(err, figure, out)) != ""
 
 
+def test_errors_that_a_cell_may_raise_are_compared_but_for_their_tracebacks() -> None:
+    def raised(evalue: str, line: int) -> NotebookNode:
+        frames = [f"line {line}"]
+        made = v4.new_output("error", ename="ValueError", evalue=evalue, traceback=frames)
+        return cell(NotebookNode(made))
+
+    assert differ(raised("a", 1), raised("a", 2)) == ""
+    assert differ(raised("a", 1), raised("b", 1)) == "code cell 1: another error of its error"
+
+
 def test_pictures_are_compared() -> None:
     one, other = cell(displayed(image_png="aGk=")), cell(displayed(image_png="aGo="))
     assert differ(one, other) == "code cell 1: another image/png of its display_data"

@@ -277,6 +277,8 @@ def _outputs(outputs: Sequence[NotebookNode]) -> Iterator[Output]:
         yield from _streams(streams)
         streams = {}
         data = dict(output.get("data", {}))
+        if output.output_type == "error":  # its traceback has places in it, which may move
+            data["error"] = f"{output.ename}: {output.evalue}"
         if _WIDGET_VIEW in data:
             data[_WIDGET_VIEW] = "a widget"
         texts = {mime: _masked(_text_of(mime, part)) for mime, part in data.items()}

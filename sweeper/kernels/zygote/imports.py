@@ -91,7 +91,7 @@ class ImportWatch:
                 for importer in self._imported_by.get(name, ()):
                     if importer in needs:
                         needs[importer].add(name)
-            sys.meta_path.insert(0, _Hidden(modules, needs, list(self.acting)))
+            sys.meta_path.insert(0, _Hidden(modules, needs, self.acting))
 
     # --- what is put in the place of the interpreter's own ---------------------------------------
 
@@ -166,12 +166,12 @@ class _Hidden:
         self,
         modules: dict[str, ModuleType],
         needs: Mapping[str, set[str]],
-        acting: list[str],
+        acting: Iterable[str],
     ) -> None:
         self._modules = modules
         self._specs = {name: module.__spec__ for name, module in modules.items()}
         self._needs = needs
-        self._acting = acting
+        self._acting = dict.fromkeys(acting, True)
         for name in modules:
             del sys.modules[name]
 
@@ -196,12 +196,12 @@ class _Hidden:
         module.__spec__ = self._specs[name]
         needed = self._all_needed(name)
         for acting in list(self._acting):
-            if acting in needed and acting in self._acting:  # another body may have run it
-                self._acting.remove(acting)
+            # Another body, or another thread, may have run it meanwhile.
+            if acting in needed and self._acting.pop(acting, False):
                 self._run_again(acting)
         for other in needed:
-            if other in self._modules:
-                sys.modules[other] = self._modules.pop(other)
+            if (hidden := self._modules.pop(other, None)) is not None:
+                sys.modules[other] = hidden
         if not self._modules and self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -229,7 +229,10 @@ def repeat(name: str) -> None:
     """Run the body of a module with an effect, as after all that have run before it."""
     for finder in sys.meta_path:
         if isinstance(finder, _Hidden):
-            finder._acting = finder._acting[finder._acting.index(name) + 1 :]
+            for earlier in list(finder._acting):
+                del finder._acting[earlier]
+                if earlier == name:
+                    break
             finder._run_again(name)
             return
 
