@@ -9,6 +9,9 @@ from collections.abc import Callable
 from .reporting import Channel, StopReason
 from .results import Snapshot
 
+#: How long a storage or a disk that is away is waited for, in seconds; and when all is stopped.
+_PATIENCE_S, _LAST_PATIENCE_S = 300.0, 10.0
+
 
 class Admission:
     """Which trials run now, and whether more may start. Safe to use from a signal handler."""
@@ -34,6 +37,10 @@ class Admission:
         """How long the sweep still has, in seconds; None for as long as it takes."""
         end_by_s = self._end_by_s
         return None if end_by_s is None else max(0.0, end_by_s - time.monotonic())
+
+    def patience_s(self) -> float:
+        """How many seconds to wait for a storage or a disk that is away."""
+        return _LAST_PATIENCE_S if self._stop_all else _PATIENCE_S
 
     def enter(self, number: int, channel: Channel) -> None:
         """A trial begins; one that is to be stopped is stopped before its first cell."""

@@ -6,10 +6,12 @@ SweepError
 ├── OutputError      the output template, its folder, or a file in the way
 ├── KernelError      the notebook's kernel is not installed
 ├── StudyError       the study's storage cannot be used, or belongs to somebody else
+│   └── StorageAwayError    it does not answer now, and may do so later
 ├── TrackingError    the MLflow store or server cannot be used
-└── SyncError        the remote copy cannot be used, or belongs to another machine
+├── SyncError        the remote copy cannot be used, or belongs to another machine
+└── BrokenError      a sweep that had begun cannot go on; the only one after a kernel has started
 
-All of them are said before any kernel starts. A trial that fails is not an error but an outcome
+All others are raised before any kernel starts. A trial that fails is not an error but an outcome
 (`sweeper.trials.TrialOutcome`).
 """
 
@@ -38,12 +40,20 @@ class StudyError(SweepError):
     """The study's storage cannot be opened, or the study does not fit this call."""
 
 
+class StorageAwayError(StudyError):
+    """The study's storage does not answer, is locked or full; later it may do again."""
+
+
 class TrackingError(SweepError):
     """The MLflow store or server cannot be reached or used."""
 
 
 class SyncError(SweepError):
     """The remote copy cannot be reached or used, or another machine goes on from it."""
+
+
+class BrokenError(SweepError):
+    """A sweep that had begun cannot go on: its storage was lost under it."""
 
 
 def first_line(error: BaseException) -> str:

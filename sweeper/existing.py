@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .addresses import Address
@@ -14,7 +14,7 @@ from .ownership import is_held, owner_of, while_unswept
 from .runtime import clear_up
 from .study import Study, is_storage
 from .tracking import Tracker, sqlite_file
-from .trials import StudyPaths, TrialState, shown
+from .trials import Reason, StudyPaths, TrialState, shown
 
 _log = logging.getLogger(__name__)
 
@@ -162,7 +162,8 @@ def reap(existing: ExistingStudy) -> None:
 def _correct(study: Study) -> None:
     """Correct the states in the study and in the notebooks."""
     for record in study.mark_interrupted():
-        if (read_metadata(record.notebook) or {}).get("study_id") == study.study_id:
+        metadata = read_metadata(record.notebook) or {}
+        if not record.is_final and metadata.get("study_id") == study.study_id:
             mark_stopped(record.notebook, record.message)
 
 
@@ -181,8 +182,13 @@ def _tell(existing: ExistingStudy) -> None:
         artifacts=paths.artifacts,
     )
     for record in study.records():
-        is_interrupted = record.state is TrialState.STOPPED and not record.is_final
-        if is_interrupted and not tracker.is_told(record):
+        if record.run_id not in tracker.mlflow_run_ids or tracker.is_told(record):
+            continue
+        if not record.is_final:
             tracker.ended(record, {}, {})
+        else:
+            # Its series and tags are told by the next sweep, which finds another state there.
+            stopped = replace(record, state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
+            tracker.ended(stopped, {}, {})
     if tracker.close():
         raise TrackingError(f"{tracker.uri} does not take the state")

@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from .errors import first_line
+from .errors import SweepError, first_line
 from .reporting import Channel, Point, StopReason
 from .settings import Settings
 from .study import Study, make_pruner
@@ -56,6 +56,9 @@ class Judge:
                     continue
                 try:
                     said = self._study.report(number, step, value, self._pruner)
+                except SweepError as error:  # whoever tells the storage of an end fails likewise
+                    _log.info("pruner, trial %d, step %d: %s", number, step, error)
+                    continue
                 except Exception as error:  # noqa: BLE001  it must not end the trial
                     self._fail(number, step, error)
                     continue

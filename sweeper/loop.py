@@ -14,11 +14,12 @@ from pathlib import Path
 from .admission import Admission
 from .cleaning import clean
 from .devices import memory_of
-from .errors import first_line
+from .errors import StorageAwayError, first_line
 from .events import Event, Events
 from .futility import FirstFailures
 from .judging import Ahead, Judge
 from .notebook import read_executed
+from .provenance import CODE_TAG
 from .reporting import Channel, Point
 from .results import Progress, Snapshot, counted
 from .scraping import scrape
@@ -41,9 +42,6 @@ from .trials import (
 )
 
 _log = logging.getLogger(__name__)
-
-#: The tag with the version of what trials are made of.
-CODE_TAG = "sweeper.code"
 
 
 class Loop:
@@ -122,6 +120,10 @@ class Loop:
         self._admission.enter(spec.number, channel)
         return spec, channel
 
+    def lose(self, error: Exception) -> None:
+        """The sweep has lost what it needs; from any thread."""
+        self._break(error)
+
     def close(self) -> None:
         """Nobody asks for a trial any more, and none runs."""
         for thread in (self._ahead, self._judge):
@@ -143,8 +145,9 @@ class Loop:
             try:
                 record = self._study.tell(spec.number, outcome)
             except Exception as error:  # noqa: BLE001  as above
+                # The next sweep finds in the executed notebook how it ended.
                 self._break(error)
-                return
+                record = self._study.ended(spec.number, outcome)
             self._count_failures(record)
             is_unwritable = record.state is TrialState.STOPPED and record.reason is Reason.FILE
             why = f"a file that cannot be written: {record.message}"
@@ -166,7 +169,7 @@ class Loop:
         policy, folder = self._settings.checkpoints, self._paths.all_checkpoints
         with self._cleaning:
             try:
-                if not folder.is_dir():
+                if self.broken is not None or not folder.is_dir():
                     return
                 # First: one that ends between the two may be the best, and counts as running.
                 records = dict(self._records).values()
@@ -232,9 +235,18 @@ class Loop:
             return {}
 
     def _break(self, error: Exception) -> None:
-        """The study itself cannot go on: its storage is gone, or its sampler failed."""
-        self.broken = self.broken or error
-        self._admission.stop_all("a broken study")
+        """The study itself cannot go on: its storage is gone, or its sampler failed.
+
+        While a storage is only away, the running trials come to their end: their executed
+        notebooks keep it.
+        """
+        is_news, self.broken = self.broken is None, self.broken or error
+        if isinstance(error, StorageAwayError):
+            self._admission.close("the study's storage stays away")
+        else:
+            self._admission.stop_all(str(error))
+        if is_news:
+            self._events.announce(Event.STOPPING)
 
     def _count_failures(self, record: TrialRecord) -> None:
         failed = record.state is TrialState.FAILED

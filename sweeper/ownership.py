@@ -1,4 +1,8 @@
-"""A study's folder belongs to one process at a time, and to nobody whose call was refused."""
+"""What belongs to one sweep at a time, and to nobody whose call was refused.
+
+A study's folder; the executed notebooks that an output template names, which two studies can have
+in common; and a study in an SQLite file that lies elsewhere, which two folders can.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -49,11 +54,85 @@ def held_folder(paths: StudyPaths) -> Iterator[Callable[[], None]]:
             yield keep
         finally:
             beating.close()
-            paths.owner.unlink(missing_ok=True)
+            if _told_by(paths).get("pid") == os.getpid():  # else the folder is another's by now
+                paths.owner.unlink(missing_ok=True)
             lock.release()
     finally:
         if not kept:
             _unmake_folders(made)
+
+
+@contextmanager
+def held_outputs(paths: StudyPaths) -> Iterator[None]:
+    """Hold the files that an output template names, while the study's folder is held.
+
+    Raises:
+        StudyError: a sweep of another study holds them.
+    """
+    if "{study}" in paths.template:  # then no other study can have them
+        yield
+        return
+    rest = paths.template[len(str(paths.root)) :].strip(os.sep).replace(os.sep, "_")
+    with _held(paths.root / f".{rest}.lock") as is_free:
+        if not is_free:
+            raise StudyError(
+                f"{shown(Path(paths.template))} are the outputs of {_sweep_with_outputs(paths)}, "
+                "which is running; choose other names with -o (for example with {study} in them), "
+                "or wait for it"
+            )
+        yield
+
+
+@contextmanager
+def held_storage(file: Path | None, paths: StudyPaths) -> Iterator[None]:
+    """Hold a study in an SQLite file, whichever folder it is swept from.
+
+    Args:
+        file: None where the storage is on a server, which has its own lock. Whoever holds the
+            study's folder holds the file in it, too.
+
+    Raises:
+        StudyError: a sweep from another folder holds it.
+    """
+    is_elsewhere = file is not None and file != paths.storage and file.parent.is_dir()
+    if file is None or not is_elsewhere:
+        yield
+        return
+    with _held(file.with_name(f".{file.name}.{paths.study}.lock")) as is_free:
+        if not is_free:
+            raise StudyError(
+                f"the study {paths.study!r} in {shown(file)} is being swept from another folder; "
+                "wait for it or stop it, or choose another name with --study"
+            )
+        yield
+
+
+@contextmanager
+def _held(file: Path) -> Iterator[bool]:
+    """Hold a lock whose file is there as long as somebody has it; yields whether it was free."""
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=0)
+    except (Timeout, OSError) as error:
+        if isinstance(error, Timeout):
+            yield False
+            return
+        raise OutputError(f"{shown(file)}: cannot be written: {error.strerror or error}") from error
+    try:
+        yield True
+    finally:
+        file.unlink(missing_ok=True)
+        lock.release()
+
+
+def _sweep_with_outputs(paths: StudyPaths) -> str:
+    """Who writes to the same files, in words."""
+    for owner in paths.root.glob(f"*/{paths.owner.name}"):
+        other = StudyPaths(template=paths.template, study=owner.parent.name, root=paths.root)
+        is_same = _told_by(other).get("template") == paths.template
+        if other.study != paths.study and is_same and is_held(other):
+            return f"the study {other.study!r} ({owner_of(other)})"
+    return "another study"
 
 
 def is_held(paths: StudyPaths) -> bool:
@@ -90,11 +169,17 @@ def while_unswept(paths: StudyPaths) -> Iterator[bool]:
 
 def owner_of(paths: StudyPaths) -> str:
     """Who holds the folder, in words."""
+    told = _told_by(paths)
+    return f"process {told['pid']} on {told['host']}" if told else "another process"
+
+
+def _told_by(paths: StudyPaths) -> Mapping[str, Any]:
+    """What the sweep that holds the folder has written down; empty when it has not."""
     try:
         told = json.loads(paths.owner.read_text(encoding="utf-8"))
-        return f"process {told['pid']} on {told['host']}"
-    except (OSError, ValueError, KeyError):
-        return "another process"
+        return dict(told) if {"pid", "host"} <= told.keys() else {}
+    except (OSError, ValueError, AttributeError):
+        return {}
 
 
 def _take_lock(paths: StudyPaths) -> FileLock:
@@ -120,6 +205,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         "machine": this_machine(),
         "pid": os.getpid(),
         "started_at_s": time.time(),
+        "template": paths.template,
     }
     write_beside(paths.owner, json.dumps(told))
     return lock

@@ -19,10 +19,14 @@ from typing import Any
 
 from .notebook import ResearchNotebook
 from .settings import Settings
+from .trials import written
 
 #: What a study is made of, as JSON: digests of its cells and of the code beside it; and what is
 #: swept, in the words of the parameters file.
 Ingredients = Mapping[str, Any]
+
+#: The tag with the version of what trials are made of.
+CODE_TAG = "sweeper.code"
 
 _DIGITS = 16
 #: Line magics and shell commands, which are no Python.
@@ -51,6 +55,21 @@ def ingredients(notebook: ResearchNotebook, settings: Settings, *, kernel_name: 
 def version(made_of: Ingredients) -> str:
     """A short name for it: equal for what is equal."""
     return _digest(json.dumps(made_of, sort_keys=True))[:8]
+
+
+def tags_of(
+    settings: Settings, made_of: Ingredients, notebook: Path, sampler: str
+) -> dict[str, str]:
+    """What is the same for all trials of a sweep, as tags of their MLflow runs."""
+    return {
+        "sweeper.study": settings.name,
+        "sweeper.notebook": str(notebook),
+        "sweeper.kernel": made_of["kernel"],
+        "sweeper.sampler": sampler,
+        CODE_TAG: version(made_of),
+        "sweeper.threads": str(settings.resources.threads),
+        **{f"sweeper.fixed.{name}": written(value) for name, value in settings.fixed.items()},
+    }
 
 
 def changes(before: Ingredients, now: Ingredients) -> list[str]:

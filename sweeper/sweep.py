@@ -14,15 +14,17 @@ from pathlib import Path
 from .addresses import Address
 from .admission import Admission
 from .devices import Devices, read_jobs
-from .errors import StudyError, root_of
+from .errors import BrokenError, StudyError
 from .events import Event, Events, Observer
 from .executor import Executor, LocalExecutor, RunTrial
 from .kernels import CellsToShare, KernelPool, cells_to_share, check_kernel
-from .loop import CODE_TAG, Loop
+from .loop import Loop
+from .loss import last_words, watched
 from .notebook import ResearchNotebook
-from .ownership import held_folder
+from .ownership import held_folder, held_outputs, held_storage
+from .patience import patience_with_disk
 from .preemption import PREEMPTED, Notice, check_service
-from .provenance import Ingredients, ingredients, version
+from .provenance import Ingredients, ingredients, tags_of
 from .refusals import refuse_changes, refuse_files_in_the_way
 from .reporting import Channel
 from .results import Snapshot, SweepResult
@@ -32,12 +34,9 @@ from .spending import Spending
 from .stopping import ALL, NO_MORE, Requests
 from .study import SamplerFactory, Study, make_pruner
 from .sync import RemoteCopy
-from .tracking import Tracker
-from .trials import StudyPaths, TrialOutcome, TrialSpec, written
+from .tracking import Tracker, sqlite_file
+from .trials import StudyPaths, TrialOutcome, TrialSpec, shown
 from .worker import Worker
-
-#: How long the end of a sweep waits for the remote copy; it is told of after the first of them.
-_LAST_COPY_S, _SAID_AFTER_S = 60.0, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,19 +174,33 @@ class Sweep:
         """
         started = time.monotonic()
         with self.events.delivered(), self._opened() as (study, tracker):
-            spending = Spending(study, self.settings.cost, since=started)
-            loop = Loop(
-                settings=self.settings,
-                samplers=self.samplers,
-                paths=self.paths,
-                study=study,
-                tracker=tracker,
-                tags=self._tags(study),
-                admission=self.admission,
-                events=self.events,
-                spending=spending,
-                jobs=self.jobs,
-            )
+            file, storage = sqlite_file(tracker.uri), str(self.storage_url)
+            words = partial(last_words, storage=storage, tracking=file)
+            try:
+                loop, result = self._swept(study, tracker, started=started)
+            except StudyError as error:
+                raise BrokenError(words(error)) from error
+            if loop.broken is not None:
+                raise BrokenError(words(loop.broken)) from loop.broken
+            return result
+
+    def _swept(self, study: Study, tracker: Tracker, *, started: float) -> tuple[Loop, SweepResult]:
+        spending = Spending(study, self.settings.cost, since=started)
+        loop = Loop(
+            settings=self.settings,
+            samplers=self.samplers,
+            paths=self.paths,
+            study=study,
+            tracker=tracker,
+            tags=tags_of(self.settings, self.made_of, self.notebook.path, self.samplers.name),
+            admission=self.admission,
+            events=self.events,
+            spending=spending,
+            jobs=self.jobs,
+        )
+        study.be_patient(self.admission.patience_s)
+        files = [self.paths.lock, study.file, sqlite_file(tracker.uri)]
+        with watched(files, loop.lose) as watch:
             with closing(loop), spending.written_down():
                 tracker.watch(lambda run_id: self._obey(run_id, "the tag sweeper.stop"))
                 loop.tell_what_was_missed()
@@ -196,36 +209,38 @@ class Sweep:
                     executor: Executor = LocalExecutor(run_trial, jobs=self.jobs)
                     try:
                         executor.run(loop)
-                    finally:
+                    except BaseException:
                         self.admission.stop_all("an interruption")
+                        raise
                     findings = worker.pool.policy.findings
                 left_s = self.admission.left_s
                 untold = tracker.close(patience_s=None if left_s is None else left_s / 2)
-            study.note_facts(
-                mlflow_run_ids=tracker.mlflow_run_ids,
-                compare_url=tracker.compare_url(),
-            )
+            if not watch.look() and loop.broken is None:
+                study.note_facts(
+                    mlflow_run_ids=tracker.mlflow_run_ids,
+                    compare_url=tracker.compare_url(),
+                )
             lag_s = self._last_copy()
-            if loop.broken is not None:
-                raise StudyError(f"{self.storage_url}: {root_of(loop.broken)}") from loop.broken
-            return SweepResult(
-                study=study.name,
-                storage=str(self.storage_url),
-                tracking_uri=tracker.uri,
-                experiment_id=tracker.experiment_id,
-                objectives=list(self.settings.objective),
-                records=study.records(),
-                best=study.best(),
-                mlflow_run_ids=tracker.mlflow_run_ids,
-                compare_url=tracker.compare_url(),
-                stopped_by=loop.stopped_by,
-                is_preempted=self.admission.closed_by == PREEMPTED,
-                untold=untold,
-                cost=spending.cost,
-                sync_lag_s=lag_s,
-                findings=findings,
-                duration_s=time.monotonic() - started,
-            )
+            watch.look()
+        result = SweepResult(
+            study=study.name,
+            storage=str(self.storage_url),
+            tracking_uri=tracker.uri,
+            experiment_id=tracker.experiment_id,
+            objectives=list(self.settings.objective),
+            records=study.records(),
+            best=study.best(),
+            mlflow_run_ids=tracker.mlflow_run_ids,
+            compare_url=tracker.compare_url(),
+            stopped_by=loop.stopped_by,
+            is_preempted=self.admission.closed_by == PREEMPTED,
+            untold=untold,
+            cost=spending.cost,
+            sync_lag_s=lag_s,
+            findings=findings,
+            duration_s=time.monotonic() - started,
+        )
+        return loop, result
 
     # --- before the first kernel ----------------------------------------------------------------
 
@@ -235,12 +250,14 @@ class Sweep:
         # Heard from the moment on at which other commands see that the folder is held.
         with (
             held_folder(self.paths) as keep,
+            held_outputs(self.paths),
             self._asked(),
             self._copied() as is_brought_back,
+            held_storage(sqlite_file(self.storage_url.full), self.paths),
+            closing(Study.open(self.storage_url, self.settings)) as study,
         ):
             if is_brought_back:
                 keep()
-            study = Study.open(self.storage_url, self.settings)
             if not self.allow_changes:
                 told_by = f"{self.notebook.shown} and {self.settings.file or 'the settings'}"
                 refuse_changes(study, self.made_of, told_by=told_by)
@@ -279,18 +296,6 @@ class Sweep:
             return nullcontext(False)
         return self.remote.opened(lambda: self.events.announce(Event.BRINGING_BACK))
 
-    def _tags(self, study: Study) -> dict[str, str]:
-        """What is the same for all trials, as tags of their MLflow runs."""
-        return {
-            "sweeper.study": study.name,
-            "sweeper.notebook": str(self.notebook.path),
-            "sweeper.kernel": self.kernel_name,
-            "sweeper.sampler": self.samplers.name,
-            CODE_TAG: version(self.made_of),
-            "sweeper.threads": str(self.settings.resources.threads),
-            **{f"sweeper.fixed.{name}": written(v) for name, v in self.settings.fixed.items()},
-        }
-
     def _note(self) -> str:
         objectives = ", ".join(f"{o.direction} {n}" for n, o in self.settings.objective.items())
         return f"Sweep over `{self.notebook.shown}`: {objectives}."
@@ -310,12 +315,15 @@ class Sweep:
                 warm=self.settings.execution.kernels == "warm",
             )
             pool.share(self._cells_to_share())
+            patience = patience_with_disk(f"the outputs in {shown(self.paths.root)}")
+            patience.begin(self.admission.patience_s)
             worker = Worker(
                 notebook=self.notebook,
                 settings=self.settings,
                 devices=self.devices,
                 pool=pool,
                 trials_left=loop.trials_left,
+                patience=patience,
             )
 
             def run_trial(spec: TrialSpec, channel: Channel) -> TrialOutcome:
@@ -360,12 +368,9 @@ class Sweep:
         """Copy what has changed since the last time; how far the copy is behind after that."""
         if self.remote is None:
             return None
-        left_s = self.admission.left_s
-        patience_s = _LAST_COPY_S if left_s is None else max(_SAID_AFTER_S, left_s)
-        if not self.remote.finish(_SAID_AFTER_S):
-            self.events.announce(Event.COPYING)
-            self.remote.finish(patience_s - _SAID_AFTER_S)
-        return self.remote.lag_s
+        return self.remote.end(
+            left_s=self.admission.left_s, on_wait=lambda: self.events.announce(Event.COPYING)
+        )
 
     @contextmanager
     def _deadline(self, spending: Spending) -> Iterator[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import json
 import logging
 import math
@@ -12,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import kernels
@@ -29,15 +28,13 @@ from .kernels import (
     gather,
 )
 from .notebook import ExecutedNotebook, ResearchNotebook, read_metadata
+from .patience import Patience, is_about_disk, patience_with_disk
 from .reporting import TRIAL_VARIABLE, Channel, Point, StopReason, encode_float
 from .scraping import PrintedScores, scrape, variables_to_read
 from .settings import Settings
 from .trials import Params, Reason, TrialOutcome, TrialSpec, TrialState, Value, attempt_path
 
 _log = logging.getLogger(__name__)
-
-#: A disk that is full, or has become read-only.
-_NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 #: How much longer than before the reference trial may take when it is run again.
 _PROOF_FACTOR, _PROOF_SLACK_S = 3.0, 60.0
@@ -52,6 +49,7 @@ class Worker:
 
     Attributes:
         trials_left: how many trials have not begun yet, as far as is known.
+        patience: waits for the disk with the executed notebooks, when it is full.
     """
 
     notebook: ResearchNotebook
@@ -59,6 +57,7 @@ class Worker:
     devices: Devices
     pool: KernelPool
     trials_left: Callable[[], int]
+    patience: Patience = field(default_factory=lambda: patience_with_disk("the outputs"))
 
     def run_trial(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
@@ -70,8 +69,7 @@ class Worker:
         except OSError as error:
             message = f"{spec.notebook}: {error.strerror or error}"
             # Not the trial's fault, and the next one would fare no better.
-            is_ours = error.errno in _NOWHERE_TO_WRITE
-            state = TrialState.STOPPED if is_ours else TrialState.FAILED
+            state = TrialState.STOPPED if is_about_disk(error) else TrialState.FAILED
             outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
         except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
             _log.exception("trial %s", spec.run_id)
@@ -83,7 +81,8 @@ class Worker:
             message = f"{spec.notebook} appeared meanwhile and was not written by this study"
             return _failed(Reason.FILE, message)
         if there is not None and spec.attempt > 1:
-            os.replace(spec.notebook, attempt_path(spec.notebook, spec.attempt - 1))
+            earlier = attempt_path(spec.notebook, spec.attempt - 1)
+            self.patience.insist(lambda: os.replace(spec.notebook, earlier))
         started_s = _own_time_s(channel)
         file = self._file(spec)
         try:
@@ -95,7 +94,7 @@ class Worker:
             outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
         outcome = replace(outcome, duration_s=_own_time_s(channel) - started_s)
         file.finish(outcome)
-        file.write()
+        self.patience.insist(file.write)
         return outcome
 
     def _try(
@@ -147,7 +146,7 @@ class Worker:
 
         def write_running() -> None:
             file.metadata["pid"] = channel.pid  # for who looks on from elsewhere
-            write()
+            self.patience.attempt(write)  # it is written again when the trial has ended
 
         def on_point(point: Point) -> None:
             file.record(point)

@@ -19,7 +19,7 @@ PACKAGE = Path(sweeper.__file__).parent
 
 #: From the ground up. A room imports only from floors below its own.
 FLOORS = (
-    ("errors", "reporting", "determinism", "complaints", "schema", "repair", "sealed"),
+    ("errors", "reporting", "determinism", "complaints", "schema", "repair", "sealed", "patience"),
     (
         "addresses",
         "trials",
@@ -31,7 +31,7 @@ FLOORS = (
         "yaml_reader",
         "families",
     ),
-    ("space", "scraping", "results", "flags", "prefix", "events", "cellcode"),
+    ("space", "scraping", "results", "flags", "prefix", "events", "cellcode", "loss"),
     ("sections",),
     ("settings", "notebook", "devices", "kernels", "screen", "cleaning", "admission"),
     ("study", "tracking", "ownership", "stopping", "drafting", "provenance", "worker", "runtime"),

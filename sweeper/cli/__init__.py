@@ -11,8 +11,8 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 
-from ..errors import SweepError
-from .codes import INTERRUPTED, OK, WRONG_USE
+from ..errors import BrokenError, SweepError
+from .codes import INTERRUPTED, NOTHING_COMPLETED, OK, WRONG_USE
 from .parser import parse
 from .run import run
 from .streams import unbreakable
@@ -46,7 +46,7 @@ def _run(given: Sequence[str]) -> tuple[_Command | None, int]:
         return command, options.command(options)
     except SweepError as error:
         _complain(str(error))
-        return command, WRONG_USE
+        return command, NOTHING_COMPLETED if isinstance(error, BrokenError) else WRONG_USE
     except KeyboardInterrupt:  # before the sweep has begun: nothing to end, nothing to lose
         _complain("stopped by Ctrl-C before anything had started")
         return command, INTERRUPTED

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import statistics
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
+from optuna.trial import FrozenTrial
 
 from ..complaints import nearest
 from ..errors import SettingsError
@@ -58,3 +60,10 @@ def make_pruner(settings: Settings) -> BasePruner:
             return make(**{**_DEFAULTS.get(chosen.name, {}), **chosen.options})
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{where}: {chosen.name}: {error}") from error
+
+
+def why_pruned(finished: Iterable[FrozenTrial], step: int, value: float) -> str:
+    """In words, with what others had come to at the same step."""
+    others = [t.intermediate_values[step] for t in finished if step in t.intermediate_values]
+    middle = f", median {statistics.median(others):.6g}" if others else ""
+    return f"pruned at step {step} with {value:.6g}; {len(others)} finished trials{middle}"

@@ -8,7 +8,6 @@ again first, with the same number, params and seed.
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 import uuid
@@ -19,20 +18,31 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import check_distribution_compatibility
 from optuna.pruners import BasePruner
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..addresses import Address
-from ..errors import StudyError
+from ..errors import StorageAwayError, StudyError
+from ..patience import Patience
 from ..settings import Settings
-from ..trials import Params, Reason, TrialOutcome, TrialRecord, TrialState
+from ..trials import Params, TrialOutcome, TrialRecord, TrialState
+from .access import (
+    file_of,
+    held_by_session,
+    log_ahead,
+    open_storage,
+    place_of,
+    refuse_another_file,
+)
+from .fitting import check_fits
+from .leftovers import interrupted, left_open
 from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
+from .pruners import why_pruned
 from .records import RECORD, encode, record_of
-from .samplers import EXHAUSTIBLE, SamplerFactory, as_kept, derived_seed, distributions, in_words
-from .storage import MirroredStorage, log_ahead, open_storage
+from .samplers import EXHAUSTIBLE, SamplerFactory, as_kept, derived_seed
+from .storage import MirroredStorage
 
 _STUDY, _SPENT = "sweeper", "sweeper.spent_s"
 
@@ -90,37 +100,66 @@ class Study:
 
     @classmethod
     def open(cls, storage: str | Address | RDBStorage, settings: Settings) -> Study:
-        """The study of these settings, made when there is none.
+        """The study of these settings, made when there is none; of this process alone.
 
         Args:
             storage: its URL; or the storage itself, where it is open already.
 
         Raises:
-            StudyError: the storage cannot be opened, or holds a study of this name with other
-                objectives or other dimensions of the same name.
+            StudyError: the storage cannot be opened; its study of this name has other objectives
+                or dimensions; or another process has it, on a server.
         """
         if not isinstance(storage, RDBStorage):
             storage = open_storage(storage)
+        if storage.engine.name == "postgresql":
+            storage = held_by_session(storage, settings.name)
+        try:
+            return cls._opened(storage, settings)
+        except BaseException:
+            storage.engine.dispose()  # and with its connection the lock of a server
+            raise
+
+    @classmethod
+    def _opened(cls, storage: RDBStorage, settings: Settings) -> Study:
         log_ahead(storage)
-        directions = [objective.direction for objective in settings.objective.values()]
+        refuse_another_file(storage.engine)
         names = list(settings.objective)
         existing = settings.name in [s.study_name for s in storage.get_all_studies()]
         optuna.create_study(
             study_name=settings.name,
             storage=storage,
-            directions=directions,
+            directions=[objective.direction for objective in settings.objective.values()],
             sampler=_neutral(),
             load_if_exists=True,
         )
-        opened = cls(_mirrored(MirroredStorage(storage, settings.name)))
+        place = place_of(storage.engine.url)
+        patience = Patience(place, may_pass=lambda error: isinstance(error, StorageAwayError))
+        opened = cls(_mirrored(MirroredStorage(storage, settings.name, patience)))
         if existing:
-            opened._check_fits(settings, Address.of(storage.url))
-        else:
-            for params in settings.start_params:
+            check_fits(opened._study, opened.facts.get("objectives", names), settings, place)
+        if "id" not in opened.facts:  # new, or whoever made it was killed
+            for params in settings.start_params[len(opened._trials()) :]:
                 opened._study.enqueue_trial(as_kept(params))
             opened.note_facts(id=uuid.uuid4().hex, objectives=names)
         opened._requeue()
         return opened
+
+    def be_patient(self, limit_s: Callable[[], float]) -> None:
+        """From now on wait for a storage that is away before a `StorageAwayError` is raised.
+
+        Args:
+            limit_s: how many seconds to wait, as things stand when it is called.
+        """
+        self._mirror.patience.begin(limit_s)
+
+    def close(self) -> None:
+        """Give the storage back; what is in memory can still be looked at."""
+        self._mirror.close()
+
+    @property
+    def file(self) -> Path | None:
+        """The storage's file; None where it is on a server."""
+        return file_of(self._mirror.url)
 
     def note_facts(self, **facts: Any) -> None:
         """Write down facts about the study as a whole; later ones replace earlier ones."""
@@ -136,43 +175,11 @@ class Study:
         """Write down the wall-clock time that its sweeps have taken, all together."""
         self._study.set_user_attr(_SPENT, spent_s)
 
-    def _check_fits(self, settings: Settings, storage_url: Address) -> None:
-        remedy = "choose another name with --study, or another folder with -o"
-        stored = [d.name.lower() for d in self._study.directions]
-        names = self.facts.get("objectives", list(settings.objective))
-        wanted = {n: o.direction for n, o in settings.objective.items()}
-        if dict(zip(names, stored, strict=False)) != wanted:
-            had = ", ".join(f"{n}: {d}" for n, d in zip(names, stored, strict=False))
-            raise StudyError(
-                f"{storage_url}: the study {self.name!r} exists with other objectives ({had}); "
-                f"{remedy}"
-            )
-        for name, distribution in distributions(settings.search_space).items():
-            tried = (t.distributions[name] for t in self._trials() if name in t.distributions)
-            for before in tried:
-                try:
-                    check_distribution_compatibility(before, distribution)
-                except ValueError as error:
-                    raise StudyError(
-                        f"{storage_url}: the study {self.name!r} has trials in which {name} was "
-                        f"{in_words(before)}, now it is {in_words(distribution)}; {remedy}"
-                    ) from error
-
     def _requeue(self) -> None:
-        """Tell Optuna of ends that a killed sweep recorded; queue what it left unfinished."""
-        for trial in self._trials(OptunaState.RUNNING):
-            record = record_of(trial)
-            if record is None:
-                # Killed between asking and recording: nothing ran, nobody saw the number.
-                record = TrialRecord(
-                    number=trial.number,
-                    state=TrialState.STOPPED,
-                    params={},
-                    seed=0,
-                    attempt=0,
-                    notebook=Path(),
-                )
+        """Tell Optuna of ends that an earlier sweep could not; queue what it left unfinished."""
+        for _, record in left_open(self._trials(OptunaState.RUNNING), self.facts):
             if record.is_final:
+                self._write(record)
                 self._tell(record)
             else:
                 self._again.append(record)
@@ -301,31 +308,29 @@ class Study:
             latest = self._study._storage.get_trial(trial_id)
             if latest.state.is_finished() or not pruner.prune(self._study, latest):
                 return None
-            others = [
-                trial.intermediate_values[step]
-                for trial in self._trials(OptunaState.COMPLETE)
-                if step in trial.intermediate_values
-            ]
-            middle = f", median {statistics.median(others):.6g}" if others else ""
-            return f"pruned at step {step} with {value:.6g}; {len(others)} finished trials{middle}"
+            return why_pruned(self._trials(OptunaState.COMPLETE), step, value)
 
     def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
         """Record how a trial ended; what was stopped stays open, to be run again."""
         with self._lock:
-            before = record_of(self._trial(number))
-            assert before is not None
-            record = replace(
-                before,
-                state=outcome.state,
-                scores=outcome.scores,
-                reason=outcome.reason,
-                message=outcome.message,
-                duration_s=outcome.duration_s,
-            )
+            record = self.ended(number, outcome)
             self._write(record)
             if record.is_final:
                 self._tell(record)
             return record
+
+    def ended(self, number: int, outcome: TrialOutcome) -> TrialRecord:
+        """The record of a trial with its end, which is not written."""
+        before = record_of(self._trial(number))
+        assert before is not None
+        return replace(
+            before,
+            state=outcome.state,
+            scores=outcome.scores,
+            reason=outcome.reason,
+            message=outcome.message,
+            duration_s=outcome.duration_s,
+        )
 
     def _tell(self, record: TrialRecord) -> None:
         # Some samplers try to stop a loop of Optuna's own when they are told of their last trial.
@@ -354,34 +359,29 @@ class Study:
         return Counter(record.state for record in self.records())
 
     def best(self) -> list[TrialRecord]:
-        """The best trial, or with several objectives the Pareto-optimal ones; may be empty."""
-        with self._lock:
-            # A killed sweep may have recorded an end that Optuna was not told of yet.
-            if not self._trials(OptunaState.COMPLETE):
-                return []
-            numbers = (
-                {trial.number for trial in self._study.best_trials}
-                if len(self._study.directions) > 1
-                else {self._study.best_trial.number}
-            )
-            found = [record_of(self._trial(number)) for number in sorted(numbers)]
-        return [record for record in found if record is not None]
+        """The best trial, or with several objectives the Pareto-optimal ones; may be empty.
+
+        It looks into memory only: a storage that is away holds nobody up.
+        """
+        study = self._study
+        # A killed sweep may have recorded an end that Optuna was not told of yet.
+        if not study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,)):
+            return []
+        best = study.best_trials if len(study.directions) > 1 else [study.best_trial]
+        found = [r for t in best if (r := record_of(t)) is not None]
+        return sorted(found, key=lambda record: record.number)
 
     def mark_interrupted(self) -> list[TrialRecord]:
-        """Correct the trials that a killed sweep left running; only where no sweep is alive."""
+        """Correct the trials that a killed sweep left running; only where no sweep is alive.
+
+        Returns:
+            those trials, with their ends.
+        """
         with self._lock:
-            corrected = []
-            for trial in self._trials(OptunaState.RUNNING):
-                record = record_of(trial)
-                if record is not None and record.state is TrialState.RUNNING:
-                    stopped = replace(
-                        record,
-                        state=TrialState.STOPPED,
-                        reason=Reason.INTERRUPTED,
-                        message="the sweep was killed",
-                    )
-                    self._write(stopped)
-                    corrected.append(stopped)
+            open_ones = left_open(self._trials(OptunaState.RUNNING), self.facts)
+            corrected = [interrupted(record) for is_behind, record in open_ones if is_behind]
+            for record in corrected:
+                self._write(record)
             return corrected
 
     def _trials(self, *states: OptunaState) -> list[FrozenTrial]:

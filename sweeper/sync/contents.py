@@ -12,8 +12,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from ..errors import SyncError
 from ..tracking import sqlite_file
-from ..trials import StudyPaths
+from ..trials import StudyPaths, shown
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +54,16 @@ class Contents:
         """
         found = {TRACKING: self.tracking, STUDY: self.storage}
         return {name: file for name, file in found.items() if file is not None}
+
+    def check_study(self) -> None:
+        """See that the study is there: the copy of one that was removed stays as it is.
+
+        Raises:
+            SyncError: it is not.
+        """
+        if self.storage is not None and not self.storage.exists():
+            where = shown(self.storage)
+            raise SyncError(f"remote copy: {where} was removed; the copy stays as it was")
 
     def files(self, begun: Collection[int] | None) -> Iterator[tuple[str, Path]]:
         """The other files as they are now, with their names in the copy.

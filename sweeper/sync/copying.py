@@ -43,6 +43,9 @@ _HURRIED_S = 1.0
 #: How long to wait for the store's word that this process has ended.
 _PATIENCE_S = 5.0
 
+#: How long the end of a sweep waits for the copy; it is told of after the first of them.
+_END_S, _SAID_AFTER_S = 60.0, 1.0
+
 
 class RemoteCopy:
     """Copies what has changed, again and again; no trial waits for it.
@@ -149,6 +152,14 @@ class RemoteCopy:
         if patience_s == 0:
             self._abandoned.set()
         return not self._thread.is_alive()
+
+    def end(self, *, left_s: float | None, on_wait: Callable[[], None]) -> float:
+        """The same at a sweep's end, in the time that is left; how far the copy is behind then."""
+        patience_s = _END_S if left_s is None else max(_SAID_AFTER_S, left_s)
+        if not self.finish(_SAID_AFTER_S):
+            on_wait()
+            self.finish(patience_s - _SAID_AFTER_S)
+        return self.lag_s
 
     # --- before the study is open -------------------------------------------------------------
 
@@ -275,6 +286,7 @@ class RemoteCopy:
     def _copy(self, *, is_last: bool) -> None:
         if not self._claim.is_taken:  # the store was away when the sweep began
             self._admitted(self._study_here())
+        self._contents.check_study()
         entries: dict[str, Entry] = {}
         for name, database in self._contents.databases.items():
             if database.exists():
@@ -364,6 +376,7 @@ class RemoteCopy:
         )
         # Before the manifest: a kill in between must not make our own copy look newer than we are.
         mark = Mark(copy_id=self._copy_id, generation=generation)
+        self._contents.check_study()  # its files may have been removed while they were read
         write_beside(self._paths.copied, mark.text)
         self._claim.check()
         self._store.put(self._prefix + _MANIFEST, manifest.text.encode())

@@ -57,6 +57,18 @@ def make_store(place: Path) -> None:
             raise
 
 
+def forget_connections(uri: str) -> None:
+    """Have MLflow open a store anew.
+
+    It keeps connections for the life of the process, also to a file that was removed meanwhile.
+    """
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    kept = getattr(SqlAlchemyStore, "_engine_map", {}).get(uri)
+    if kept is not None:
+        kept.dispose()
+
+
 def log_ahead(file: Path) -> None:
     """Have SQLite write ahead, for good: one wait for the disk a commit, and no reader locks."""
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:

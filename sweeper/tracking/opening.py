@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..addresses import Address, driver_missing
 from ..errors import TrackingError, first_line
 from ..trials import shown
-from .files import make_store, sqlite_file
+from .files import forget_connections, make_store, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -99,6 +99,8 @@ def open_experiment(
     file = sqlite_file(str(address))
     if file is not None and not file.exists():
         make_store(file)
+    if file is not None:
+        forget_connections(address.full)
     client = MlflowClient(address.full)
     experiment = client.get_experiment_by_name(study)
     if experiment is None:

@@ -4,9 +4,10 @@
 
 is the long form; the short one is part of the tests. Each blow hits the coordinator (SIGKILL,
 SIGTERM, SIGSTOP for a while), the process that kernels are forked from, or a kernel; or takes the
-storage away for some seconds: by a lock, a full disk, a folder that may only be read; or sets the
-clock. Whatever has ended the sweep, the same command goes on. Where nobody may mount a disk, or
-there is no C compiler, the blows that need one are left out.
+storage away for some seconds: by a lock, a full disk, a folder that may only be read, a server that
+restarts; or removes a folder: of the checkpoints, of MLflow's artifacts, the sweep's private one;
+or sets the clock. Whatever has ended the sweep, the same command goes on. Where nobody may mount a
+disk, or there is no C compiler or no PostgreSQL, the blows that need one are left out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +36,24 @@ import nbformat
 import psutil
 import pytest
 
-from sweeper.kernels.guard import MARK_VARIABLE
-from sweeper.testing import write_notebook
+from sweeper.kernels.guard import MARK_VARIABLE, mark_of
+from sweeper.testing import PostgresServer, write_notebook
 
 ROOT = Path(__file__).parent.parent.parent
 #: Some cells before what is swept, so that kernels are forked after them; then a second of work.
 CELLS = (
     "import math, time, sweeper\nTABLE = [math.sin(i) for i in range(10_000)]",
-    "for step in range(5):\n    time.sleep(0.15)\n"
-    "    sweeper.report(step, val=TABLE[int(x * 9999)] + step)",
+    """
+saved = sweeper.load_checkpoint() or {"step": -1}
+for step in range(saved["step"] + 1, 5):
+    time.sleep(0.15)
+    sweeper.report(step, val=TABLE[int(x * 9999)] + step)
+    try:
+        sweeper.save_checkpoint(step=step)
+    except OSError as error:
+        if error.errno not in (28, 30):  # no space left, or read-only: said to whoever saves
+            raise
+""",
     "sweeper.score(val=TABLE[int(x * 9999)] * 7, seed=sweeper.trial().seed)",
 )
 PARAMETERS = """
@@ -63,6 +74,7 @@ class Ground:
     folder: Path
     chance: random.Random
     has_disk: bool = False
+    server: PostgresServer | None = None
     clock: Path | None = None
     blows: Counter[str] = field(default_factory=Counter)
     calls: int = 0
@@ -85,12 +97,13 @@ class Ground:
     def call(self) -> subprocess.Popen[str]:
         """Start the one command, the same each time."""
         self.calls += 1
+        storage = [] if self.server is None else ["--storage", self.server.url]
         with open(self.folder / "said.txt", "w") as said:
             return subprocess.Popen(
                 [
                     *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"),
                     *("-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", str(JOBS), "--json"),
-                    *("--trials", str(TRIALS)),
+                    *("--trials", str(TRIALS), *storage),
                 ],
                 cwd=self.folder,
                 stdout=subprocess.PIPE,
@@ -128,17 +141,26 @@ class Ground:
                 if sweep.poll() is None:
                     self._strike(sweep.pid)
             said, _ = sweep.communicate(timeout=300)
-            is_calm = self.blows.total() == before
-            assert not is_calm or sweep.returncode != 2, (self.folder / "said.txt").read_text()
+            is_calm, complaints = self.blows.total() == before, self.complaints()
+            assert not is_calm or sweep.returncode != 2, complaints
+            assert "Traceback" not in complaints, complaints
             self.check_nothing_runs()
             self.check_files()
             if sweep.returncode == 0:
                 result: dict[str, Any] = json.loads(said.splitlines()[-1])
-                if sum(result["counts"].values()) - result["counts"]["stopped"] == TRIALS:
+                # What MLflow did not take is told by the next call.
+                is_told = "did not reach MLflow" not in complaints
+                ended = sum(result["counts"].values()) - result["counts"]["stopped"]
+                if ended == TRIALS and is_told:
                     return result
+
+    def complaints(self) -> str:
+        """What the last call said on its standard error."""
+        return (self.folder / "said.txt").read_text()
 
     def _strike(self, pid: int) -> None:
         blows = {**BLOWS, **(BLOWS_TO_A_DISK if self.has_disk else {})}
+        blows |= BLOWS_TO_A_FILE if self.server is None else BLOWS_TO_A_SERVER
         if self.clock is not None:
             blows["a clock that jumps"] = _jump
         blow = self.chance.choice(list(blows))
@@ -149,6 +171,10 @@ class Ground:
             pass  # what was to be hit was not there
         except subprocess.CalledProcessError:
             pass  # something was just being written where nothing was to be
+
+    def private_folders(self) -> list[Path]:
+        """Of the sweep, with the sockets of its kernels."""
+        return list(Path(tempfile.gettempdir()).glob(f"sweep-{mark_of(self.out / 'nb')}*"))
 
     def check_nothing_runs(self) -> None:
         """Soon after the end no process is left."""
@@ -193,6 +219,18 @@ def _lock_storage(ground: Ground, _: int) -> None:
         storage.rollback()
 
 
+def _restart(ground: Ground, _: int) -> None:
+    assert ground.server is not None
+    ground.server.stop(clean=ground.chance.random() < 0.5)
+    time.sleep(ground.chance.uniform(0.0, 8.0))
+    ground.server.start()
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)  # it may be written to meanwhile
+
+
 def _fill(ground: Ground, _: int) -> None:
     ballast = ground.out / "ballast"
     try:
@@ -230,7 +268,15 @@ BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
     "SIGSTOP to the coordinator": _stop_for_a_while,
     "SIGKILL to the zygote": lambda ground, _: _kill_one(ground, _is_zygote),
     "SIGKILL to a kernel": lambda ground, _: _kill_one(ground, lambda p: not _is_zygote(p)),
+    "no checkpoints folder": lambda ground, _: _remove(ground.out / "nb" / "checkpoints"),
+    "no artifacts folder": lambda ground, _: _remove(ground.out / "mlflow-artifacts"),
+    "no private folder": lambda ground, _: _remove(*ground.private_folders()),
+}
+BLOWS_TO_A_FILE: Mapping[str, Callable[[Ground, int], None]] = {
     "a locked storage": _lock_storage,
+}
+BLOWS_TO_A_SERVER: Mapping[str, Callable[[Ground, int], None]] = {
+    "a server that restarts": _restart,
 }
 BLOWS_TO_A_DISK: Mapping[str, Callable[[Ground, int], None]] = {
     "a full disk": _fill,
@@ -241,12 +287,14 @@ BLOWS_TO_A_DISK: Mapping[str, Callable[[Ground, int], None]] = {
 @contextmanager
 def fresh(seed: int) -> Iterator[Ground]:
     folder = Path(tempfile.mkdtemp(prefix="chaos"))
+    chance = random.Random(seed)
     try:
-        with _disk(folder / "out", "64m") as has_disk:
+        with _disk(folder / "out", "64m") as has_disk, _server(folder, chance) as server:
             yield Ground(
                 folder=folder,
-                chance=random.Random(seed),
+                chance=chance,
                 has_disk=has_disk,
+                server=server,
                 clock=_settable_clock(folder),
             )
     finally:
@@ -266,6 +314,21 @@ def _disk(folder: Path, size: str) -> Iterator[bool]:
         yield True
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@contextmanager
+def _server(folder: Path, chance: random.Random) -> Iterator[PostgresServer | None]:
+    """In half of the cases a server for the study, where PostgreSQL is installed."""
+    if chance.random() < 0.5 or not PostgresServer.is_installed() or not find_spec("psycopg"):
+        yield None
+        return
+    folder.chmod(0o755)  # it runs as another user
+    server = PostgresServer(folder / "pg")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop(clean=False)
 
 
 def _settable_clock(folder: Path) -> Path | None:

@@ -1,0 +1,128 @@
+"""What is away for a while is waited for, within a limit, and people are told of it.
+
+A database that restarts or a disk that is full for some seconds must not cost a sweep.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Between two attempts, in seconds: the first pause, and the longest, which each pause doubles to.
+_FIRST_S, _LONGEST_S = 0.1, 2.0
+#: A disk that is full, or has become read-only.
+_NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class Patience:
+    """Repeats calls that fail for the time being. Safe to use from several threads.
+
+    Nothing is repeated before `begin`.
+
+    Args:
+        what: that may be away, for people, such as the URL of a database.
+        may_pass: whether an error may be gone when the call is made again.
+    """
+
+    def __init__(self, what: str, *, may_pass: Callable[[Exception], bool]) -> None:
+        self._what = what
+        self._may_pass = may_pass
+        self._limit_s: Callable[[], float] = lambda: 0.0
+        self._lock = threading.Lock()
+        self._since_s: float | None = None
+        self._is_away = False
+
+    def begin(self, limit_s: Callable[[], float]) -> None:
+        """From now on repeat calls.
+
+        Args:
+            limit_s: how many seconds it may be away, as things stand when it is called.
+        """
+        self._limit_s = limit_s
+
+    def insist(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+        """The result of a call, made again until it does not fail.
+
+        Args:
+            again: what is called from the second time on; for a change that may have been made
+                although its answer was lost.
+
+        Raises:
+            Exception: the call's own, when it will not pass, or has not within the limit.
+        """
+        pause_s = _FIRST_S
+        while True:
+            try:
+                result = call()
+            except Exception as error:
+                if not self._may_pass(error) or not self._is_worth_waiting(error):
+                    raise
+            else:
+                self._is_back()
+                return result
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_S)
+            call = again or call
+
+    def attempt(self, call: Callable[[], object]) -> None:
+        """Make a call that will be made again anyway: it may fail for the time being.
+
+        Raises:
+            Exception: the call's own, when it will not pass.
+        """
+        try:
+            call()
+        except Exception as error:
+            if not self._may_pass(error) or self._limit_s() == 0:
+                raise
+            self._is_gone(error, "it is tried again")
+        else:
+            self._is_back()
+
+    def _is_worth_waiting(self, error: Exception) -> bool:
+        limit_s = self._limit_s()
+        if limit_s == 0:
+            return False
+        self._is_gone(error, f"it is tried again for {limit_s:g} s")
+        with self._lock:
+            now_s = time.monotonic()
+            self._since_s = self._since_s or now_s
+            return now_s - self._since_s < limit_s
+
+    def _is_gone(self, error: Exception, what_next: str) -> None:
+        with self._lock:
+            is_news, self._is_away = not self._is_away, True
+        if is_news:
+            said = str(error).partition("\n")[0] or type(error).__name__
+            place = "" if said.startswith(self._what) else f"{self._what}: "
+            _log.warning("%s%s; trials go on, and %s", place, said, what_next)
+
+    def _is_back(self) -> None:
+        if not self._is_away:  # by far the most calls: no lock
+            return
+        with self._lock:
+            is_news, self._is_away, self._since_s = self._is_away, False, None
+        if is_news:
+            _log.warning("%s can be used again", self._what)
+
+
+def patience_with_disk(files: str) -> Patience:
+    """Waits for a disk that is full, or may only be read for a while.
+
+    Args:
+        files: what lies on it, for people.
+    """
+    return Patience(files, may_pass=is_about_disk)
+
+
+def is_about_disk(error: Exception) -> bool:
+    """Whether a file could not be written for want of a place, whatever the file."""
+    return isinstance(error, OSError) and error.errno in _NOWHERE_TO_WRITE

@@ -1,0 +1,41 @@
+"""Whether a study that is there goes on with what it is asked for now."""
+
+from __future__ import annotations
+
+import optuna
+from optuna.distributions import check_distribution_compatibility
+
+from ..errors import StudyError
+from ..settings import Settings
+from .samplers import distributions, in_words
+
+
+def check_fits(study: optuna.Study, objectives: list[str], settings: Settings, place: str) -> None:
+    """Refuse other objectives, and dimensions that have become others.
+
+    Args:
+        objectives: the names of the study's own.
+        place: of its storage, for people.
+
+    Raises:
+        StudyError: the study does not fit.
+    """
+    remedy = "choose another name with --study, or another folder with -o"
+    stored = [d.name.lower() for d in study.directions]
+    wanted = {n: o.direction for n, o in settings.objective.items()}
+    if dict(zip(objectives, stored, strict=False)) != wanted:
+        had = ", ".join(f"{n}: {d}" for n, d in zip(objectives, stored, strict=False))
+        raise StudyError(
+            f"{place}: the study {study.study_name!r} exists with other objectives ({had}); "
+            f"{remedy}"
+        )
+    trials = study.get_trials(deepcopy=False)
+    for name, distribution in distributions(settings.search_space).items():
+        for before in (t.distributions[name] for t in trials if name in t.distributions):
+            try:
+                check_distribution_compatibility(before, distribution)
+            except ValueError as error:
+                raise StudyError(
+                    f"{place}: the study {study.study_name!r} has trials in which {name} was "
+                    f"{in_words(before)}, now it is {in_words(distribution)}; {remedy}"
+                ) from error
