@@ -13,7 +13,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def held_folder(paths: StudyPaths) -> Iterator[Callable[[], None]]:
         finally:
             beating.close()
             if _told_by(paths).get("pid") == os.getpid():  # else the folder is another's by now
-                paths.owner.unlink(missing_ok=True)
+                _remove(paths.owner)
             lock.release()
     finally:
         if not kept:
@@ -121,8 +121,14 @@ def _held(file: Path) -> Iterator[bool]:
     try:
         yield True
     finally:
-        file.unlink(missing_ok=True)
+        _remove(file)
         lock.release()
+
+
+def _remove(file: Path) -> None:
+    """Remove a file; where that cannot be, it stays, and says nothing without its lock."""
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
 
 
 def _sweep_with_outputs(paths: StudyPaths) -> str:
@@ -233,4 +239,5 @@ def _unmake_folders(made: list[Path]) -> None:
         if index == 0:
             shutil.rmtree(path, ignore_errors=True)
         elif path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
+            with suppress(OSError):
+                path.rmdir()
