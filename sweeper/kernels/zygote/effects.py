@@ -11,7 +11,6 @@ import os
 import random
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +34,7 @@ _CHANGES = frozenset(
     }
 )
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-#: Where libraries keep caches: these variables, folders of the user's, and the temporary one.
+#: Where libraries keep caches: these variables, and folders of the user's.
 _CACHE_VARIABLES = (
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR"),
     *("HF_HOME", "KERAS_HOME", "NUMBA_CACHE_DIR", "SCIKIT_LEARN_DATA", "SEABORN_DATA", "NLTK_DATA"),
@@ -60,7 +59,7 @@ class Effects:
         self._folders = installed_folders()
         paths = sysconfig.get_paths()
         self._stdlib = (paths["stdlib"], paths["platstdlib"])
-        self._own_places = tuple(_cache_folders())
+        self._caches = tuple(_cache_folders())
         self._urandom = os.urandom
         sys.addaudithook(self._hear)
 
@@ -110,9 +109,15 @@ class Effects:
         name = os.path.abspath(os.fsdecode(path))
         if name.startswith(_NO_FILES) or "__pycache__" in name:
             return None
-        if self._is_by_library(sys._getframe(2)) and name.startswith(self._own_places):
-            return None
-        return f"writes {name}"
+        return None if self._is_kept_by_library(name) else f"writes {name}"
+
+    def _is_kept_by_library(self, name: str) -> bool:
+        """Whether an installed library keeps a file in its cache, or makes a temporary one."""
+        caller, through = self._caller(sys._getframe(3))
+        if caller is None or not is_installed(caller, self._folders):
+            return False
+        is_temporary = any(Path(file).name == "tempfile.py" for file in through)
+        return is_temporary or name.startswith(self._caches)
 
     def _is_at_import(self, frame: FrameType | None) -> bool:
         """Whether the body of an installed module runs below a frame."""
@@ -120,11 +125,6 @@ class Effects:
             if name == "<module>" and is_installed(module, self._folders):
                 return True
         return False
-
-    def _is_by_library(self, frame: FrameType | None) -> bool:
-        """Whether an installed library, and not the notebook itself, has asked for something."""
-        caller, _ = self._caller(frame)
-        return caller is not None and is_installed(caller, self._folders)
 
     def _is_identifier(self, frame: FrameType | None) -> bool:
         """Whether entropy makes an identifier of a display, as of a table or of a chart."""
@@ -157,7 +157,6 @@ def _cache_folders() -> Iterator[str]:
     yield from (os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name))
     home = Path.home()
     yield from (str(home / name) for name in _CACHES)
-    yield tempfile.gettempdir()
 
 
 def _exists(path: Any) -> bool:
