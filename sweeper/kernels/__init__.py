@@ -2,7 +2,7 @@
 
 from .engine import Ending, KernelResult, execute
 from .evidence import Evidence, gather
-from .guard import Guard, kill_marked, make_runtime_folder, mark_of
+from .guard import Guard, kill_marked, mark_of
 from .inject import inject
 from .kernel import Kernel
 from .policy import Experiment, ForkPolicy, Proof, Reference, Way
@@ -31,6 +31,5 @@ __all__ = [
     "inject",
     "kill_marked",
     "language_of",
-    "make_runtime_folder",
     "mark_of",
 ]

@@ -14,6 +14,7 @@ from typing import Any
 from nbformat import NotebookNode
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 
+from ..errors import first_line
 from ..reporting import Channel, Point
 from ..scraping import PrintedScores
 from ..trials import Params
@@ -146,7 +147,7 @@ class SweepEngine(Engine):
             kernel = take(env)
         except OSError as error:
             on_gone()
-            return KernelResult(ending=Ending.NOT_STARTED, error=str(error))
+            return KernelResult(ending=Ending.NOT_STARTED, error=first_line(error))
         client = SweepClient(
             nb_man,
             kernel=kernel,
@@ -171,7 +172,7 @@ class SweepEngine(Engine):
         except RuntimeError as error:
             if client.is_ready:
                 raise
-            client.error = str(error)
+            client.error = first_line(error)
         finally:
             client.disconnect()
             tail = kernel.stderr_tail()

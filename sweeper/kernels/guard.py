@@ -14,13 +14,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 #: Marks every process of a sweep; the value begins with the sweep's token.
 MARK_VARIABLE = "SWEEPER_MARK"
-_SHORT_CHARACTERS = 40
+#: A process that was just being started bears its mark a moment later, so the guard looks twice.
+_SCANS, _SCAN_AGAIN_S = 2, 0.05
 
 
 def mark_of(study_folder: Path) -> str:
@@ -74,13 +74,6 @@ def kill_session(leader: int) -> None:
             continue
 
 
-def make_runtime_folder() -> Path:
-    """A sweep's private folder, whose path leaves room for sockets (107 characters)."""
-    usual = tempfile.gettempdir()
-    is_short = len(usual) <= _SHORT_CHARACTERS
-    return Path(tempfile.mkdtemp(prefix="sweep-", dir=usual if is_short else "/tmp"))
-
-
 class Guard:
     """The watchdog of one sweep.
 
@@ -116,7 +109,9 @@ def _main(token: str, folder: str) -> None:
         signal.signal(number, signal.SIG_IGN)  # it ends when its sweep does, not before
     while sys.stdin.buffer.read(1):
         pass
-    kill_marked(token)
+    for _ in range(_SCANS):
+        kill_marked(token)
+        time.sleep(_SCAN_AGAIN_S)
     shutil.rmtree(folder, ignore_errors=True)
 
 

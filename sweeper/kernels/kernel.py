@@ -83,6 +83,7 @@ class Kernel:
         Raises:
             OSError: its command cannot be run.
         """
+        runtime_folder.mkdir(mode=0o700, exist_ok=True)  # somebody may have cleaned up in /tmp
         folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
         mark = f"{token}.{folder.name};"
         log = logging.getLogger(__name__)
