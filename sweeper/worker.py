@@ -270,7 +270,7 @@ class Worker:
             return _evidence(file, result, outcome)
         is_lost = result.is_orphan or result.ending is Ending.NOT_STARTED
         says_nothing = is_lost or outcome.state is TrialState.STOPPED
-        return None if says_nothing else f"its end: {outcome.message}"
+        return None if says_nothing else outcome.message
 
     def _env(self, spec: TrialSpec) -> Mapping[str, str]:
         told = {

@@ -119,6 +119,16 @@ def test_where_sharing_changes_a_notebook_forking_alone_is_tried(policy: ForkPol
     assert "leading cells are not shared" in finding
 
 
+def test_where_nothing_is_forked_one_finding_is_enough(policy: ForkPolicy) -> None:
+    there_is = offer(shared=shared())
+    settle(policy, there_is, "In [3]: RuntimeError", way=Way.SHARED)
+    assert "not shared" in policy.findings[0]
+    settle(policy, there_is, "In [3]: RuntimeError", way=Way.FORKED)
+    (finding,) = policy.findings
+    assert "not forked" in finding
+    assert "failed there: In [3]: RuntimeError" in finding
+
+
 @pytest.mark.parametrize(("acc", "way"), [(5, Way.FORKED), (6, Way.STARTED)])
 def test_numbers_that_two_started_kernels_print_differently_are_not_compared(
     acc: int, way: Way, make_spec: MakeSpec
@@ -166,7 +176,7 @@ def test_such_a_notebook_is_not_forked_either_where_imports_draw_numbers(
 
 def test_a_reference_that_fails_in_a_forked_kernel_ends_forking(policy: ForkPolicy) -> None:
     there_is = offer()
-    settle(policy, there_is, "its end: In [3]: RuntimeError", way=Way.FORKED)
+    settle(policy, there_is, "In [3]: RuntimeError", way=Way.FORKED)
     assert policy.way(there_is) is Way.STARTED
     assert "RuntimeError" in policy.findings[0]
 

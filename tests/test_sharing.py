@@ -251,7 +251,7 @@ def test_cells_are_shared_up_to_one_that_reaches_beyond_its_process(
         "import os\nfrom pathlib import Path\nimport numpy as np\n"
         "from comm import create_comm\n"
         f"def act():\n    global handle\n    {cell}\n"
-        "def show_progress():\n    create_comm(target_name='jupyter.widget')\n"
+        "def show_progress():\n    create_comm(target_name='progress')\n"
         "def read():\n    return int(handle.readline()) if 'handle' in globals() else 1\n"
     )
     (tmp_path / "made").mkdir(exist_ok=False)

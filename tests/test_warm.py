@@ -33,7 +33,7 @@ def sweep(
     folder: Path,
     *cells: str,
     kernels: str = "warm",
-    trials: int = 8,
+    trials: int = 16,
     jobs: int = 2,
     **settings: Any,
 ) -> Any:
@@ -124,9 +124,9 @@ def test_what_fails_in_forked_kernels_only_is_run_in_started_ones(
 ) -> None:
     """Whether the trial that is repeated as a proof fails there, or one that comes later."""
     cells = (PAUSE, FAILS_IN_FORKS.replace("LIMIT", str(limit)))
-    result = sweep(tmp_path, *cells, trials=8, jobs=1, start=[{"x": 1}])
-    assert result.counts["completed"] == 8
-    assert [told(record)["kernel"] for record in result.records] == ["cold"] * 8
+    result = sweep(tmp_path, *cells, trials=16, jobs=1, start=[{"x": 1}])
+    assert result.counts["completed"] == 16
+    assert [told(record)["kernel"] for record in result.records] == ["cold"] * 16
     (finding,) = result.findings
     assert "re-initialize CUDA" in finding
 
@@ -172,7 +172,7 @@ def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) 
     first, last = (r.scores["val"] / r.params["x"] for r in (warm.records[0], warm.records[-1]))
     assert first == pytest.approx(last, rel=1e-15)
     assert first != pytest.approx(seeded.random()), "the import has drawn before the notebook"
-    assert_same_bits(warm, sweep(tmp_path, *cells, kernels="cold", trials=8, jobs=1))
+    assert_same_bits(warm, sweep(tmp_path, *cells, kernels="cold", jobs=1))
 
 
 def test_a_module_of_the_project_runs_in_each_trial_when_it_makes_something_of_its_own(

@@ -98,9 +98,6 @@ class ForkPolicy:
 
     Args:
         proofs: ways that are trusted from the start; for tests of the kernels themselves.
-
-    Attributes:
-        findings: what users should know, for the sweep's last lines.
     """
 
     def __init__(self, proofs: Mapping[Way, Proof] | None = None) -> None:
@@ -112,7 +109,7 @@ class ForkPolicy:
         #: By way: the proof; or None where it was refused.
         self._proofs: dict[Way, Proof | None] = dict(proofs or {})
         self._is_failure_compared = False
-        self.findings: list[str] = []
+        self._findings: dict[Way, str] = {}
 
     # --- what trials ask ------------------------------------------------------------------------
 
@@ -147,6 +144,13 @@ class ForkPolicy:
         with self._lock:
             self._reference = self._reference or reference
 
+    @property
+    def findings(self) -> list[str]:
+        """What users should know, for the sweep's last lines."""
+        # Where nothing is forked, it says nothing more that cells are not shared.
+        ways = (Way.FORKED,) if Way.FORKED in self._findings else (Way.SHARED,)
+        return [self._findings[way] for way in ways if way in self._findings]
+
     # --- proofs -----------------------------------------------------------------------------------
 
     def claim(self, offer: Offer, *, trials_left: int) -> Experiment | None:
@@ -178,7 +182,7 @@ class ForkPolicy:
             elif isinstance(evidence, Evidence):
                 self._compare(experiment, evidence, offer)
             elif evidence is not None:
-                self._refuse(experiment.way, evidence)
+                self._refuse(experiment.way, failure=evidence)
 
     def _next_way(self, reference: Reference, offer: Offer, trials_left: int) -> Way | None:
         if self._pending is not None:
@@ -251,7 +255,13 @@ class ForkPolicy:
         self._proofs[way] = proof
         _log.info("kernels are %s: the reference trial came to the same (%s)", way, proof)
 
-    def _refuse(self, way: Way, why: str) -> None:
+    def _refuse(self, way: Way, difference: str | None = None, *, failure: str = "") -> None:
+        """Never have such a kernel.
+
+        Args:
+            difference: between the reference in a started kernel and in such a one.
+            failure: how the reference ended there instead.
+        """
         self._proofs[way] = None
         assert self._reference is not None
         what, kernel = (
@@ -259,15 +269,14 @@ class ForkPolicy:
             if way is Way.SHARED
             else ("each trial's kernel is started, not forked, which takes longer", "forked")
         )
-        remedy = (
-            "seed generators after the imports"
-            if self._twin is not None
-            else "seed all that it draws, after the imports"
-        )
-        self._say(
-            f"{what}: trial {self._reference.spec.run_id}, run again in a kernel that was "
-            f"{kernel}, differed in {why}; {remedy}"
-        )
+        if failure:
+            ending = f"failed there: {failure}"
+        elif self._twin is not None:
+            ending = f"differed in {difference}; seed generators after the imports"
+        else:
+            ending = f"differed in {difference}; seed all that it draws, after the imports"
+        run_id = self._reference.spec.run_id
+        self._say(f"{what}: trial {run_id}, run again in a kernel that was {kernel}, {ending}", way)
 
     # --- failures -------------------------------------------------------------------------------
 
@@ -291,6 +300,6 @@ class ForkPolicy:
                     f"({message}), and not in one that was started"
                 )
 
-    def _say(self, finding: str) -> None:
-        self.findings.append(finding)
+    def _say(self, finding: str, about: Way = Way.FORKED) -> None:
+        self._findings[about] = finding
         _log.info("%s", finding)
