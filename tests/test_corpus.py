@@ -138,6 +138,10 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
     "input": ["input('name? ')"],
     "sys.exit": ["import sys\nsys.exit(2)", "print('never')"],
     "history and underscores": ["40 + 2", "_ + 1", "_1 if False else _", "len(In), sorted(Out)"],
+    "a wide table": [
+        "import pandas as pd\nprint(pd.options.display.max_columns)",
+        "pd.DataFrame([range(30)] * 3, columns=[f'column {n}' for n in range(30)])",
+    ],
     "where it runs": ["import os, sys\nos.listdir('.') == os.listdir(os.getcwd())", "__name__",
                       "sys.path[0] in ('', os.getcwd())", "len(sys.argv)", "'__file__' in globals()"],
     "a module beside it": ["import beside\nbeside.VALUE"],

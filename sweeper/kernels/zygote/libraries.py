@@ -69,7 +69,8 @@ class Libraries:
         _import_all(in_a_fork(self._boot_and_list).split("\n"))
         app.recorder.take()
         started_s = time.perf_counter()
-        with ImportWatch(self._effects, self._keep) as watch:
+        # As in a cell, where `get_ipython` is a builtin: pandas looks for it when it is imported.
+        with app.shell.builtin_trap, ImportWatch(self._effects, self._keep) as watch:
             _import_all(modules)
         self.duration_s = time.perf_counter() - started_s
         self._printed = app.recorder.take()
@@ -125,7 +126,8 @@ class Libraries:
         def run() -> str:
             generators.restore(states)
             self._app.recorder.take()
-            repeat(name)
+            with self._app.shell.builtin_trap:
+                repeat(name)
             now = generators.snapshot()
             is_same = all(now[generator] == after[generator] for generator in states)
             return "same" if is_same and _texts_of(self._app.recorder.take()) == output else "other"
