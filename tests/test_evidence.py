@@ -105,7 +105,17 @@ def test_times_rates_and_addresses_may_differ(one: str, other: str) -> None:
 def test_other_numbers_and_words_may_not(one: str, other: str) -> None:
     assert differ(cell(), cell()) == ""
     where = differ(cell(printed(one)), cell(printed(other)))
-    assert where == "code cell 1: another text of its stdout"
+    assert where == f"code cell 1: another text of its stdout, {one!r} and {other!r}"
+
+
+def test_of_long_texts_the_place_where_they_differ_is_quoted() -> None:
+    lines = [f"line {n}" for n in range(100)]
+    other = [*lines[:50], "x" * 500 + " here " + "y" * 500, *lines[51:]]
+    third = [*lines[:50], "x" * 500 + " there " + "y" * 500, *lines[51:]]
+    where = differ(cell(printed("\n".join(other))), cell(printed("\n".join(third))))
+    assert "here" in where
+    assert "there" in where
+    assert len(where) < 200
 
 
 def test_outputs_are_compared_in_their_order() -> None:
@@ -129,7 +139,9 @@ def test_errors_that_a_cell_may_raise_are_compared_but_for_their_tracebacks() ->
         return cell(NotebookNode(made))
 
     assert differ(raised("a", 1), raised("a", 2)) == ""
-    assert differ(raised("a", 1), raised("b", 1)) == "code cell 1: another error of its error"
+    assert differ(raised("a", 1), raised("b", 1)) == (
+        "code cell 1: another error of its error, 'ValueError: a' and 'ValueError: b'"
+    )
 
 
 def test_pictures_are_compared() -> None:

@@ -7,6 +7,7 @@ in more than that. A forked kernel may differ in the same places, and nowhere el
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -27,6 +28,8 @@ GeneratorStates = Mapping[str, Mapping[str, Any]]
 #: Two executions whose numbers differ by less than this, relatively, are close: sums over sets of
 #: objects and atomic additions on a GPU come out in another order each time.
 CLOSENESS = 1e-6
+#: How much of a differing line a message quotes.
+_EXCERPT_CHARACTERS = 60
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 #: What differs between any two processes: addresses, identifiers, times, rates.
@@ -82,11 +85,13 @@ class Difference:
     Attributes:
         where: in the user's words, such as `code cell 3`, `val_acc` or `the random state`.
         what: how they differ.
+        is_output: whether all numbers are the same, and something that is shown is not.
         distance: how far two scores are apart, relatively; infinite for what is no number.
     """
 
     where: str
     what: str
+    is_output: bool = False
     distance: float = math.inf
 
     def __str__(self) -> str:
@@ -180,14 +185,15 @@ def _outputs_differ(
             continue  # two started kernels show other things, so nothing can be compared
         if [output.kind for output in first] != [output.kind for output in second]:
             what = f"shows {_kinds(first)}, and {_kinds(second)}"
-            return Difference(where=where, what=what)
+            return Difference(where=where, what=what, is_output=True)
         for place, (before, after) in enumerate(zip(first, second, strict=True)):
             same = None if allowed is None else allowed[place]
             for key in {**before.texts, **after.texts}:
                 texts = before.texts.get(key), after.texts.get(key)
                 masked = None if same is None else same.texts.get(key)
                 if not _texts_agree(*texts, twin=masked, closeness=closeness):
-                    return Difference(where=where, what=f"another {key} of its {before.kind}")
+                    what = f"another {key} of its {before.kind}{_excerpt(*texts)}"
+                    return Difference(where=where, what=what, is_output=True)
     return None
 
 
@@ -197,6 +203,7 @@ def _widgets_differ(one: Evidence, other: Evidence, twin: Evidence | None) -> Di
         return Difference(
             where="the widgets",
             what=f"{sum(one.widgets.values())} models, and {sum(other.widgets.values())}",
+            is_output=True,
         )
     return None
 
@@ -257,6 +264,19 @@ def _texts_agree(one: str | None, other: str | None, *, twin: str | None, closen
         not is_stable or a == b or (closeness > 0 and _distance(float(a), float(b)) <= closeness)
         for is_stable, a, b in zip(stable, numbers, other_numbers, strict=True)
     )
+
+
+def _excerpt(one: str | None, other: str | None) -> str:
+    """The first lines in which two texts differ, shortened."""
+    if one is None or other is None or one.startswith(_DIGEST):
+        return ""
+    lines = itertools.zip_longest(one.split("\n"), other.split("\n"), fillvalue="")
+    first, second = next((a, b) for a, b in lines if a != b)
+    # A long line is shown from shortly before the place where it differs.
+    place = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
+    start = max(0, place - _EXCERPT_CHARACTERS // 3)
+    parts = (line[start : start + _EXCERPT_CHARACTERS] for line in (first, second))
+    return ", {!r} and {!r}".format(*parts)
 
 
 def _split(text: str) -> tuple[list[str], list[str]]:

@@ -189,7 +189,7 @@ class ForkPolicy:
             way = self._pending[0].way
             if self._is_worth(reference.duration_s, reference.saved_s(way, offer), trials_left):
                 return Way.STARTED
-            self._refuse(way, str(self._pending[2]))
+            self._refuse(way, self._pending[2])
             self._pending = None
         for way, can in ((Way.SHARED, offer.shared is not None), (Way.FORKED, offer.can_fork)):
             if not can or way in self._proofs:
@@ -220,7 +220,7 @@ class ForkPolicy:
         elif difference(reference, evidence, twin=self._twin, closeness=self._closeness) is None:
             self._accept(experiment.way, Proof.CLOSE)
         else:
-            self._refuse(experiment.way, str(found))
+            self._refuse(experiment.way, found)
 
     @property
     def _closeness(self) -> float:
@@ -255,11 +255,11 @@ class ForkPolicy:
         self._proofs[way] = proof
         _log.info("kernels are %s: the reference trial came to the same (%s)", way, proof)
 
-    def _refuse(self, way: Way, difference: str | None = None, *, failure: str = "") -> None:
+    def _refuse(self, way: Way, found: Difference | None = None, *, failure: str = "") -> None:
         """Never have such a kernel.
 
         Args:
-            difference: between the reference in a started kernel and in such a one.
+            found: the first difference between the reference there and in a started kernel.
             failure: how the reference ended there instead.
         """
         self._proofs[way] = None
@@ -271,10 +271,12 @@ class ForkPolicy:
         )
         if failure:
             ending = f"failed there: {failure}"
+        elif found is not None and found.is_output:
+            ending = f"showed something else in {found}; its scores were the same"
         elif self._twin is not None:
-            ending = f"differed in {difference}; seed generators after the imports"
+            ending = f"differed in {found}; seed generators after the imports"
         else:
-            ending = f"differed in {difference}; seed all that it draws, after the imports"
+            ending = f"differed in {found}; seed all that it draws, after the imports"
         run_id = self._reference.spec.run_id
         self._say(f"{what}: trial {run_id}, run again in a kernel that was {kernel}, {ending}", way)
 
