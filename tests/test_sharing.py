@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import threading
@@ -79,6 +80,53 @@ def shared_cells(record: Any) -> int:
     """How many cells had run before the kernel of a trial was forked."""
     told = json.loads(record.notebook.read_text())["metadata"]["sweeper"]
     return int(told.get("shared_cells", 0))
+
+
+# --- kernels without a sweep ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool]:
+    """Kernels that are trusted to be forked, without any proof."""
+    folder = tmp_path_factory.mktemp("forking")
+    runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
+    guard = Guard(token=runtime_folder.name, folder=runtime_folder)
+    pool = KernelPool(
+        "python3",
+        env={**os.environ, **Devices([], threads=1).env},
+        cwd=folder,
+        runtime_folder=runtime_folder,
+        token=runtime_folder.name,
+        warm=True,
+        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
+    )
+    run(write_notebook(folder / "lesson.ipynb", "import random, numpy"), {}, {}, pool)
+    pool.wait_until_warm()
+    assert pool.offer.can_fork
+    yield pool
+    pool.close()
+    guard.close()
+
+
+@pytest.fixture
+def pool(forking: KernelPool) -> Iterator[KernelPool]:
+    """The same, with nothing shared and nothing of other tests beside the notebook."""
+    yield forking
+    forking.share(None)
+    for path in forking.cwd.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def run_shared(pool: KernelPool, *cells: str) -> list[KernelResult]:
+    """Run a notebook twice with x as 2, after all leading cells that can be shared."""
+    source = write_notebook(pool.cwd / "nb.ipynb", *cells)
+    node = ResearchNotebook(source).fresh_copy()
+    pool.share(cells_to_share(node, fixed={}, swept=["x"], kernel_name="python3"))
+    pool.wait_until_warm()
+    return [run(source, {}, {"x": 2.0}, pool)[1] for _ in range(2)]
 
 
 # --- one notebook, with and without --------------------------------------------------------------
@@ -207,13 +255,13 @@ def test_draws_that_nothing_seeds_differ_in_each_trial(tmp_path: Path) -> None:
         "noise = float(np.random.default_rng(helper.NOTHING).random())",
     ],
 )
-def test_a_cell_that_draws_what_nothing_seeds_is_not_shared(draws: str, tmp_path: Path) -> None:
-    (tmp_path / "helper.py").write_text(
+def test_a_cell_that_draws_what_nothing_seeds_is_not_shared(draws: str, pool: KernelPool) -> None:
+    (pool.cwd / "helper.py").write_text(
         "import random\nNOTHING = None\ndef noise():\n    return random.SystemRandom().random()\n"
     )
-    result = sweep(tmp_path, f"{LOADING}\nimport numpy as np, random, helper", draws, "val = x")
-    assert result.counts["completed"] == len(result.records) == 16
-    assert shared_cells(result.records[-1]) == 3
+    results = run_shared(pool, "import numpy as np, random, helper", draws, "n0 = noise * x")
+    assert [result.shared_cells for result in results] == [3, 3]
+    assert results[0].variables != results[1].variables
 
 
 def test_a_notebook_that_is_not_reproducible_is_never_shared(tmp_path: Path) -> None:
@@ -243,29 +291,20 @@ def test_a_notebook_that_is_not_reproducible_is_never_shared(tmp_path: Path) -> 
     ],
 )
 def test_cells_are_shared_up_to_one_that_reaches_beyond_its_process(
-    cell: str, shared: int, tmp_path: Path
+    cell: str, shared: int, pool: KernelPool
 ) -> None:
-    (tmp_path / "data.txt").write_text("0\n1\n2\n3\n")
+    (pool.cwd / "data.txt").write_text("0\n1\n2\n3\n")
     # Behind a module of the user's, so that reading the notebook finds nothing.
-    (tmp_path / "helper.py").write_text(
+    (pool.cwd / "helper.py").write_text(
         "import os\nfrom pathlib import Path\nimport numpy as np\n"
         "from comm import create_comm\n"
         f"def act():\n    global handle\n    {cell}\n"
         "def show_progress():\n    create_comm(target_name='progress')\n"
         "def read():\n    return int(handle.readline()) if 'handle' in globals() else 1\n"
     )
-    (tmp_path / "made").mkdir(exist_ok=False)
-    (tmp_path / "made").rmdir()
-    result = sweep(
-        tmp_path,
-        f"{LOADING}\nimport helper",
-        "helper.act()",
-        "import os, shutil\nval = x * helper.read()\nassert helper.read() in (1, 2)\n"
-        "shutil.rmtree('made', ignore_errors=True)",
-        trials=12,
-    )
-    assert shared_cells(result.records[-1]) == shared
-    assert [r.scores["val"] for r in result.records] == [r.params["x"] for r in result.records]
+    results = run_shared(pool, "import helper", "helper.act()", "n0 = x * helper.read()")
+    assert [result.shared_cells for result in results] == [shared, shared]
+    assert [result.variables["n0"] for result in results] == [2.0, 2.0]
 
 
 #: A library of the user's that does what a fork cannot carry over.
@@ -363,27 +402,6 @@ def long_prefixes(count: int) -> Iterator[Notebook]:
             count -= 1
             yield notebook
         number += 1
-
-
-@pytest.fixture
-def pool(tmp_path: Path) -> Iterator[KernelPool]:
-    runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
-    guard = Guard(token=runtime_folder.name, folder=runtime_folder)
-    pool = KernelPool(
-        "python3",
-        env={**os.environ, **Devices([], threads=1).env},
-        cwd=tmp_path,
-        runtime_folder=runtime_folder,
-        token=runtime_folder.name,
-        warm=True,
-        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
-    )
-    run(write_notebook(tmp_path / "lesson.ipynb", "import random"), {}, {}, pool)
-    pool.wait_until_warm()
-    assert pool.offer.can_fork
-    yield pool
-    pool.close()
-    guard.close()
 
 
 def run(
