@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -253,3 +254,18 @@ def test_the_end_of_a_trial_that_was_killed_before_mlflow_knew_it_is_told(
     tracker.ended(stopped(tmp_path), {}, {})
     assert tracker.close() == 0
     assert run_of(tracker, stopped(tmp_path)).info.status == "KILLED"
+
+
+def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
+    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """MLflow logs each error of its store with a traceback before it raises it."""
+    shutil.copy(store / "mlflow.db", tmp_path)
+    tracker = opened(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection, connection:
+        connection.execute("DROP TABLE metrics")
+    tracker.started(replace(stopped(tmp_path), state=TrialState.RUNNING), {"x": "0.5"})
+    tracker.reported("0000", Point(step=0, metrics={"val": 1.0}))
+    assert tracker.close() > 0
+    assert any("MLflow" in record.getMessage() for record in caplog.records)
+    assert "Traceback" not in capfd.readouterr().err

@@ -95,7 +95,8 @@ def open_experiment(
     except ImportError as error:
         raise TrackingError(f"mlflow cannot be imported: {error}") from error
     for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # they tell of every table they make
+        # They log every table that they make, and a traceback for every error that they raise.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     file = sqlite_file(str(address))
     if file is not None and not file.exists():
         make_store(file)
