@@ -216,7 +216,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     ]),
     "the time of a cell": (2, ["%%time\nsum(range(10))", "%%time\ntotal = 3", "%%time\ntotal * x"]),
     "a caught cell": (1, ["%%capture said\nprint('a'); display('b')\n1", "x, said.stdout, said.outputs[0].data"]),
-    "tables and figures": (2, [  # a figure leaves its font open
+    "tables and figures": (4, [  # a figure leaves its font open
         "%matplotlib inline\n%config InlineBackend.figure_format = 'retina'\nimport pandas as pd, matplotlib.pyplot as plt\n"
         "pd.options.display.max_rows = 4\nplt.rcParams['figure.figsize'] = 2, 1",
         "frame = pd.DataFrame({'a': range(9)})\nframe",
@@ -242,7 +242,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
         "from joblib import Parallel, delayed\nParallel(n_jobs=2)(delayed(half)(i) for i in range(3))",
         "import multiprocessing as mp\nwith mp.get_context('fork').Pool(1) as pool: print(pool.map(half, [x]))",
     ]),
-    "a module that is changed": (2, [
+    "a module that is changed": (1, [  # a cell that writes a file is run by each trial
         "%load_ext autoreload\n%autoreload 2\nimport importlib, os, sys\nsys.dont_write_bytecode = True",
         "with open('changed.py', 'w') as file: file.write('VALUE = 1\\ndef f(): return VALUE')\nimportlib.invalidate_caches()\nimport changed\nchanged.VALUE",
         "with open('changed.py', 'w') as file: file.write(f'VALUE = {x!r}\\ndef f(): return VALUE, 2')",
@@ -277,7 +277,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     "settings": (1, [
         "import decimal, locale, os, sys\nimport numpy as np\ndecimal.getcontext().prec = 5\nnp.seterr(all='raise')\n"
         "np.set_printoptions(precision=2)\nos.environ['A_VALUE'] = '1'\nos.environ.pop('LANG', None)\n"
-        "sys.path.insert(0, 'sub')\nsys.setrecursionlimit(2000)\nos.makedirs('sub', exist_ok=True); os.chdir('sub')",
+        "sys.path.insert(0, 'sub')\nsys.setrecursionlimit(2000)\nos.chdir('/tmp')",
         "x, decimal.Decimal(1) / 3, np.geterr(), np.array([1 / 3])",
         "os.environ['A_VALUE'], 'LANG' in os.environ, sys.path[:2], sys.getrecursionlimit(), os.path.basename(os.getcwd())",
         "import subprocess\nsubprocess.run('echo $A_VALUE; basename $PWD', shell=True, capture_output=True, text=True).stdout",

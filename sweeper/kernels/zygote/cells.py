@@ -131,7 +131,9 @@ class SharedCells:
             if name.partition(".")[0] != _OUR_PACKAGE
             and (file := getattr(sys.modules[name], "__file__", None)) is not None
         }
-        return sorted(file for file in files if not is_installed(file, self._folders))
+        # torch names a file that is none for a module that it makes as an object.
+        real = (file for file in files if Path(file).is_file())
+        return sorted(file for file in real if not is_installed(file, self._folders))
 
     def _lost(self) -> str | None:
         """What the last cell has done that a fork would not carry over."""
