@@ -197,6 +197,8 @@ def _take_lock(paths: StudyPaths) -> FileLock:
             f"the study {paths.study!r} in {shown(paths.folder)} is being swept by "
             f"{owner_of(paths)}; wait for it or stop it, or choose another name with --study"
         ) from error
+    except OSError as error:
+        raise _unwritable(paths.folder, error) from error
     heard_s = elsewhere_s(paths.owner)
     if heard_s is not None:
         lock.release()
@@ -213,8 +215,19 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         "started_at_s": time.time(),
         "template": paths.template,
     }
-    write_beside(paths.owner, json.dumps(told))
+    try:
+        write_beside(paths.owner, json.dumps(told))
+    except OSError as error:
+        lock.release()
+        raise _unwritable(paths.folder, error) from error
     return lock
+
+
+def _unwritable(folder: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{shown(folder)}: cannot be written: {error.strerror or error}; "
+        "choose another output with -o"
+    )
 
 
 def _make_folders(folder: Path) -> list[Path]:
@@ -226,10 +239,7 @@ def _make_folders(folder: Path) -> list[Path]:
             pass
     except OSError as error:
         _unmake_folders(missing)
-        raise OutputError(
-            f"{shown(folder)}: cannot be written: {error.strerror or error}; "
-            "choose another output with -o"
-        ) from error
+        raise _unwritable(folder, error) from error
     return missing
 
 

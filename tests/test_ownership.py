@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sweeper import heartbeat
-from sweeper.errors import StudyError
+from sweeper.errors import OutputError, StudyError
 from sweeper.heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
 from sweeper.ownership import held_folder, is_held, owner_of, while_unswept
 from sweeper.trials import StudyPaths
@@ -114,3 +114,15 @@ def test_whoever_holds_a_folder_touches_its_file(
         while paths.owner.stat().st_mtime < 2:
             assert time.monotonic() < end_s
             time.sleep(0.005)
+
+
+def test_a_folder_in_which_the_owner_cannot_be_written_is_refused_and_stays_free(
+    paths: StudyPaths,
+) -> None:
+    """As on a disk that is full: the folder and its lock are there, and nothing more fits."""
+    paths.owner.mkdir()
+    with pytest.raises(OutputError, match="cannot be written"), held_folder(paths):
+        pass
+    paths.owner.rmdir()
+    with held_folder(paths):
+        assert is_held(paths)
