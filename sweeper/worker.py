@@ -113,7 +113,9 @@ class Worker:
                 self.pool.policy.compare_failure(
                     spec.run_id, message, also_started=outcome.state is TrialState.FAILED
                 )
-        if outcome.state is TrialState.COMPLETED and result.way is Way.STARTED:
+        # One that went on from a checkpoint has other outputs than one that begins.
+        is_whole = outcome.state is TrialState.COMPLETED and spec.continues is None
+        if is_whole and result.way is Way.STARTED:
             took_s = _own_time_s(channel) - started_s
             evidence = _evidence(file, result, outcome)
             self.pool.policy.offer_reference(
