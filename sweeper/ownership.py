@@ -13,7 +13,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,14 @@ def held_storage(file: Path | None, paths: StudyPaths) -> Iterator[None]:
     if file is None or not is_elsewhere:
         yield
         return
-    with _held(file.with_name(f".{file.name}.{paths.study}.lock")) as is_free:
+    with ExitStack() as held:
+        try:
+            lock = _held(file.with_name(f".{file.name}.{paths.study}.lock"))
+            is_free = held.enter_context(lock)
+        except OutputError as error:
+            raise StudyError(
+                f"--storage sqlite:///{file}: {error}; choose a file whose folder can be written"
+            ) from error
         if not is_free:
             raise StudyError(
                 f"the study {paths.study!r} in {shown(file)} is being swept from another folder; "
@@ -114,10 +121,12 @@ def _held(file: Path) -> Iterator[bool]:
     try:
         lock.acquire(timeout=0)
     except (Timeout, OSError) as error:
-        if isinstance(error, Timeout):
+        # Where the file cannot be made, the lock is waited for as if somebody had it.
+        if isinstance(error, Timeout) and file.exists():
             yield False
             return
-        raise OutputError(f"{shown(file)}: cannot be written: {error.strerror or error}") from error
+        why = "no file can be made there" if isinstance(error, Timeout) else error.strerror
+        raise OutputError(f"{shown(file)}: cannot be written: {why or error}") from error
     try:
         yield True
     finally:
