@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,7 +102,7 @@ def summary(result: SweepResult) -> str:
     if result.tracking_uri.startswith("http"):
         lines.append(f"MLflow: {result.tracking_uri}")
     else:
-        lines.append(f"MLflow: mlflow ui --backend-store-uri {result.tracking_uri}")
+        lines.append(f"MLflow: mlflow ui --backend-store-uri {shlex.quote(result.tracking_uri)}")
     if result.compare_url:
         lines.append(f"  parallel coordinates of all runs: {result.compare_url}")
     if result.sync_lag_s:

@@ -198,3 +198,21 @@ def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:
 
     assert "remote copy" not in said(None) + said(0.0)
     assert "remote copy: not complete, 1m30s behind" in said(90)
+
+
+def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() -> None:
+    result = SweepResult(
+        study="s",
+        storage="sqlite:////my work/s/study.db",
+        tracking_uri="sqlite:////my work/mlflow.db",
+        experiment_id="1",
+        objectives=["val"],
+        records=[],
+        best=[],
+        mlflow_run_ids={},
+        compare_url=None,
+        findings=["kernels are started: because"],
+    )
+    lines = screen.summary(result).splitlines()
+    assert "MLflow: mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db'" in lines
+    assert lines[-1] == "note: kernels are started: because"
