@@ -182,11 +182,11 @@ def _tell(existing: ExistingStudy) -> None:
         artifacts=paths.artifacts,
     )
     for record in study.records():
-        if record.run_id not in tracker.mlflow_run_ids or tracker.is_told(record):
+        if tracker.is_told(record):
             continue
         if not record.is_final:
             tracker.ended(record, {}, {})
-        else:
+        elif record.run_id in tracker.mlflow_run_ids:
             # Its series and tags are told by the next sweep, which finds another state there.
             stopped = replace(record, state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
             tracker.ended(stopped, {}, {})
