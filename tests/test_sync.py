@@ -355,6 +355,23 @@ def test_a_checkpoint_whose_place_the_next_one_takes_while_it_is_sent_is_in_the_
         assert not a.paths.copying.exists()
 
 
+def test_a_checkpoint_whose_place_the_next_one_takes_while_the_folder_is_read_is_not_overlooked(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        folder = a.paths.checkpoints("0000")
+        sealed(folder / "000001.ckpt", b"1")
+        sealed(folder / "000001.json", b"1")
+        files = a.copy._contents.files(None)
+        found = [name for name, _ in (next(files), next(files))]
+        sealed(folder / "000002.json", b"2")
+        (folder / "000001.json").unlink()
+        found += [name for name, _ in files]
+        assert found[-1] == "checkpoints/0000/000001.json"
+
+
 def test_the_copy_has_a_whole_checkpoint_of_a_trial_that_saves_all_the_time(tmp_path: Path) -> None:
     a = Machine(tmp_path)
     with a.opened():

@@ -180,7 +180,9 @@ def _walk(folder: Path, left_out: set[Path]) -> Iterator[tuple[str, Path]]:
             _log.warning("remote copy: %s is a link to %s: not copied", link, link.readlink())
         left_out |= links
         for path in files:
-            if path not in links and path.is_file():
+            # A file that was removed after the folder was listed is yielded: the caller must know
+            # that there was one, as its successor is not in this list.
+            if path not in links and (path.is_file() or not os.path.lexists(path)):
                 yield path.relative_to(folder).as_posix(), path
 
 
