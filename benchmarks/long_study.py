@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 
 from sweeper import Settings, Sweep
-from sweeper.events import Event
 from sweeper.testing import write_notebook
-from sweeper.trials import TrialRecord
+from sweeper.trials import Event, TrialRecord
 
 #: The kernels of the first trials are started, while the sweep learns what to fork.
 WARM_UP = 20

@@ -9,13 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .checkpoints import load_checkpoint, save_checkpoint
-    from .determinism import seed_everything, seeded_loader
     from .errors import SweepError
-    from .reporting import TrialPruned, TrialStopped, on_stop, report, score, should_stop, trial
-    from .results import SweepResult
+    from .notebook_api.calls import (
+        TrialPruned,
+        TrialStopped,
+        on_stop,
+        report,
+        score,
+        should_stop,
+        trial,
+    )
+    from .notebook_api.checkpoints import load_checkpoint, save_checkpoint
+    from .notebook_api.determinism import seed_everything, seeded_loader
     from .settings import Settings
     from .sweep import Sweep
+    from .trials import SweepResult
 
 __all__ = [
     "Settings",
@@ -39,18 +47,18 @@ _HOMES = {
     "Settings": "settings",
     "Sweep": "sweep",
     "SweepError": "errors",
-    "SweepResult": "results",
-    "TrialPruned": "reporting",
-    "TrialStopped": "reporting",
-    "load_checkpoint": "checkpoints",
-    "on_stop": "reporting",
-    "report": "reporting",
-    "save_checkpoint": "checkpoints",
-    "score": "reporting",
-    "seed_everything": "determinism",
-    "seeded_loader": "determinism",
-    "should_stop": "reporting",
-    "trial": "reporting",
+    "SweepResult": "trials",
+    "TrialPruned": "notebook_api.calls",
+    "TrialStopped": "notebook_api.calls",
+    "load_checkpoint": "notebook_api.checkpoints",
+    "on_stop": "notebook_api.calls",
+    "report": "notebook_api.calls",
+    "save_checkpoint": "notebook_api.checkpoints",
+    "score": "notebook_api.calls",
+    "seed_everything": "notebook_api.determinism",
+    "seeded_loader": "notebook_api.determinism",
+    "should_stop": "notebook_api.calls",
+    "trial": "notebook_api.calls",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sweeper.reporting import TRIAL_VARIABLE
+from sweeper.notebook_api.messages import TRIAL_VARIABLE
 from sweeper.trials import TrialSpec
 
 

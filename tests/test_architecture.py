@@ -17,59 +17,50 @@ import sweeper
 
 PACKAGE = Path(sweeper.__file__).parent
 
-#: From the ground up. A room imports only from floors below its own.
-FLOORS = (
-    ("errors", "reporting", "determinism", "complaints", "schema", "repair", "sealed", "patience"),
-    (
-        "addresses",
-        "trials",
-        "preemption",
-        "heartbeat",
-        "quantities",
-        "record",
-        "checkpoints",
-        "yaml_reader",
-        "families",
-    ),
-    ("space", "scraping", "results", "flags", "prefix", "events", "cellcode", "loss"),
-    ("sections",),
-    ("settings", "notebook", "devices", "kernels", "screen", "cleaning", "admission"),
-    ("study", "tracking", "ownership", "stopping", "drafting", "provenance", "worker", "runtime"),
-    ("executor", "existing", "futility", "refusals", "sync", "judging", "spending"),
-    ("loop",),
-    ("sweep", "status", "steering"),
+#: From the ground up. A folder imports only from layers below its own.
+LAYERS = (
+    ("errors", "files"),
+    ("notebook_api",),
+    ("trials",),
+    ("settings",),
+    ("notebooks", "object_store", "study_folder"),
+    ("kernels", "study", "tracking", "drafting"),
+    ("execution", "sync", "display"),
+    ("sweep",),
+    ("control",),
     ("cli", "testing"),
 )
-FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-ROOF = "__init__"  # shows the public names, so it stands above all rooms
+LAYER_OF = {folder: layer for layer, folders in enumerate(LAYERS) for folder in folders}
+ROOF = "__init__"  # shows the public names, so it stands above all folders
+MOST_ENTRIES, MOST_FILES, MOST_LINES, MOST_CLASS_LINES = 22, 12, 400, 320
 
-#: Every outside library that is imported anywhere, and the only rooms that know it.
+#: Every outside library that is imported anywhere, and the only folders that know it.
 OWNERS = {
-    "filelock": {"ownership", "tracking"},
-    "fsspec": {"sync"},
-    "IPython": {"cellcode", "kernels"},
+    "filelock": {"study_folder", "tracking"},
+    "fsspec": {"object_store"},
+    "IPython": {"kernels", "notebooks"},
     "comm": {"kernels"},
     "ipykernel": {"kernels"},
-    "joblib": {"executor"},
+    "joblib": {"execution"},
     "jupyter_client": {"kernels"},
     "jupyter_core": {"kernels"},
     "mlflow": {"tracking"},
     "nbclient": {"kernels"},
-    "nbconvert": {"notebook"},
-    "nbformat": {"notebook", "testing"},
-    "numpy": {"checkpoints", "determinism"},
+    "nbconvert": {"notebooks"},
+    "nbformat": {"notebooks", "testing"},
+    "numpy": {"notebook_api"},
     "optuna": {"study"},
     "papermill": {"kernels"},
-    "pydantic": {"complaints", "record", "schema", "space", "sections", "settings"},
-    "pydantic_core": {"complaints", "flags", "schema", "settings"},
-    "rich": {"screen"},
-    "ruamel": {"yaml_reader"},
+    "pydantic": {"settings"},
+    "pydantic_core": {"settings"},
+    "rich": {"display"},
+    "ruamel": {"settings"},
     "sqlalchemy": {"study"},
-    "torch": {"checkpoints", "determinism", "study"},
+    "torch": {"notebook_api", "study"},
     "traitlets": {"kernels"},
     "zmq": {"kernels"},
 }
-#: A library's name that a room may use without owning the library: (room, library, name).
+#: A library's name that a folder may use without owning the library: (folder, library, name).
 LENT = {("kernels", "nbformat", "NotebookNode")}
 
 #: What a kernel must not pay for when its notebook imports sweeper.
@@ -100,7 +91,7 @@ def sources() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def room_of(path: Path) -> str:
+def folder_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -123,7 +114,7 @@ def _imports(path: Path, tree: ast.Module) -> Iterator[Import]:
                 yield Import(path, node.lineno, module, alias.name)
 
 
-def imported_room(found: Import) -> str | None:
+def imported_folder(found: Import) -> str | None:
     """Which of our rooms an import enters; None for an outside library."""
     dotted = found.module.split(".")
     if dotted[0] != "sweeper":
@@ -131,52 +122,72 @@ def imported_room(found: Import) -> str | None:
     return dotted[1] if len(dotted) > 1 else found.name
 
 
-def test_every_room_stands_on_exactly_one_floor() -> None:
-    rooms = {room_of(path) for path in sources()} - {ROOF}
-    assert sorted(room for floor in FLOORS for room in floor) == sorted(rooms)
+def test_every_folder_stands_in_exactly_one_layer() -> None:
+    folders = {folder_of(path) for path in sources()} - {ROOF}
+    assert sorted(folder for layer in LAYERS for folder in layer) == sorted(folders)
 
 
 def test_imports_go_only_downward() -> None:
     wrong = [
         str(found)
         for found in imports()
-        if (here := room_of(found.path)) != ROOF
-        and (there := imported_room(found)) not in (None, here)
-        and FLOOR_OF.get(str(there), len(FLOORS)) >= FLOOR_OF[here]
+        if (here := folder_of(found.path)) != ROOF
+        and (there := imported_folder(found)) not in (None, here)
+        and LAYER_OF.get(str(there), len(LAYERS)) >= LAYER_OF[here]
     ]
     assert wrong == []
 
 
-def test_inside_a_sub_package_no_modules_import_each_other_in_a_circle() -> None:
-    for package in (path.parent for path in sources() if path.name == "__init__.py"):
-        if package == PACKAGE:
-            continue
-        dotted = ".".join(("sweeper", *package.relative_to(PACKAGE).parts))
-        names = {path.stem for path in package.glob("*.py")}
-        above: dict[str, set[str]] = {name: set() for name in names}
-        for found in imports():
-            inside, _, rest = found.module.partition(dotted + ".")
-            if found.path.parent == package and inside == "" and rest:
-                above[found.path.stem].add(rest.partition(".")[0])
-        while free := {name for name, needs in above.items() if not needs & above.keys()}:
-            above = {name: needs for name, needs in above.items() if name not in free}
-        assert above == {}, f"{package.name}: {above}"
+@pytest.mark.parametrize("folder", sorted(LAYER_OF.keys() - {"errors", "files"}))
+def test_inside_a_folder_no_modules_import_each_other_in_a_circle(folder: str) -> None:
+    modules = {dotted(path): path for path in sources() if folder_of(path) == folder}
+    needs = {name: imported_modules(path) & modules.keys() for name, path in modules.items()}
+    while free := {name for name, below in needs.items() if not below & needs.keys()}:
+        needs = {name: below for name, below in needs.items() if name not in free}
+    assert needs == {}
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(("sweeper", *(part for part in parts if part != "__init__")))
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Modules of ours that a file imports from; of a folder's own, not the folder itself."""
+    known = {dotted(source) for source in sources()}
+    named = [(i.module, f"{i.module}.{i.name}") for i in imports() if i.path == path]
+    return {full if full in known else module for module, full in named} & known
+
+
+def test_the_plan_can_be_seen_at_once() -> None:
+    entries = {path for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    assert len(entries) <= MOST_ENTRIES
+    for folder in {path.parent for path in sources()} - {PACKAGE}:
+        assert len(list(folder.glob("*.py"))) <= MOST_FILES, folder.name
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent.name for path in sources()} - {"sweeper"}))
+def test_a_folder_says_what_belongs_in_it_and_what_does_not(folder: str) -> None:
+    (face,) = [p for p in sources() if p.parent.name == folder and p.name == "__init__.py"]
+    first, _, rest = (ast.get_docstring(sources()[face]) or "").partition("\n\n")
+    assert first
+    assert rest
 
 
 def test_each_outside_library_is_known_to_its_owners_only() -> None:
     wrong = [
         str(found)
         for found in imports()
-        if imported_room(found) is None
+        if imported_folder(found) is None
         and found.top not in sys.stdlib_module_names
-        and room_of(found.path) not in OWNERS.get(found.top, ())
-        and (room_of(found.path), found.top, found.name) not in LENT
+        and folder_of(found.path) not in OWNERS.get(found.top, ())
+        and (folder_of(found.path), found.top, found.name) not in LENT
     ]
     assert wrong == []
 
 
 def test_no_owner_is_listed_who_does_not_use_the_library() -> None:
-    used = {(found.top, room_of(found.path)) for found in imports()}
+    used = {(found.top, folder_of(found.path)) for found in imports()}
     listed = {(library, room) for library, rooms in OWNERS.items() for room in rooms}
     lent = {(library, room) for room, library, _ in LENT}
     assert (listed | lent) - used == set()
@@ -195,7 +206,7 @@ def test_the_package_imports_its_own_modules_relatively() -> None:
 
 @pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_module_is_small_and_says_what_it_is(path: Path) -> None:
-    assert len(path.read_text("utf-8").splitlines()) <= 400
+    assert len(path.read_text("utf-8").splitlines()) <= MOST_LINES
     assert ast.get_docstring(sources()[path])
     words = set(path.stem.split("_"))
     assert words.isdisjoint({"util", "utils", "helper", "helpers", "common", "misc"})
@@ -203,7 +214,7 @@ def test_a_module_is_small_and_says_what_it_is(path: Path) -> None:
 
 def test_only_the_command_line_prints() -> None:
     printing = {
-        room_of(path)
+        folder_of(path)
         for path, tree in sources().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
@@ -236,7 +247,7 @@ def test_all_that_is_promised_can_be_imported_and_nothing_else_is_shown() -> Non
 def test_type_checkers_see_the_same_names_from_the_same_rooms() -> None:
     roof = PACKAGE / "__init__.py"
     seen = {
-        str(found.name): imported_room(found)
+        str(found.name): imported_folder(found)
         for found in imports()
         if found.path == roof and found.top == "sweeper"
     }
@@ -247,4 +258,4 @@ def test_type_checkers_see_the_same_names_from_the_same_rooms() -> None:
 
 def test_no_public_name_is_hidden_by_a_submodule() -> None:
     # `import sweeper.score` would put the module where the function was.
-    assert set(sweeper.__all__) & {room_of(path) for path in sources()} == set()
+    assert set(sweeper.__all__) & {folder_of(path) for path in sources()} == set()

@@ -11,7 +11,7 @@ from .codes import OK
 def init(options: argparse.Namespace) -> int:
     """Print a parameters file made from a notebook's parameters cell."""
     from ..drafting import draft
-    from ..notebook import ResearchNotebook
+    from ..notebooks import ResearchNotebook
 
     print(draft(ResearchNotebook(options.input)), end="")
     return OK

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ..complaints import nearest
 from ..errors import SettingsError
+from ..settings.messages import nearest
 from . import drafts, run, studies
 
 COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..trials import StudyPaths, TrialState
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
-from .talk import Talk
+from .console_output import Talk
 
 if TYPE_CHECKING:
     from ..sweep import Sweep
@@ -35,9 +35,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace, talk: Talk) -> Sweep:
-    from ..flags import read_duration_flag, read_trials_flag, read_value
-    from ..notebook import ResearchNotebook
+    from ..notebooks import ResearchNotebook
     from ..settings import Settings
+    from ..settings.flags import read_duration_flag, read_trials_flag, read_value
 
     timeout_s = read_duration_flag("--timeout", options.timeout)
     settings = Settings.load(options.parameters).with_overrides(

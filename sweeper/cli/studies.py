@@ -8,15 +8,15 @@ from pathlib import Path
 
 from ..errors import SettingsError
 from .codes import OK
-from .talk import Talk
+from .console_output import Talk
 
 _RUN_ID = re.compile(r"\d{4,}")
 
 
 def status(options: argparse.Namespace) -> int:
     """State of a study, from its storage."""
-    from ..existing import find_studies, reap
-    from ..status import look
+    from ..control.lookup import find_studies, reap
+    from ..control.status import look
 
     talk = Talk(options)
     found = []
@@ -33,8 +33,8 @@ def status(options: argparse.Namespace) -> int:
 
 def stop(options: argparse.Namespace) -> int:
     """Stop a running trial, or the sweep."""
-    from .. import steering
-    from ..existing import find_study, reap
+    from ..control import steering
+    from ..control.lookup import find_study, reap
 
     talk = Talk(options)
     targets = list(options.targets)
@@ -55,9 +55,9 @@ def stop(options: argparse.Namespace) -> int:
 
 def enqueue(options: argparse.Namespace) -> int:
     """Add a trial by hand."""
-    from .. import steering
-    from ..existing import find_study, reap
-    from ..flags import read_value
+    from ..control import steering
+    from ..control.lookup import find_study, reap
+    from ..settings.flags import read_value
 
     talk = Talk(options)
     targets = list(options.targets)
@@ -73,8 +73,8 @@ def enqueue(options: argparse.Namespace) -> int:
 
 def retry(options: argparse.Namespace) -> int:
     """Queue failed trials again."""
-    from .. import steering
-    from ..existing import find_study, reap
+    from ..control import steering
+    from ..control.lookup import find_study, reap
 
     talk = Talk(options)
     targets = list(options.targets)

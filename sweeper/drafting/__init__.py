@@ -1,4 +1,7 @@
-"""A first parameters file for a notebook, made from what its cells say."""
+"""A first parameters file for a notebook, made from what its cells say.
+
+How such a file is read belongs to `settings`.
+"""
 
 from .draft import draft
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import families
 from ..errors import NotebookError
-from ..notebook import ResearchNotebook
+from ..notebooks import ResearchNotebook, families
 from . import layout
 from .cells import assignments
 from .ranges import Choices, Fixed, Left, Range, Suggestion, suggest

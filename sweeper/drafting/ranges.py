@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import families
-from ..families import about
+from ..notebooks import families
+from ..notebooks.families import about
 from .cells import Assigned
 from .hints import Bounds, bounds_in, choices_in
 

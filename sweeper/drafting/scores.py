@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..cellcode import parsed, plain_python
-from ..families import words
+from ..notebooks.cellcode import parsed, plain_python
+from ..notebooks.families import words
 from .values import Kind, Variables, bodies
 
 _SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "test": 1, "eval": 1}

@@ -1,13 +1,16 @@
-"""Run one notebook in one kernel: the only owner of papermill, nbclient and jupyter_client."""
+"""Run one notebook in one kernel: the only owner of papermill, nbclient, jupyter_client and zmq.
+
+What the scores mean for the trial does not belong here.
+"""
 
 from .engine import Ending, KernelResult, execute
-from .evidence import Evidence, gather
+from .forking.evidence import Evidence, gather
+from .forking.policy import Experiment, ForkPolicy, Proof, Reference, Way
+from .forking.sharing import CellsToShare, SharedRun, cells_to_share
 from .guard import Guard, kill_marked, mark_of
 from .inject import inject
 from .kernel import Kernel
-from .policy import Experiment, ForkPolicy, Proof, Reference, Way
 from .pool import KernelPool
-from .sharing import CellsToShare, SharedRun, cells_to_share
 from .specs import check_kernel, language_of
 
 __all__ = [

@@ -15,24 +15,24 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbclient.util import ensure_async, run_sync
 from nbformat import NotebookNode
 
-from ..reporting import (
+from ..notebook_api.messages import (
     KERNEL_VARIABLE,
     MIME,
     REPORTS_VARIABLE,
     STOP_VARIABLE,
-    Channel,
-    Mailbox,
     Point,
     StopReason,
 )
-from ..scraping import PrintedScores, displayed_point
-from .asking import AskingClient
-from .expressions import GENERATOR_STATES, IN_HISTORY, ORDERLY_EXIT, STATES, states_in
+from ..notebooks.scores import PrintedScores, displayed_point
+from ..trials import Channel
+from .forking.asking import AskingClient
+from .forking.expressions import GENERATOR_STATES, IN_HISTORY, ORDERLY_EXIT, STATES, states_in
+from .forking.import_profile import LESSON
+from .forking.shared_outputs import RecordedClient
+from .forking.sharing import SharedRun
 from .kernel import Kernel
-from .lesson import LESSON
 from .outputs import joined, moved, notice, size
-from .replay import RecordedClient
-from .sharing import SharedRun
+from .report_socket import Mailbox
 
 #: After an interrupt, how long a notebook has at most for its `finally` blocks until the next rung.
 GRACE_S = 5.0

@@ -15,14 +15,14 @@ from nbformat import NotebookNode
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 
 from ..errors import first_line
-from ..reporting import Channel, Point
-from ..scraping import PrintedScores
-from ..trials import Params
+from ..notebook_api.messages import Point
+from ..notebooks.scores import PrintedScores
+from ..trials import Channel, Params
 from .client import CATCH_UP_S, SweepClient
-from .evidence import GeneratorStates
+from .forking.evidence import GeneratorStates
+from .forking.policy import Way
 from .inject import assignments
 from .kernel import Kernel
-from .policy import Way
 from .pool import KernelPool
 
 #: How long a kernel may take to answer for the first time.

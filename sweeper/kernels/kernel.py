@@ -18,13 +18,13 @@ from typing import Any, BinaryIO
 
 from jupyter_core.utils import run_sync
 
+from .forking.fork_server import QUIET, Nursery
+from .forking.policy import Way
+from .forking.provisioner import ForkingProvisioner
+from .forking.sharing import SharedRun
 from .guard import MARK_VARIABLE, kill_marked, kill_session
 from .manager import PrivateKernelManager
-from .nursery import QUIET, Nursery
-from .policy import Way
 from .process import ForkedProcess
-from .provisioner import ForkingProvisioner
-from .sharing import SharedRun
 from .specs import is_ipykernel
 
 #: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.

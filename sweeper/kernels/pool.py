@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from .evidence import Evidence
+from .forking.evidence import Evidence
+from .forking.fork_server import Nursery
+from .forking.policy import Experiment, ForkPolicy, Offer, Way
+from .forking.sharing import CellsToShare, SharedRun
 from .kernel import Kernel
-from .nursery import Nursery
-from .policy import Experiment, ForkPolicy, Offer, Way
-from .sharing import CellsToShare, SharedRun
 from .specs import command_of, is_ipykernel
 
 

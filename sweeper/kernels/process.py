@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 
-from .zygote.messages import receive
+from .forking.zygote.messages import receive
 
 _ANSWER_S = 10.0
 

@@ -1,4 +1,7 @@
-"""The study and who proposes its trials: the only owner of Optuna."""
+"""Which trial is next and how each ended: the only owner of Optuna and SQLAlchemy.
+
+How a trial runs does not belong here.
+"""
 
 from .files import begun_in, facts_in, is_storage, move_records
 from .pruners import make_pruner

@@ -17,9 +17,9 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from ..addresses import Address, driver_missing
 from ..errors import StorageAwayError, StudyError, root_of
-from ..loss import LostFileError, Presence
+from ..settings.addresses import Address, driver_missing
+from ..study_folder.loss import LostFileError, Presence
 from ..trials import shown
 
 #: How long to wait for another process's lock on an SQLite file.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trials import TrialState
-from .records import RECORD
+from .trial_codec import RECORD
 
 _FACTS = "sweeper"
 _BEGUN = """

@@ -13,10 +13,10 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from ..notebook import read_metadata
-from ..reporting import decode_float
+from ..notebook_api.messages import decode_float
+from ..notebooks import read_metadata
 from ..trials import Reason, TrialRecord, TrialState
-from .records import record_of
+from .trial_codec import record_of
 
 
 def left_open(

@@ -9,12 +9,12 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ..complaints import shown
-from ..space import SearchSpace, from_scalar
+from ..settings.messages import shown
+from ..settings.space import SearchSpace, from_scalar
 from ..trials import run_id_of
-from .records import RECORD
 from .samplers import SamplerFactory, suggest
 from .storage import MirroredStorage
+from .trial_codec import RECORD
 
 #: The attribute of a trial that was queued by hand, beside those that the study plans itself.
 BY_HAND = "sweeper.by_hand"

@@ -12,9 +12,9 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial
 
-from ..complaints import nearest
 from ..errors import SettingsError
 from ..settings import Settings
+from ..settings.messages import nearest
 
 _CLASSES: Mapping[str, type[BasePruner]] = {
     "none": optuna.pruners.NopPruner,

@@ -23,10 +23,17 @@ from optuna.distributions import (
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from ..complaints import nearest, shown
 from ..errors import SettingsError
 from ..settings import Settings
-from ..space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace, as_scalar, from_scalar
+from ..settings.messages import nearest, shown
+from ..settings.space import (
+    AnyDimension,
+    ChoiceDimension,
+    IntDimension,
+    SearchSpace,
+    as_scalar,
+    from_scalar,
+)
 from ..trials import Params
 from .tpe import Memory, SteadyTPE
 

@@ -20,7 +20,7 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL
 
-from ..patience import Patience
+from ..study_folder.patience import Patience
 
 
 class MirroredStorage(InMemoryStorage):

@@ -23,26 +23,19 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from ..addresses import Address
 from ..errors import StorageAwayError, StudyError
-from ..patience import Patience
 from ..settings import Settings
+from ..settings.addresses import Address
+from ..study_folder.patience import Patience
 from ..trials import Params, TrialOutcome, TrialRecord, TrialState
-from .access import (
-    file_of,
-    held_by_session,
-    log_ahead,
-    open_storage,
-    place_of,
-    refuse_another_file,
-)
+from .access import file_of, held_by_session, log_ahead, open_storage, place_of, refuse_another_file
 from .fitting import check_fits
 from .leftovers import interrupted, left_open
 from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
 from .pruners import why_pruned
-from .records import RECORD, encode, record_of
 from .samplers import EXHAUSTIBLE, SamplerFactory, as_kept, derived_seed
 from .storage import MirroredStorage
+from .trial_codec import RECORD, encode, record_of
 
 _STUDY, _SPENT = "sweeper", "sweeper.spent_s"
 

@@ -1,6 +1,6 @@
 """A study's copy in an object storage: kept up while it is swept, brought back on a new machine.
 
-The only owner of fsspec.
+How files get to a storage belongs to `object_store`.
 """
 
 from .copying import RemoteCopy

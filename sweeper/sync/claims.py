@@ -10,8 +10,8 @@ import time
 from dataclasses import replace
 
 from ..errors import SyncError
-from .records import Mark, Owner
-from .store import Store, StoreError
+from ..object_store import Store, StoreError
+from .manifest import Mark, Owner
 
 _NAME = "owner.json"
 #: A claim that was not renewed for so many of its intervals is given up.

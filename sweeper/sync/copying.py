@@ -13,19 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from ..errors import SyncError
-from ..notebook import write_beside
-from ..sealed import is_sealed
+from ..files import write_beside
+from ..notebook_api.sealed import is_sealed
+from ..object_store import Store, StoreError
 from ..study import begun_in, facts_in
 from ..trials import StudyPaths, shown
 from .claims import Claim
-from .contents import (
-    STUDY,
-    Contents,
-)
+from .contents import STUDY, Contents
+from .manifest import Entry, Manifest, Mark
 from .objects import Objects, is_large
-from .records import Entry, Manifest, Mark
 from .restoring import restore
-from .store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 

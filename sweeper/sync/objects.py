@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterator, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..sealed import is_sealed
+from ..notebook_api.sealed import is_sealed
+from ..object_store import Store
 from .contents import hash_of, hash_of_file, snapshot, stamp, stamp_of_database
-from .records import Entry
-from .store import Store
+from .manifest import Entry
 
 #: Up to this size a file goes through memory, so that what is sent is what was hashed.
 _SMALL_BYTES = 32_000_000

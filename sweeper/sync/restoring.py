@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..errors import OutputError, SyncError
-from ..notebook import read_metadata, write_beside
+from ..files import write_beside
+from ..notebooks import read_metadata
+from ..object_store import Store
 from ..study import begun_in, move_records
 from ..tracking import drop_unknown_runs, move_artifacts, put_in_place
 from ..trials import StudyPaths, run_id_of, shown
 from .contents import STUDY, TRACKING, Contents, hash_of_file
-from .records import Entry, Manifest, Mark
-from .store import Store
+from .manifest import Entry, Manifest, Mark
 
 #: Objects that are fetched at once.
 _AT_ONCE = 8

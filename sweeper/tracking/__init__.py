@@ -1,4 +1,7 @@
-"""The only owner of MLflow."""
+"""What MLflow is given: the only owner of MLflow.
+
+Nothing is read back from here to decide what runs.
+"""
 
 from .files import drop_unknown_runs, move_artifacts, put_in_place, sqlite_file
 from .tracker import Tracker

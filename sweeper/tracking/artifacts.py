@@ -8,7 +8,7 @@ import urllib.parse
 from typing import TYPE_CHECKING
 
 from ..errors import first_line
-from ..notebook import render_html
+from ..notebooks import render_html
 from ..trials import TrialRecord
 
 if TYPE_CHECKING:

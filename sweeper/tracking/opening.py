@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..addresses import Address, driver_missing
 from ..errors import TrackingError, first_line
+from ..settings.addresses import Address, driver_missing
 from ..trials import shown
 from .files import forget_connections, make_store, sqlite_file
 

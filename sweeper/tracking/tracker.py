@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..addresses import Address
 from ..errors import first_line
-from ..reporting import Point
+from ..notebook_api.messages import Point
+from ..settings.addresses import Address
 from ..trials import TrialRecord, TrialState
 from .artifacts import Artifacts
 from .files import log_ahead, sqlite_file

@@ -1,0 +1,148 @@
+"""What is said where: progress on stderr, results on stdout, on stderr with `--json`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..display import screen
+from ..trials import Params, Snapshot, SweepResult, TrialRecord, TrialState
+
+if TYPE_CHECKING:
+    from ..control.lookup import ExistingStudy
+    from ..sweep import Sweep
+    from ..trials import Event
+
+#: How many ended trials `status` shows; with `-v` it shows all.
+_ENDED_SHOWN = 20
+
+
+class Talk:
+    """The voice of one command."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._quiet = options.quiet
+        self._verbose = options.verbose
+        self._json = options.json
+        self._lock = threading.RLock()
+        self._started = time.monotonic()
+        self._sweep: Sweep | None = None
+        self._has_table = False
+
+    @contextmanager
+    def live(self, sweep: Sweep) -> Iterator[None]:
+        """While the block runs, tell of this sweep: on a terminal in a table, else in lines."""
+        self._sweep = sweep
+        if self._quiet or not screen.is_live(sys.stderr):
+            yield
+            return
+        self._has_table = True
+        with screen.live_table(sweep.snapshot, sys.stderr):
+            yield
+
+    def preparing(self, notebook: str) -> None:
+        """Tell that the command is at work, before anything that takes seconds."""
+        self._progress(f"preparing the sweep of {notebook}: the study and the MLflow store")
+
+    def observe(self, event: Event, record: TrialRecord | None) -> None:
+        """Tell of one event of the sweep."""
+        assert self._sweep is not None
+        match event:
+            case "sweep_started":
+                self._tell_plan(self._sweep)
+            case "trial_started" if record is not None and not self._has_table:
+                again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+                params = screen.params_line(record.params)
+                self._progress(f"{record.run_id} started{again}: {params}")
+            case "trial_ended" if record is not None:
+                objectives = self._sweep.settings.objective
+                self._progress(f"{record.run_id} {screen.ending_line(record, objectives)}")
+            case "bringing_back" if self._sweep.remote is not None:
+                self._progress(f"bringing the study back from {self._sweep.remote.shown}")
+            case "copying" if self._sweep.remote is not None:
+                self._progress(f"copying what is new to {self._sweep.remote.shown}")
+            case "stopping":
+                by = self._sweep.admission.closed_by
+                self._progress(
+                    f"stopping ({by}): the running trials are being stopped"
+                    if self._sweep.admission.is_stopping_all
+                    else f"stopping ({by}): no new trials; running ones finish "
+                    "(Ctrl-C again to stop them now)"
+                )
+
+    def summary(self, result: SweepResult) -> None:
+        """Tell what a sweep has come to."""
+        if not (self._quiet and result.counts[TrialState.COMPLETED]):
+            self._print(screen.summary(result))
+
+    def status(self, result: SweepResult, snapshot: Snapshot, owner: str | None) -> None:
+        """Tell how a study stands."""
+        if self._quiet:
+            return
+        ended = [record for record in result.records if record.state is not TrialState.RUNNING]
+        some = ended if self._verbose else ended[-_ENDED_SHOWN:]
+        lines = [f"study {result.study}: {screen.counts_line(result.counts)}"]
+        lines.append(f"swept by {owner}" if owner else "no sweep is running")
+        if len(some) < len(ended):
+            lines.append(f"  … {len(ended) - len(some)} earlier ones with -v")
+        for record in some:
+            ending = screen.ending_line(record, result.objectives)
+            lines.append(f"  {record.run_id}  {ending}  {screen.params_line(record.params)}")
+        if not snapshot.running:
+            lines += screen.best_lines(result.best, result.objectives)
+        self._print("\n".join(lines))
+        if snapshot.running:
+            screen.print_table(snapshot, self._stream)
+        self._print("")
+
+    def queued(self, existing: ExistingStudy, run_id: str, params: Params) -> None:
+        """Tell that a trial was put into the queue, and when it will run."""
+        line = f"{existing.study.name}: queued {run_id} ({screen.params_line(params)})"
+        self.say(f"{line}; {self.when(existing)}")
+
+    def when(self, existing: ExistingStudy) -> str:
+        """When trials that were put into the queue will run."""
+        swept = existing.is_swept()
+        return "the next free slot takes it" if swept else "the next sweep begins with it"
+
+    def say(self, line: str) -> None:
+        """Tell that something was done."""
+        if not self._quiet:
+            self._print(line)
+
+    def json(self, data: Any) -> None:
+        """The last line of stdout, for scripts."""
+        if self._json:
+            print(json.dumps(data, allow_nan=False), flush=True)
+
+    def _tell_plan(self, sweep: Sweep) -> None:
+        settings = sweep.settings
+        gpus = f", {len(sweep.devices.gpus)} GPU" if sweep.devices.gpus else ""
+        self._progress(
+            f"study {settings.name}: {settings.study.trials} trials of {sweep.notebook.shown}, "
+            f"{sweep.jobs} at once{gpus}, sampler {sweep.samplers.name}"
+        )
+        if self._verbose:
+            self._progress(
+                f"storage {sweep.storage_url}; kernel {sweep.kernel_name}; "
+                f"{settings.resources.threads} thread(s) per kernel; seed {settings.study.seed}"
+            )
+
+    def _progress(self, line: str) -> None:
+        if not self._quiet:
+            took = screen.duration(time.monotonic() - self._started)
+            with self._lock:
+                print(f"[{took:>6}] {line}", file=sys.stderr)
+
+    @property
+    def _stream(self) -> Any:
+        return sys.stderr if self._json else sys.stdout
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)

@@ -1,0 +1,194 @@
+"""A study that is there already, found by its name or its folder."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import StudyError, TrackingError
+from ..execution.runtime import clear_up
+from ..notebooks import mark_stopped, read_metadata
+from ..settings.addresses import Address
+from ..study import Study, is_storage
+from ..study_folder.heartbeat import elsewhere_s
+from ..study_folder.ownership import is_held, owner_of, while_unswept
+from ..tracking import Tracker, sqlite_file
+from ..trials import Reason, StudyPaths, TrialState, shown
+
+_log = logging.getLogger(__name__)
+
+_STORAGE_NAME = "study.db"
+#: The fact that MLflow has not been told of trials that were killed.
+_BEHIND = "tracking_is_behind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExistingStudy:
+    """A study in its storage, and where its files lie.
+
+    Attributes:
+        tracking: its MLflow store; without a password where none is known.
+    """
+
+    study: Study
+    storage_url: Address
+    paths: StudyPaths
+    tracking: Address
+
+    def is_swept(self) -> bool:
+        """Whether a sweep of it is alive now."""
+        return is_held(self.paths)
+
+    @property
+    def owner(self) -> str | None:
+        """Who sweeps it now, in words; None when nobody does."""
+        return owner_of(self.paths) if self.is_swept() else None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the sweep that is alive runs on another machine."""
+        return elsewhere_s(self.paths.owner) is not None
+
+
+def find_studies(
+    wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
+) -> list[ExistingStudy]:
+    """The studies that are meant by a name or a folder.
+
+    Args:
+        wanted: a study's name, its folder, or a folder of outputs with several studies; None for
+            whatever lies in or below the working folder.
+        storage: an Optuna storage in which to look for the name instead.
+        tracking_uri: their MLflow store, if its password is needed: a study stores none.
+
+    Raises:
+        StudyError: there is none.
+    """
+    if storage is not None:
+        url = Address.of(storage)
+        file = sqlite_file(url.full)
+        if file is not None and not is_storage(file):
+            raise StudyError(
+                f"--storage {url}: there is no study in {shown(file)}"
+                + ("" if file.exists() else ", for there is no such file")
+            )
+        names = Study.names(url)
+        if wanted is not None and wanted not in names:
+            known = ", ".join(names) or "none"
+            raise StudyError(f"{url}: there is no study {wanted!r}; known: {known}")
+        found = [(url, name) for name in names if wanted in (None, name)]
+    else:
+        files = [file.absolute() for file in _storages(wanted) if file.is_file()]
+        urls = [Address.of(f"sqlite:///{file}") for file in files]
+        found = [(url, name) for url in urls for name in Study.names(url)]
+    studies = [_load(url, name, tracking_uri) for url, name in found]
+    if not studies:
+        where = "below this folder" if wanted is None else f"in {wanted!r}"
+        raise StudyError(
+            f"there is no study {where}; give a study's name, the folder of its outputs, or "
+            "its name with --storage"
+        )
+    return studies
+
+
+def find_study(
+    wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
+) -> ExistingStudy:
+    """The one study that is meant; where none is named, the one that is being swept.
+
+    Raises:
+        StudyError: there is none, or more than one.
+    """
+    studies = find_studies(wanted, storage=storage, tracking_uri=tracking_uri)
+    if wanted is None and len(studies) > 1:
+        studies = [study for study in studies if study.owner is not None] or studies
+    if len(studies) > 1:
+        folders = ", ".join(shown(study.paths.folder) for study in studies)
+        raise StudyError(f"several studies could be meant; name one of {folders}")
+    return studies[0]
+
+
+def _storages(wanted: str | None) -> list[Path]:
+    if wanted is None:
+        return [file for depth in ("", "*/", "*/*/") for file in Path().glob(depth + _STORAGE_NAME)]
+    folder = Path(wanted)
+    if not folder.is_dir() and folder.name == wanted:
+        return sorted(Path().glob(f"*/{wanted}/{_STORAGE_NAME}"))
+    return [folder / _STORAGE_NAME, *sorted(folder.glob(f"*/{_STORAGE_NAME}"))]
+
+
+def _load(storage_url: Address, name: str, tracking_uri: str | None) -> ExistingStudy:
+    study = Study.load(storage_url, name)
+    template = study.facts.get("template")
+    if template is None:
+        raise StudyError(
+            f"{storage_url}: the study {name!r} was never swept to its first trial; "
+            "sweep it, or choose another"
+        )
+    paths = StudyPaths.parse(template, study=name)
+    tracking = Address.of(tracking_uri or study.facts["tracking_uri"])
+    return ExistingStudy(study=study, storage_url=storage_url, paths=paths, tracking=tracking)
+
+
+def reap(existing: ExistingStudy) -> None:
+    """Put in order what a killed sweep has left: processes, trials and MLflow runs that `run`.
+
+    Nothing happens while one is alive. Where MLflow is away, this is logged, and the next call
+    tells it.
+    """
+    study = existing.study
+    with while_unswept(existing.paths) as is_unswept:
+        if not is_unswept:
+            return
+        clear_up(existing.paths.folder)
+        if any(record.state is TrialState.RUNNING for record in study.records()):
+            study.note_facts(**{_BEHIND: True})  # first, as this call may be killed, too
+            _correct(study)
+        if study.facts.get(_BEHIND):
+            try:
+                _tell(existing)
+            except TrackingError as error:
+                _log.warning(
+                    "MLflow still shows killed trials of the study %r as running: %s; the next "
+                    "command tries again",
+                    study.name,
+                    str(error).partition("; ")[0],
+                )
+            else:
+                study.note_facts(**{_BEHIND: False})
+
+
+def _correct(study: Study) -> None:
+    """Correct the states in the study and in the notebooks."""
+    for record in study.mark_interrupted():
+        metadata = read_metadata(record.notebook) or {}
+        if not record.is_final and metadata.get("study_id") == study.study_id:
+            mark_stopped(record.notebook, record.message)
+
+
+def _tell(existing: ExistingStudy) -> None:
+    """Correct the states in MLflow.
+
+    Raises:
+        TrackingError: it is away.
+    """
+    study, paths = existing.study, existing.paths
+    tracker = Tracker.open(
+        existing.tracking,
+        study=study.name,
+        study_id=study.study_id,
+        embedded=paths.tracking,
+        artifacts=paths.artifacts,
+    )
+    for record in study.records():
+        if tracker.is_told(record):
+            continue
+        if not record.is_final:
+            tracker.ended(record, {}, {})
+        elif record.run_id in tracker.mlflow_run_ids:
+            # Its series and tags are told by the next sweep, which finds another state there.
+            stopped = replace(record, state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
+            tracker.ended(stopped, {}, {})
+    if tracker.close():
+        raise TrackingError(f"{tracker.uri} does not take the state")

@@ -1,0 +1,76 @@
+"""The state of a study from its files alone, also while it is swept elsewhere or after it died."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import NotebookError
+from ..execution.gpu_allocator import memory_of
+from ..notebook_api.messages import decode_float
+from ..notebooks import read_executed
+from ..trials import Progress, Snapshot, SweepResult, TrialRecord, TrialState, counted
+from .lookup import ExistingStudy
+
+
+def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
+    """What a study has come to, and how its running trials get on."""
+    study, facts = existing.study, existing.study.facts
+    records, best = study.records(), study.best()
+    running = [record for record in records if record.state is TrialState.RUNNING]
+    result = SweepResult(
+        study=study.name,
+        storage=str(existing.storage_url),
+        tracking_uri=str(existing.tracking),
+        experiment_id=facts.get("experiment_id", ""),
+        objectives=facts["objectives"],
+        records=records,
+        best=best,
+        mlflow_run_ids=facts.get("mlflow_run_ids", {}),
+        compare_url=facts.get("compare_url"),
+    )
+    snapshot = Snapshot(
+        study=study.name,
+        trials=int(facts.get("trials", len(records))),
+        counts=counted(records),
+        objectives=facts["objectives"],
+        running=[_progress(record, is_here=not existing.is_elsewhere) for record in running],
+        best=best,
+    )
+    return result, snapshot
+
+
+def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
+    """How far a trial is, as its notebook on disk has it.
+
+    Args:
+        is_here: whether it runs on this machine.
+    """
+    told: Mapping[str, Any] = {}
+    statuses: list[str] = []
+    try:
+        node = read_executed(record.notebook)
+        told = node.metadata.get("sweeper", {})
+        statuses = [cell.metadata.get("papermill", {}).get("status") for cell in node.cells]
+    except NotebookError:
+        pass  # its kernel is being started
+    series = {**told.get("printed", {}), **told.get("series", {})}
+    steps = [s["steps"][-1] for s in series.values()]
+    last = {name: decode_float(s["values"][-1]) for name, s in series.items()}
+    finals = {name: decode_float(value) for name, value in told.get("finals", {}).items()}
+    now = datetime.datetime.now(datetime.UTC)
+    # From its device on; before that there is no notebook to read.
+    began = datetime.datetime.fromisoformat(told["started_at"]) if "started_at" in told else now
+    pid = told.get("pid")
+    return Progress(
+        run_id=record.run_id,
+        params=record.params,
+        attempt=record.attempt,
+        cell=sum(status in ("completed", "running") for status in statuses),
+        cells=len(statuses),
+        step=max(steps, default=None),
+        metrics={**last, **finals},
+        elapsed_s=(now - began).total_seconds(),
+        memory_bytes=memory_of(pid) if is_here and isinstance(pid, int) else None,
+    )

@@ -1,0 +1,232 @@
+"""What people read: lines about trials and studies, and the live table. The only owner of rich."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from ..trials import (
+    Params,
+    Progress,
+    Snapshot,
+    SweepResult,
+    TrialRecord,
+    TrialState,
+    shown,
+    written,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+#: How often the live table is drawn.
+_DRAWS_PER_S = 2
+_FAILURES_SHOWN = 5
+
+
+def duration(seconds: float) -> str:
+    """As people say it: `3.1s`, `4m05s`, `2h10m`."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
+
+
+def params_line(params: Params) -> str:
+    """`lr=0.01, width=64`."""
+    return ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={written(value)}"
+        for name, value in params.items()
+    )
+
+
+def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
+    """How a trial ended: its scores, or why it has none."""
+    known = [(name, record.scores[name]) for name in objectives if name in record.scores]
+    scores = ", ".join(f"{name}={value:.6g}" for name, value in known)
+    took = f" in {duration(record.duration_s)}" if record.duration_s else ""
+    if record.reason is None:
+        return f"{record.state}{took}" + (f": {scores}" if scores else "")
+    first_line = record.message.strip().partition("\n")[0]
+    return f"{record.state}{took} ({record.reason}): {first_line}"
+
+
+def counts_line(counts: Mapping[str, int]) -> str:
+    """`11 completed, 1 failed`."""
+    return ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
+
+
+def best_lines(best: Sequence[TrialRecord], objectives: Sequence[str]) -> list[str]:
+    """The best trial, or all Pareto-optimal ones, with their notebooks."""
+    if not best:
+        return ["no trial completed"]
+    lines = []
+    for record in best:
+        scores = ", ".join(f"{name}={record.scores[name]!r}" for name in objectives)
+        lines.append(f"best: {record.run_id}  {scores}  ({params_line(record.params)})")
+        lines.append(f"  notebook: {shown(record.notebook)}")
+    return lines
+
+
+def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
+    """How many trials failed for which reason, and the first of them, each error once."""
+    failed = [record for record in records if record.state is TrialState.FAILED]
+    if not failed:
+        return []
+    reasons = Counter(str(record.reason) for record in failed).most_common()
+    counted = ", ".join(f"{n} {reason}" for reason, n in reasons)
+    alike: dict[tuple[object, str], list[TrialRecord]] = {}
+    for record in failed:
+        alike.setdefault((record.reason, record.message), []).append(record)
+    groups = list(alike.values())
+    lines = []
+    for first, *others in groups[:_FAILURES_SHOWN]:
+        lines.append(f"  {first.run_id} {ending_line(first, ())}\n    {shown(first.notebook)}")
+        if others:
+            some = ", ".join(record.run_id for record in others[:_FAILURES_SHOWN])
+            rest = (
+                ""
+                if len(others) <= _FAILURES_SHOWN
+                else f" and {len(others) - _FAILURES_SHOWN} more"
+            )
+            lines.append(f"    likewise: {some}{rest}")
+    left = sum(map(len, groups[_FAILURES_SHOWN:]))
+    return [f"failed: {counted}", *lines, *([f"  … and {left} more"] if left else [])]
+
+
+def summary(result: SweepResult) -> str:
+    """What a sweep has come to."""
+    lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
+    if result.cost is not None:
+        lines.append(f"cost of the study so far: {result.cost:.2f}")
+    if result.stopped_by is not None:
+        lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
+    lines += best_lines(result.best, result.objectives)
+    lines += failure_lines(result.records)
+    if result.tracking_uri.startswith("http"):
+        lines.append(f"MLflow: {result.tracking_uri}")
+    else:
+        lines.append(f"MLflow: mlflow ui --backend-store-uri {shlex.quote(result.tracking_uri)}")
+    if result.compare_url:
+        lines.append(f"  parallel coordinates of all runs: {result.compare_url}")
+    if result.sync_lag_s:
+        lines.append(
+            f"remote copy: not complete, {duration(result.sync_lag_s)} behind; what it lacks lies "
+            "on this machine, and the same command here copies it"
+        )
+    if result.untold:
+        lines.append(
+            f"  {result.untold} messages did not reach MLflow; the same command tells them again"
+        )
+    return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
+
+
+def table(snapshot: Snapshot) -> RenderableType:
+    """The trials that run, one row each, under how the study stands and above the best so far."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    grid.add_column("trial", no_wrap=True)
+    grid.add_column("params", no_wrap=True, overflow="ellipsis", ratio=1)
+    grid.add_column(_metric_shown(snapshot), no_wrap=True, justify="right")
+    for name in ("step", "cell", "time", "memory"):
+        grid.add_column(name, no_wrap=True, justify="right")
+    for trial in snapshot.running:
+        grid.add_row(*_row(trial, snapshot))
+    parts: list[RenderableType] = [Text(_head(snapshot), style="bold", overflow="fold")]
+    parts += [grid] if snapshot.running else []
+    if snapshot.best:
+        style = "green" if len(snapshot.best) == 1 else ""
+        first = best_lines(snapshot.best[:1], snapshot.objectives)
+        n = len(snapshot.best)
+        several = "" if n == 1 else f"  (1 of {n} Pareto-optimal)"
+        parts.append(Text(first[0] + several, style=style, no_wrap=True, overflow="ellipsis"))
+        parts.append(Text(first[1], no_wrap=True, overflow="ellipsis"))
+    return Group(*parts)
+
+
+def print_table(snapshot: Snapshot, stream: TextIO) -> None:
+    """Print the table once, as wide as the terminal is."""
+    from rich.console import Console
+
+    Console(file=stream, highlight=False).print(table(snapshot))
+
+
+def is_live(stream: TextIO) -> bool:
+    """Whether a table can be drawn again and again there."""
+    from rich.console import Console
+
+    console = Console(file=stream)
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+@contextmanager
+def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[None]:
+    """Draw the table while the block runs; lines printed meanwhile appear above it.
+
+    Args:
+        look: gives what is to be drawn; None for nothing yet.
+        stream: a terminal, for which `is_live` holds.
+    """
+    from rich.console import Console
+    from rich.constrain import Constrain
+    from rich.live import Live
+    from rich.text import Text
+
+    def draw() -> RenderableType:
+        snapshot = look()
+        # Room for the terminal's own ^C behind the last line: a wrapped line would leave traces.
+        return Text() if snapshot is None else Constrain(table(snapshot), console.width - 4)
+
+    console = Console(file=stream, highlight=False)
+    # Transient: what remains is the history above, and the summary that is printed at the end.
+    with Live(
+        get_renderable=draw,
+        console=console,
+        refresh_per_second=_DRAWS_PER_S,
+        transient=True,
+        redirect_stdout=False,
+    ):
+        yield
+
+
+def _head(snapshot: Snapshot) -> str:
+    ended = sum(n for state, n in snapshot.counts.items() if state != "running")
+    left = "" if snapshot.left_s is None else f" · about {duration(snapshot.left_s)} left"
+    of = f"{ended} of {snapshot.trials} trials"
+    late_s = snapshot.copy_late_s
+    copy = "" if late_s is None else f" · copy {late_s:.0f}s behind"
+    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{copy}"
+
+
+def _metric_shown(snapshot: Snapshot) -> str:
+    return snapshot.objectives[0] if snapshot.objectives else "score"
+
+
+def _row(trial: Progress, snapshot: Snapshot) -> list[str]:
+    again = "" if trial.attempt == 1 else f" ({trial.attempt})"
+    value = trial.metrics.get(_metric_shown(snapshot))
+    if value is None and trial.metrics:  # what it reports meanwhile says more than nothing
+        name = list(trial.metrics)[-1]
+        reported = f"{name} {trial.metrics[name]:.4g}"
+    else:
+        reported = "" if value is None else f"{value:.4g}"
+    return [
+        trial.run_id + again,
+        params_line(trial.params),
+        reported,
+        "" if trial.step is None else str(trial.step),
+        f"{trial.cell}/{trial.cells}" if trial.cells else "start",
+        duration(trial.elapsed_s),
+        "" if trial.memory_bytes is None else _memory(trial.memory_bytes),
+    ]
+
+
+def _memory(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

@@ -1,0 +1,4 @@
+"""Where a trial runs: executor, worker (spec to outcome) and the share of the machine it gets.
+
+The only owner of joblib. Which trial runs next does not belong here.
+"""

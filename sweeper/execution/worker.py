@@ -1,0 +1,398 @@
+"""Run one try at one trial, from a spec to an outcome; a failure is an outcome too."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .. import kernels
+from ..kernels import (
+    Ending,
+    Evidence,
+    Experiment,
+    Kernel,
+    KernelPool,
+    KernelResult,
+    Reference,
+    Way,
+    gather,
+)
+from ..notebook_api.messages import TRIAL_VARIABLE, Point, StopReason, encode_float
+from ..notebooks import ExecutedNotebook, ResearchNotebook, read_metadata
+from ..notebooks.scores import PrintedScores, scrape, variables_to_read
+from ..settings import Settings
+from ..study_folder.patience import Patience, is_about_disk, patience_with_disk
+from ..trials import (
+    Channel,
+    Params,
+    Reason,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+    Value,
+    attempt_path,
+)
+from .gpu_allocator import Devices, StoppedWaiting
+
+_log = logging.getLogger(__name__)
+
+#: How much longer than before the reference trial may take when it is run again.
+_PROOF_FACTOR, _PROOF_SLACK_S = 3.0, 60.0
+#: A trial that fails sooner in a forked kernel is tried in a started one, once in a sweep: what a
+#: fork cannot do, such as to use CUDA that was initialised before, fails early.
+_EARLY_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """Everything that all trials of a sweep have in common on the machine that runs them.
+
+    Attributes:
+        trials_left: how many trials have not begun yet, as far as is known.
+        patience: waits for the disk with the executed notebooks, when it is full.
+    """
+
+    notebook: ResearchNotebook
+    settings: Settings
+    devices: Devices
+    pool: KernelPool
+    trials_left: Callable[[], int]
+    patience: Patience = field(default_factory=lambda: patience_with_disk("the outputs"))
+
+    def run_trial(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
+        """Run one trial to its end, whatever that is. Raises nothing."""
+        started_s = _own_time_s(channel)
+        try:
+            self._experiment(channel)
+            started_s = _own_time_s(channel)
+            outcome = self._run(spec, channel)
+        except OSError as error:
+            message = f"{spec.notebook}: {error.strerror or error}"
+            # Not the trial's fault, and the next one would fare no better.
+            state = TrialState.STOPPED if is_about_disk(error) else TrialState.FAILED
+            outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
+        except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
+            _log.exception("trial %s", spec.run_id)
+            outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+        return replace(outcome, duration_s=_own_time_s(channel) - started_s)
+
+    def _run(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
+        if (there := _whose(spec.notebook)) not in (None, spec.study_id):
+            message = f"{spec.notebook} appeared meanwhile and was not written by this study"
+            return _failed(Reason.FILE, message)
+        if there is not None and spec.attempt > 1:
+            earlier = attempt_path(spec.notebook, spec.attempt - 1)
+            self.patience.insist(lambda: os.replace(spec.notebook, earlier))
+        started_s = _own_time_s(channel)
+        file = self._file(spec)
+        try:
+            file, outcome = self._try(file, spec, channel)
+        except OSError:
+            raise  # most likely the file itself cannot be written
+        except Exception as error:  # noqa: BLE001  as in run_trial, and the file says so too
+            _log.exception("trial %s", spec.run_id)
+            outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+        outcome = replace(outcome, duration_s=_own_time_s(channel) - started_s)
+        file.finish(outcome)
+        self.patience.insist(file.write)
+        return outcome
+
+    def _try(
+        self, file: ExecutedNotebook, spec: TrialSpec, channel: Channel
+    ) -> tuple[ExecutedNotebook, TrialOutcome]:
+        """Execute the notebook; and again, where it may have been the kernel that failed."""
+        started_s = _own_time_s(channel)
+        limit_s = self.settings.limits.trial
+        result = self._execute(file, spec, channel, limit_s=limit_s, write=file.write)
+        took_s = _own_time_s(channel) - started_s
+        outcome = self._judge(file, result, channel)
+        if outcome.state is TrialState.FAILED and self._doubts(result, took_s):
+            message, is_fork_doubted = outcome.message, self._doubts_fork(result, took_s)
+            file, result, outcome = self._run_fresh(spec, channel)
+            if is_fork_doubted and outcome.state is not TrialState.STOPPED:
+                self.pool.policy.compare_failure(
+                    spec.run_id, message, also_started=outcome.state is TrialState.FAILED
+                )
+        # One that went on from a checkpoint has other outputs than one that begins.
+        is_whole = outcome.state is TrialState.COMPLETED and spec.continues is None
+        if is_whole and result.way is Way.STARTED:
+            took_s = _own_time_s(channel) - started_s
+            evidence = _evidence(file, result, outcome)
+            self.pool.policy.offer_reference(
+                Reference(spec=spec, evidence=evidence, duration_s=took_s, boot_s=result.boot_s)
+            )
+        return file, outcome
+
+    def _execute(
+        self,
+        file: ExecutedNotebook,
+        spec: TrialSpec,
+        channel: Channel,
+        *,
+        limit_s: float | None,
+        write: Callable[[], None],
+        take: Callable[[Mapping[str, str]], Kernel] | None = None,
+    ) -> KernelResult:
+        """Run the notebook's cells, with the trial's lease on a device.
+
+        Args:
+            limit_s: how long that may take from the lease on, in seconds.
+        """
+        # The device is free again when the kernel has really gone, after the slot has moved on.
+        held = ExitStack()
+        try:
+            lease = held.enter_context(self.devices.lease(channel))
+        except StoppedWaiting:
+            return KernelResult(ending=Ending.STOPPED)
+        file.metadata["started_at"] = _now()
+
+        def write_running() -> None:
+            file.metadata["pid"] = channel.pid  # for who looks on from elsewhere
+            self.patience.attempt(write)  # it is written again when the trial has ended
+
+        def on_point(point: Point) -> None:
+            file.record(point)
+            channel.publish(point)
+
+        def on_printed(point: Point) -> None:
+            file.record(point, printed=True)
+            if not file.metadata["series"].keys() & point.metrics.keys():
+                channel.publish(point)  # what is reported counts more
+
+        with _closed_on_error(held), channel.limited(limit_s):
+            result = kernels.execute(
+                file.node,
+                pool=self.pool,
+                more_to_come=take is None and self.trials_left() > 0,
+                take=take,
+                own_params=self._own_params(spec),
+                env={**self._env(spec), **lease.env},
+                on_gone=held.close,
+                write=write_running,
+                channel=channel,
+                on_point=on_point,
+                printed=PrintedScores(self.settings.scores, on_printed),
+                variables=variables_to_read(self.settings.scores, self.settings.objective),
+                cell_output_bytes=self.settings.limits.cell_output,
+                grace_s=self.settings.limits.grace,
+                read_states=self.pool.policy.wants_reference if take is None else True,
+            )
+        file.metadata.pop("pid", None)
+        file.keep_earlier_series()
+        file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
+        file.metadata["kernel"] = "cold" if result.way is Way.STARTED else "warm"
+        file.metadata.update(self.pool.policy.coverage(result.way))
+        if result.shared_cells:
+            file.metadata["shared_cells"] = result.shared_cells
+        if result.exit_code is not None:
+            file.metadata["exit_code"] = result.exit_code
+        return result
+
+    def _doubts(self, result: KernelResult, took_s: float) -> bool:
+        """Whether a trial may have failed because of its kernel, and by chance."""
+        is_lost = result.is_orphan or result.ending is Ending.NOT_STARTED
+        return is_lost or self._doubts_fork(result, took_s)
+
+    def _doubts_fork(self, result: KernelResult, took_s: float) -> bool:
+        """Whether a trial may have failed because its kernel was forked."""
+        is_forked = result.way is not Way.STARTED and not result.is_orphan
+        return is_forked and self.pool.policy.doubts_failures and took_s < _EARLY_S
+
+    def _run_fresh(
+        self, spec: TrialSpec, channel: Channel
+    ) -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
+        """Run a trial again, in a kernel that is started."""
+        file = self._file(spec)
+        quiet = Channel(lambda _: None)  # its points were published once
+        with channel.passed_on(quiet):
+            result = self._execute(
+                file,
+                spec,
+                quiet,
+                limit_s=self.settings.limits.trial,
+                write=file.write,
+                take=self.pool.take_fresh,
+            )
+            return file, result, self._judge(file, result, quiet)
+
+    def _own_params(self, spec: TrialSpec) -> Params:
+        """What is injected in this trial, and is not the same in all of them."""
+        given: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
+        wanted = {name: value for name, value in given.items() if self.notebook.assigns(name)}
+        told = {**wanted, **spec.params}
+        return {name: value for name, value in told.items() if name not in spec.fixed}
+
+    def _file(self, spec: TrialSpec) -> ExecutedNotebook:
+        node = kernels.inject(
+            self.notebook.fresh_copy(self.pool.name),
+            {**self._own_params(spec), **spec.fixed},
+            kernel_name=self.pool.name,
+            language=kernels.language_of(self.pool.name),
+        )
+        return ExecutedNotebook(node, spec, started_at=_now())
+
+    def _experiment(self, channel: Channel) -> None:
+        """Run the reference trial again where that shows what forked kernels are worth.
+
+        Args:
+            channel: of the trial that this slot was to run, and runs next.
+        """
+        while experiment := self.pool.claim_experiment(self.trials_left() + 1):
+            evidence: Evidence | str | None = None
+            started_s = time.monotonic()
+            try:
+                evidence = self._repeat(experiment, channel)
+            except Exception as error:  # noqa: BLE001  what only saves time must not fail a trial
+                _log.exception("proof of forked kernels")
+                evidence = f"{type(error).__name__}: {error}"
+            finally:
+                self.pool.settle(experiment, evidence)
+            run_id, took_s = experiment.reference.spec.run_id, time.monotonic() - started_s
+            _log.info("proof: trial %s in a %s kernel, %.2f s", run_id, experiment.way, took_s)
+            if evidence is None:
+                return
+
+    def _repeat(self, experiment: Experiment, channel: Channel) -> Evidence | str | None:
+        """What the reference trial comes to this time; None where it was stopped."""
+        reference, quiet = experiment.reference, Channel(lambda _: None)
+        with tempfile.TemporaryDirectory() as folder, channel.passed_on(quiet):
+            # Its checkpoints are not for this one to go on from.
+            spec = replace(reference.spec, checkpoint_dir=Path(folder) / "checkpoints")
+            file = self._file(spec)
+            result = self._execute(
+                file,
+                spec,
+                quiet,
+                limit_s=_PROOF_FACTOR * reference.duration_s + _PROOF_SLACK_S,
+                write=_unseen,
+                take=lambda env: self.pool.take_for(experiment, env),
+            )
+            outcome = self._judge(file, result, quiet)
+        if outcome.state is TrialState.COMPLETED:
+            return _evidence(file, result, outcome)
+        is_lost = result.is_orphan or result.ending is Ending.NOT_STARTED
+        says_nothing = is_lost or outcome.state is TrialState.STOPPED
+        return None if says_nothing else outcome.message
+
+    def _env(self, spec: TrialSpec) -> Mapping[str, str]:
+        told = {
+            "number": spec.number,
+            "run_id": spec.run_id,
+            "params": dict(spec.params),
+            "seed": spec.seed,
+            "attempt": spec.attempt,
+            "folder": str(spec.checkpoint_dir),
+        }
+        return {TRIAL_VARIABLE: json.dumps(told)}
+
+    def _judge(
+        self, file: ExecutedNotebook, result: KernelResult, channel: Channel
+    ) -> TrialOutcome:
+        """What the end of the execution and the scraped scores mean for the trial."""
+        file.node.metadata["sweeper"] = file.metadata
+        objectives = self.settings.objective
+        scraped = scrape(file.node, sources=self.settings.scores, objectives=objectives)
+        if result.ending is Ending.FINISHED:
+            outcome = self._judge_scores(scraped.scores)
+        else:
+            outcome = _ended_early(result, channel, self.settings.limits.trial)
+        return replace(outcome, scores=scraped.scores, series=scraped.series)
+
+    def _judge_scores(self, scores: Mapping[str, float]) -> TrialOutcome:
+        for name in self.settings.objective:
+            if name not in scores:
+                found = ", ".join(scores) or "no score at all"
+                return _failed(
+                    Reason.NO_SCORE,
+                    f"the notebook ran to its end and never gave {name} (found: {found}); report "
+                    f"it, name a variable or pattern under scores, or assign a variable {name}",
+                )
+            if not math.isfinite(scores[name]):
+                return _failed(Reason.NOT_FINITE, f"{name} is {scores[name]}")
+        return TrialOutcome(state=TrialState.COMPLETED)
+
+
+def _ended_early(result: KernelResult, channel: Channel, limit_s: float | None) -> TrialOutcome:
+    if result.ending is Ending.STOPPED:
+        if channel.stop_reason is StopReason.TIME_LIMIT:
+            limit = "its limit" if limit_s is None else f"limits.trial ({limit_s:g} s)"
+            return _failed(Reason.TIME_LIMIT, f"ran longer than {limit}")
+        if channel.stop_reason is StopReason.PRUNED:
+            return TrialOutcome(
+                state=TrialState.PRUNED, reason=Reason.PRUNED, message=channel.message
+            )
+        if channel.stop_reason is StopReason.BY_HAND:
+            return TrialOutcome(
+                state=TrialState.STOPPED, reason=Reason.BY_HAND, message=channel.message
+            )
+        return TrialOutcome(
+            state=TrialState.STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped"
+        )
+    said = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
+    if result.ending is Ending.NOT_STARTED:
+        return _failed(Reason.KERNEL_START, f"the kernel did not start: {result.error}{said}")
+    if result.ending is Ending.KERNEL_DIED:
+        return _failed(Reason.KERNEL_DIED, f"the kernel died: {_death(result.exit_code)}{said}")
+    return _failed(Reason.CELL_ERROR, result.error)
+
+
+def _evidence(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome) -> Evidence:
+    return gather(
+        file.node,
+        scores=outcome.scores,
+        series=outcome.series,
+        at_start=result.states_at_start,
+        at_end=result.states_at_end,
+        seeded=result.seeded,
+    )
+
+
+def _unseen() -> None:
+    """Writes nothing."""
+
+
+def _death(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "exit code unknown"
+    if exit_code == -9:
+        return "killed by signal 9, often for want of memory"
+    return f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+
+
+def _failed(reason: Reason, message: str) -> TrialOutcome:
+    return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)
+
+
+def _whose(path: Path) -> str | None:
+    """The id of the study that wrote a file; empty when it is not a study's; None when free."""
+    if not path.exists():
+        return None
+    return str((read_metadata(path) or {}).get("study_id", ""))
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def _own_time_s(channel: Channel) -> float:
+    """A clock that stands still while the trial waits for a device."""
+    return time.monotonic() - channel.waited_s
+
+
+@contextmanager
+def _closed_on_error(held: ExitStack) -> Iterator[None]:
+    """Give back at once what would otherwise wait for the end of a kernel that never was."""
+    try:
+        yield
+    except BaseException:
+        held.close()
+        raise

@@ -1,0 +1,62 @@
+"""What a notebook needs of a kernel, as the first of its kernels answers in the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .zygote.libraries import READ_AT_IMPORT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What the first kernels of a sweep tell of what the notebook needs.
+
+    Attributes:
+        modules: installed ones that it has imported, in order.
+        environment: variables that its cells have set, of those that libraries read at import.
+    """
+
+    modules: Sequence[str]
+    environment: Mapping[str, str]
+
+    @classmethod
+    def read(cls, told: str, env: Mapping[str, str]) -> Lesson:
+        """Read a kernel's answer to `LESSON`.
+
+        Args:
+            env: what the kernel was started with.
+        """
+        data = json.loads(told)
+        changed = {k: v for k, v in data["environment"].items() if env.get(k) != v}
+        return cls(modules=data["modules"], environment=changed)
+
+    def encode(self, *, argv: Sequence[str], without: frozenset[str]) -> bytes:
+        """As the zygote reads it.
+
+        Args:
+            argv: of every kernel, but for its connection file.
+            without: modules that each kernel imports for itself.
+        """
+        message = {
+            "modules": [name for name in self.modules if name not in without],
+            "environment": dict(self.environment),
+            "argv": list(argv),
+        }
+        return json.dumps(message).encode()
+
+
+#: An expression for a kernel: what it has imported, in order, from where it is installed. An
+#: environment on top of another one, as `uv run --with` or `--system-site-packages` make it, has
+#: libraries outside of its own folders.
+LESSON = (
+    "(lambda s, o, p: __import__('json').dumps({'modules': [n for n, m in list(s.modules.items()) "
+    "if getattr(getattr(m, '__spec__', None), 'name', None) == n and "
+    "(lambda f: f in ('built-in', 'frozen') or f.startswith(p) or "
+    "not {'site-packages', 'dist-packages'}.isdisjoint(f.split(o.sep)))(str(m.__spec__.origin))], "
+    "'environment': {k: v for k, v in o.environ.items() if __import__('re').match("
+    f"{READ_AT_IMPORT!r}, k)}}}}))(__import__('sys'), __import__('os'), tuple("
+    "v for k, v in __import__('sysconfig').get_paths().items() "
+    "if k in ('stdlib', 'platstdlib', 'purelib', 'platlib')))"
+)

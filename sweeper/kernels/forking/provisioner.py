@@ -1,0 +1,40 @@
+"""The provisioner that forks a kernel where that is possible, and starts it otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+
+from .fork_server import Nursery
+from .sharing import SharedRun
+
+
+class ForkingProvisioner(LocalProvisioner):
+    """Forks the kernel where that is possible, and starts it otherwise.
+
+    Attributes:
+        after: the cells that have run in the kernel; None when it was not forked after any.
+    """
+
+    def __init__(self, *, nursery: Nursery, after: SharedRun | None, **options: Any) -> None:
+        super().__init__(**options)
+        self._nursery = nursery
+        self.after = after
+
+    async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
+        """As its base does, with a forked process in place of a started one."""
+        forked = self._nursery.fork(
+            cmd[2:],
+            env=options["env"],
+            cwd=options["cwd"],
+            output=options["stderr"].fileno(),
+            after=self.after,
+        )
+        if forked is None:
+            self.after = None
+            return await super().launch_kernel(cmd, **options)
+        self.process = forked  # type: ignore[assignment]
+        self.pid = self.pgid = forked.pid
+        self.cwd = options["cwd"]
+        return self.connection_info

@@ -1,0 +1,102 @@
+"""What is read from a parameters file: the records' base, and the plain values they may hold."""
+
+from __future__ import annotations
+
+import datetime
+import keyword
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
+
+from .messages import nearest, problem, shown
+
+Scalar = bool | int | float | str | None
+
+
+#: Lists and mappings may lie in one another so deep.
+_DEPTH = 32
+
+
+class Record(BaseModel):
+    """Base of everything read from a parameters file: frozen, strict, no unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,  # they are what an editor shows
+    )
+
+    #: Fields that no file may set.
+    _ours: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys_only(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            keys = ", ".join(cls.model_fields)
+            raise problem(f"expected a mapping with the keys {keys}; got {shown(data)}")
+        for key in data:
+            if key not in cls.model_fields:
+                known = [name for name in cls.model_fields if name not in cls._ours]
+                raise problem(f"unknown key {shown(key)}; {nearest(str(key), known)}")
+        return data
+
+
+def check_name(name: str, *, where: str = "") -> None:
+    """Refuse what could not be assigned in a notebook."""
+    if keyword.iskeyword(name):
+        raise problem(
+            f"{where}{name}: not a Python identifier but a word of Python's own; "
+            "choose another name, in the notebook too"
+        )
+    if not name.isidentifier():
+        raise problem(
+            f"{where}{name or repr(name)}: not a Python identifier; "
+            "use letters, digits and underscores"
+        )
+
+
+def read_plain(value: Any, depth: int = 0) -> Any:
+    """A value that can be written into a notebook and read again as the same; all else is refused.
+
+    Tuples, which only Python can give, become lists.
+    """
+    if isinstance(value, datetime.date | datetime.time):
+        raise problem(f"{value} is a date to YAML; put it in quotes to mean the text")
+    if depth > _DEPTH:
+        raise problem("is nested too deep, or holds itself through an anchor; write it out")
+    if isinstance(value, list | tuple):
+        return [read_plain(part, depth + 1) for part in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: read_plain(part, depth + 1) for key, part in value.items()}
+    if isinstance(value, Scalar):
+        return value
+    raise problem(
+        "expected a number, text, true, false, null, or lists and mappings (by text) of these; "
+        f"got {shown(value)}"
+    )
+
+
+def _read_choice(value: Any) -> Any:
+    read = read_plain(value)
+    if _has_infinite(read):
+        raise problem(f"expected a finite number; got {shown(value)}")
+    return read
+
+
+def _has_infinite(value: Any) -> bool:
+    if isinstance(value, list | dict):
+        return any(map(_has_infinite, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+#: A value that a trial can have: a finite number, text, true, false, null, a list or a mapping.
+ChoiceValue = Annotated[
+    Any,
+    BeforeValidator(_read_choice),
+    WithJsonSchema({"type": ["null", "boolean", "number", "string", "array", "object"]}),
+]

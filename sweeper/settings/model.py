@@ -1,0 +1,318 @@
+"""From a parameters file to frozen `Settings`; every mistake becomes one message.
+
+The file is YAML 1.2 (`1e-3` is a number, `on` is a word). A message names the file, the key, the
+value and what would be right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
+
+from ..errors import SettingsError
+from ..trials import Params
+from .base import Record, check_name, read_plain
+from .messages import nearest, problem, shown, told
+from .schema import IDENTIFIERS, AsWritten
+from .sections import (
+    CheckpointPolicy,
+    Cost,
+    Execution,
+    Limits,
+    Objective,
+    Resources,
+    ScoreSource,
+    StudySettings,
+    Sync,
+    check_study_name,
+)
+from .space import AnyDimension, AnyEntry, SearchSpace, check_branches, read_dimension
+from .yaml_reader import BadYaml, read_yaml
+
+
+def _read_objective(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if "" in value:
+            raise problem("a score needs a name; got ''")
+        return {k: {"direction": v} if isinstance(v, str) else v for k, v in value.items()}
+    raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {shown(value)}")
+
+
+_SYNC_URL = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*://"}
+_Direction = Literal["maximize", "minimize"]
+_ObjectivesAsWritten = Annotated[dict[str, _Direction | Objective], Field(min_length=1)]
+
+
+def _read_space(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise problem(f"expected a mapping from names to ranges or choices; got {shown(value)}")
+    return value
+
+
+class Settings(Record):
+    """Everything that a parameters file can say, checked.
+
+    Attributes:
+        file: the file these were read from; None when they were made in code.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"description": "Parameters of a sweep."})
+
+    _ours = frozenset({"file"})
+    _set: frozenset[str] = PrivateAttr(default=frozenset())
+    file: SkipJsonSchema[Path | None] = None
+    study: StudySettings = StudySettings()
+    """The study: its name, its seed, how many trials, who proposes them."""
+    objective: Annotated[
+        dict[str, Objective],
+        Field(min_length=1),
+        BeforeValidator(_read_objective, json_schema_input_type=_ObjectivesAsWritten),
+    ]
+    """The scores to optimise, one or several: {val_acc: maximize}, or
+    {val_acc: {direction: maximize, take: best}}."""
+    scores: dict[str, ScoreSource] = Field(default_factory=dict)
+    """How to find scores that the notebook only prints or leaves in a variable."""
+    space: Annotated[
+        dict[str, Annotated[AnyDimension, BeforeValidator(read_dimension)]],
+        BeforeValidator(_read_space, json_schema_input_type=dict[str, AnyEntry]),
+        Field(json_schema_extra={**IDENTIFIERS, "minProperties": 1}),
+    ]
+    """What is swept: names that the notebook's parameters cell assigns, each with a range, as in
+    {low: 1e-4, high: 1e-1, log: true}, or choices, as in [32, 64, 128]."""
+    fixed: Annotated[
+        dict[str, Annotated[Any, BeforeValidator(read_plain)]],
+        Field(json_schema_extra={**IDENTIFIERS}),
+    ] = Field(default_factory=dict)
+    """Names of the parameters cell that have one value in all trials, instead of the notebook's."""
+    start: tuple[dict[str, Any], ...] = ()
+    """Trials to run first, each a mapping from swept names to values; some may be missing."""
+    checkpoints: CheckpointPolicy = CheckpointPolicy()
+    """What becomes of the checkpoints of trials that have ended."""
+    limits: Limits = Limits()
+    """What one trial may take."""
+    resources: Resources = Resources()
+    """What trials share."""
+    execution: Execution = Execution()
+    """How trials are run."""
+    cost: Cost | None = None
+    """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
+
+    sync: Annotated[
+        Sync | None,
+        WithJsonSchema({"anyOf": [_SYNC_URL, Sync.model_json_schema(schema_generator=AsWritten)]}),
+    ] = None
+    """Where the study is copied to while it is swept, as in s3://bucket/prefix, and brought back
+    from when the same command is given on a new machine."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists_become_tuples(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and isinstance(data.get("start"), list):
+            return {**data, "start": tuple(data["start"])}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for key, names in (("space", self.space), ("fixed", self.fixed)):
+            for name in names:
+                check_name(name, where=f"{key}.")
+        check_branches(self.space, self.fixed)
+        twice = [name for name in self.space if name in self.fixed]
+        if twice:
+            raise problem(f"{twice[0]!r} stands in both space and fixed; keep one of them")
+        if not self.space:
+            raise problem("space is empty; give at least one parameter a range or choices")
+        for index, params in enumerate(self.start):
+            try:
+                SearchSpace(self.space).check_params(params)
+            except PydanticCustomError as error:
+                raise problem(f"start[{index}]: {error}") from error
+        return self
+
+    @property
+    def as_told(self) -> dict[str, Any]:
+        """Plain data that `from_mapping` makes these settings of, however they were made."""
+        data = self._plain
+        return {**data, "study": {**data.get("study", {}), "name": self.name}}
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"file"}, exclude_defaults=True)
+
+    @property
+    def name(self) -> str:
+        """The study's name: `study.name`, else the stem of the parameters file."""
+        if self.study.name is not None:
+            return self.study.name
+        return self.file.stem if self.file is not None else "study"
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Where each name of `space` and `fixed` was given: the file's key, or the flag `--set`."""
+        file = self.file or "settings"
+        given = dict.fromkeys(self.space, f"{file}: space")
+        for name, value in self.fixed.items():
+            given[name] = _set_flag(name, value) if name in self._set else f"{file}: fixed"
+        return given
+
+    @property
+    def search_space(self) -> SearchSpace:
+        """What is swept: the space without the fixed names and the branches they close."""
+        return SearchSpace(self.space).without(self.fixed)
+
+    def check_params(self, params: Params) -> None:
+        """Refuse params that no trial of this study could have; some may be missing.
+
+        Raises:
+            SettingsError: the first that is wrong, its value, and what would be right.
+        """
+        try:
+            self.search_space.check_params(params)
+        except PydanticCustomError as error:
+            raise SettingsError(str(error)) from error
+
+    @property
+    def start_params(self) -> list[dict[str, Any]]:
+        """The params to try first; names of branches that `fixed` has closed are left out."""
+        space = self.search_space
+        kept = ({k: v for k, v in params.items() if k in space} for params in self.start)
+        return [params for params in kept if params]
+
+    @classmethod
+    def load(cls, path: str | Path) -> Settings:
+        """Read a parameters file.
+
+        Raises:
+            SettingsError: the file is missing, is no YAML, or says something wrong.
+        """
+        file = Path(path)
+        try:
+            raw = file.read_bytes()
+            text = raw.decode(json.detect_encoding(raw))
+        except FileNotFoundError as error:
+            raise SettingsError(f"{file}: there is no such parameters file") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{file}: cannot be read: {error}") from error
+        try:
+            data = read_yaml(text)
+        except BadYaml as error:
+            where = f", line {error.line}, column {error.column}" if error.line else ""
+            raise SettingsError(f"{file}{where}: {error}") from error
+        if not isinstance(data, Mapping):
+            raise SettingsError(
+                f"{file}: expected a mapping with the keys objective and space; got {shown(data)}"
+            )
+        if "file" in data:
+            raise SettingsError(f"{file}: unknown key 'file'; {nearest('file', _KEYS)}")
+        return cls.from_mapping(data, file=file)
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], *, file: Path | None = None) -> Settings:
+        """The same from plain data, as a parameters file would hold it.
+
+        Raises:
+            SettingsError: something in it is wrong.
+        """
+        try:
+            settings = cls.model_validate({**data, "file": file})
+            check_study_name(settings.name)
+        except ValidationError as error:
+            raise SettingsError(told(error, file=file, data=data)) from error
+        except PydanticCustomError as error:  # the name came from the file's own name
+            raise SettingsError(f"{file}: study.name: {error}") from error
+        return settings
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of a parameters file as one writes it, for editors.
+
+        It knows the shapes, not the sense: that low is less than high, `load` finds out.
+        """
+        described = cls.model_json_schema(schema_generator=AsWritten)
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Parameters of a notebook sweep",
+            **described,
+        }
+
+    def with_overrides(
+        self,
+        *,
+        study: str | None = None,
+        trials: int | None = None,
+        fixed: Params | None = None,
+        cold: bool = False,
+    ) -> Settings:
+        """These settings with what one call says differently; a fixed name leaves the space.
+
+        Raises:
+            SettingsError: the overrides do not fit.
+        """
+        fixed = dict(fixed or {})
+        self._check_overrides(study, fixed)
+        data = self._plain
+        given = {"name": study, "trials": trials}
+        changed = {key: value for key, value in given.items() if value is not None}
+        data["study"] = {**data.get("study", {}), **changed}
+        if cold:
+            data["execution"] = {**data.get("execution", {}), "kernels": "cold"}
+        data["space"] = {k: v for k, v in data["space"].items() if k not in fixed}
+        data["fixed"] = {**data.get("fixed", {}), **fixed}
+        data["start"] = [
+            {k: v for k, v in params.items() if k not in fixed} for params in data.get("start", [])
+        ]
+        changed_settings = Settings.from_mapping(data, file=self.file)
+        changed_settings._set = self._set.union(fixed)
+        return changed_settings
+
+    def _check_overrides(self, study: str | None, fixed: Params) -> None:
+        """Refuse what is wrong with a flag itself, in words that name the flag."""
+        if study is not None:
+            try:
+                check_study_name(study)
+            except PydanticCustomError as error:
+                raise SettingsError(f"--study: {error}") from error
+        for name, value in fixed.items():
+            said = _set_flag(name, value)
+            try:
+                read_plain(value)
+                check_name(name)
+            except PydanticCustomError as error:
+                hint = "" if name.isidentifier() else f"; {nearest(name, self._names)}"
+                raise SettingsError(f"{said}: {error}{hint}") from error
+            dimension = self.space.get(name)
+            if dimension is None or dimension.type == "choice":
+                continue  # a value that is not among the choices is a legitimate wish
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise SettingsError(
+                    f"{said}: not a number; expected {dimension.hint}, or any other"
+                )
+        if fixed and not self.space.keys() - fixed.keys():
+            said = " ".join(_set_flag(name, value) for name, value in fixed.items())
+            raise SettingsError(f"{said}: leaves nothing to sweep; leave one of them out")
+
+    @property
+    def _names(self) -> list[str]:
+        return [*self.space, *self.fixed]
+
+
+def _set_flag(name: str, value: Any) -> str:
+    """The flag as it was given, or nearly so."""
+    return f"--set {name}={value if isinstance(value, str) else shown(value)}"
+
+
+_KEYS = [key for key in Settings.model_fields if key != "file"]

@@ -1,0 +1,312 @@
+"""The sections of a parameters file but for its space, each a frozen record."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from .base import Record, check_name
+from .messages import nearest, problem, shown
+from .schema import choice_of
+from .units import DURATION_SCHEMA, SIZE_SCHEMA, parse_duration, parse_size
+
+SAMPLERS = ("auto", "tpe", "gp", "random", "grid", "qmc", "cmaes", "nsga2", "brute_force")
+PRUNERS = (
+    *("none", "median", "percentile", "hyperband"),
+    *("asha", "patient", "threshold", "wilcoxon"),
+)
+_STUDY_NAME = re.compile(r"\w[\w .-]{0,99}")
+#: The same for editors, whose patterns know letters beyond ASCII only by not being ASCII.
+_STUDY_NAME_SHOWN = r"^([A-Za-z0-9_]|[^\x00-\x7f])([A-Za-z0-9_ .-]|[^\x00-\x7f]){0,99}$"
+
+
+class Named(Record):
+    """One of Optuna's samplers or pruners, with options of its own."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_serializer
+    def _as_written(self) -> dict[str, Any]:
+        return {"name": self.name, **self.options}
+
+
+def _named(kind: str, known: Sequence[str]) -> BeforeValidator:
+    """Reads `NAME`, or `{name: NAME, …options}`."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, Named):
+            return value
+        given = {"name": value} if isinstance(value, str) else value
+        if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+            raise problem(f"expected a name or {{name: NAME, …options}}; got {shown(value)}")
+        if given["name"] not in known:
+            raise problem(f"{kind} {given['name']!r} is not known; {nearest(given['name'], known)}")
+        for key in given:
+            if not isinstance(key, str):
+                raise problem(f"{given['name']} has no option {shown(key)}; options have names")
+        options = {key: option for key, option in given.items() if key != "name"}
+        return {"name": given["name"], "options": options}
+
+    return BeforeValidator(read)
+
+
+def check_study_name(name: str) -> None:
+    """Refuse what could not name a folder and an MLflow experiment on every machine."""
+    if not _STUDY_NAME.fullmatch(name):
+        raise problem(
+            f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, "
+            "beginning with a letter or digit, at most 100 of them"
+        )
+
+
+class StudySettings(Record):
+    """The study: its name, its seed, how many trials, who proposes them."""
+
+    name: Annotated[str, Field(json_schema_extra={"pattern": _STUDY_NAME_SHOWN})] | None = None
+    """Names the study, its folder and its MLflow experiment; else the file's own name does."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """The same seed proposes the same first trials; each trial is given a seed of its own."""
+    trials: Annotated[int, Field(ge=1)] = 20
+    """How many trials in all; a study that is continued counts those that it has."""
+    sampler: Annotated[
+        Named,
+        _named("sampler", SAMPLERS),
+        WithJsonSchema(choice_of(SAMPLERS, default="auto")),
+    ] = Named(name="auto")
+    """Who proposes the next trial: a name, or {name: tpe, …options}. `auto` is the Gaussian
+    process where torch is installed, the space is flat and the study short, else TPE."""
+    pruner: Annotated[
+        Named,
+        _named("pruner", PRUNERS),
+        WithJsonSchema(choice_of(PRUNERS, default="none")),
+    ] = Named(name="none")
+    """Who ends trials early that fall behind, of a notebook that reports while it runs: a name, or
+    {name: hyperband, …options}."""
+    stop_after_failures: Annotated[int, Field(ge=1)] | None = None
+    """So many failed trials in a row end the sweep."""
+
+    @field_validator("name")
+    @classmethod
+    def _name_can_be_a_folder(cls, name: str | None) -> str | None:
+        if name is not None:
+            check_study_name(name)
+        return name
+
+
+class Objective(Record):
+    """A score that is optimised."""
+
+    direction: Literal["maximize", "minimize"]
+    """Whether more or less is better."""
+    take: Literal["last", "best", "mean"] = "last"
+    """Which value counts, where the notebook reports a series."""
+
+
+def _one_source(schema: dict[str, Any]) -> None:
+    text = {"type": "string"}
+    schema["oneOf"] = [
+        {"required": [key], "properties": {key: text}} for key in schema["properties"]
+    ]
+
+
+class ScoreSource(Record):
+    """Where to find a score that the notebook does not report: a variable, or printed lines."""
+
+    model_config = ConfigDict(json_schema_extra=_one_source)
+
+    variable: str | None = None
+    """A top-level variable of the notebook that holds the score at its end."""
+    pattern: str | None = None
+    """A regular expression whose first group is the number, as in 'val_loss=([0-9.eE+-]+)'; each
+    match in the printed lines is one point of the score's series."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.variable is None) == (self.pattern is None):
+            raise problem("expected exactly one of {variable: NAME} and {pattern: 'REGEX'}")
+        if self.variable is not None:
+            check_name(self.variable)
+        if self.pattern is not None:
+            try:
+                groups = re.compile(self.pattern).groups
+            except re.error as error:
+                raise problem(
+                    f"pattern {self.pattern!r} is no regular expression: {error}"
+                ) from error
+            if groups < 1:
+                raise problem(
+                    f"pattern {self.pattern!r} has no group; put the number in parentheses, "
+                    "as in 'val_loss=([0-9.eE+-]+)'"
+                )
+        return self
+
+
+class Limits(Record):
+    """What one trial may take."""
+
+    trial: (
+        Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] | None
+    ) = None
+    """A trial that takes longer is stopped and has failed: 90s, 15m, 2h, or seconds."""
+    cell_output: Annotated[int, BeforeValidator(parse_size), WithJsonSchema(SIZE_SCHEMA)] = (
+        10_000_000
+    )
+    """What is kept of one cell's output: 10MB, or bytes."""
+    grace: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 25.0
+    """How long a trial that asks whether to stop has to save, and the sweep to end: 25s."""
+
+
+class CheckpointPolicy(Record):
+    """What becomes of the checkpoints of trials that have ended; others always stay."""
+
+    completed: Literal["keep", "best", "remove"] = "keep"
+    """Of completed trials: `keep` all, those of the `best` only, or `remove` them."""
+    pruned: Literal["keep", "remove"] = "remove"
+    """Of pruned trials."""
+    limit: Annotated[int, BeforeValidator(parse_size), WithJsonSchema(SIZE_SCHEMA)] | None = None
+    """When all take more, as in 50GB, those of ended trials go: the oldest first, the best last."""
+
+
+def _read_gpus(value: Any) -> Any:
+    indices = tuple(value) if isinstance(value, list | tuple) else ()
+    if value in ("auto", "none"):
+        return value
+    twice = [index for place, index in enumerate(indices) if index in indices[:place]]
+    if twice:
+        raise problem(f"{shown(twice[0])} stands twice among the GPUs; keep one of them")
+    if indices and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in indices):
+        return indices
+    raise problem(
+        f"expected auto, none or a list of GPU numbers such as [0, 1]; got {shown(value)}"
+    )
+
+
+def _read_cpus(value: Any) -> Any:
+    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise problem(f"expected auto or a whole number of 1 or more; got {shown(value)}")
+    return value
+
+
+def _read_gpu_memory(value: Any) -> Any:
+    return None if value == "auto" else parse_size(value)
+
+
+_AUTO = {"enum": ["auto"]}
+_GPUS = {
+    "anyOf": [
+        {"enum": ["auto", "none"]},
+        {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0},
+            "minItems": 1,
+            "uniqueItems": True,
+        },
+    ]
+}
+_CPUS = {"anyOf": [_AUTO, {"type": "integer", "minimum": 1}]}
+
+
+class Execution(Record):
+    """How trials are run."""
+
+    kernels: Literal["warm", "cold"] = "warm"
+    """`warm` kernels are forked with the notebook's libraries imported; `cold` ones start anew."""
+    prefix: Literal["auto", "off"] = "auto"
+    """`auto`: leading cells that cannot depend on a swept parameter run once for all trials."""
+
+
+class Cost(Record):
+    """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
+
+    price_per_hour: Annotated[float, Field(gt=0)]
+    """The price of one hour of the whole machine."""
+    budget: Annotated[float, Field(gt=0)] | None = None
+    """The study ends when this much is spent."""
+
+
+#: What fsspec calls a URL; a chain of them (`a::b://…`) is none of ours.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
+
+
+class Sync(Record):
+    """Where the study is copied to while it is swept, and brought back from on a new machine."""
+
+    url: Annotated[str, Field(json_schema_extra={"pattern": rf"^{_URL.pattern}$"})]
+    """A folder of an object storage, as in s3://bucket/prefix, or anything else that fsspec knows.
+    Credentials come from the environment, as those tools have it."""
+    every: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 15.0
+    """How often what has changed is copied: 15s, 2m, or seconds."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _url_alone(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_folder_without_secrets(cls, url: str) -> str:
+        # A URL that is refused may hold a secret, so what is shown of it ends before that.
+        shown = re.sub(r"://.*@", "://…@", url.partition("?")[0])
+        if not _URL.fullmatch(url):
+            raise problem(
+                f"{shown!r} is no URL; expected something like s3://bucket/prefix or "
+                "file:///mnt/backup"
+            )
+        try:
+            parts = urllib.parse.urlsplit(url)
+            has_secret = parts.password is not None or bool(parts.query or parts.fragment)
+        except ValueError as error:
+            raise problem(f"{shown!r} is no URL: {error}") from error
+        if has_secret:
+            raise problem(
+                f"{shown!r} has more than a place in it; credentials and options come from the "
+                "environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on)"
+            )
+        bare = url.rstrip("/")
+        return bare if _URL.fullmatch(bare) else url
+
+
+class Resources(Record):
+    """What trials share.
+
+    The number of threads changes the last bits of a result, so it never depends on how many
+    trials run at once.
+    """
+
+    gpus: Annotated[
+        Literal["auto", "none"] | tuple[int, ...],
+        BeforeValidator(_read_gpus),
+        WithJsonSchema(_GPUS),
+    ] = "auto"
+    """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1], in the order
+    of nvidia-smi, or in that of CUDA_VISIBLE_DEVICES where it is set."""
+    gpu_memory: Annotated[
+        int | None,
+        BeforeValidator(_read_gpu_memory),
+        WithJsonSchema({"anyOf": [_AUTO, *SIZE_SCHEMA["anyOf"]], "default": "auto"}),
+    ] = None
+    """What one trial takes of a GPU, as in 9GB: it decides how many share one."""
+    cpus_per_trial: Annotated[
+        Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
+    ] = "auto"
+    """Threads that each kernel computes with; `auto` is one."""
+    preemption: Literal["none", "gcp", "aws"] = "none"
+    """Whose metadata service to ask whether the machine is about to be taken away."""
+
+    @property
+    def threads(self) -> int:
+        """Threads that each kernel computes with."""
+        return 1 if self.cpus_per_trial == "auto" else self.cpus_per_trial

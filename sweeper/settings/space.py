@@ -1,0 +1,380 @@
+"""The search space: dimensions, the branches they live in, and what values they allow.
+
+Knows nothing of samplers: `SearchSpace.sample` is handed a function that picks a value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from ..trials import Params, Value
+from .base import ChoiceValue, Record, Scalar
+from .messages import nearest, problem, shown
+
+#: Beyond it not every whole number is a float, which is what a study keeps.
+_LARGEST = 2**53
+#: Stands before the JSON of a value that is not plain.
+_TAG = "json:"
+
+
+def as_scalar(value: Value) -> Scalar:
+    """A value as a sampler can keep it: lists and mappings become text, all else stays.
+
+    The text is the same for the same value only: the list [32] becomes 'json:[32]', [32.0] becomes
+    'json:[32.0]', and text that begins with 'json:' is tagged once more.
+    """
+    if isinstance(value, list | dict) or (isinstance(value, str) and value.startswith(_TAG)):
+        return _TAG + json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return value
+
+
+def from_scalar(kept: Scalar) -> Value:
+    """The value that `as_scalar` made something of."""
+    if not isinstance(kept, str) or not kept.startswith(_TAG):
+        return kept
+    value: Value = json.loads(kept.removeprefix(_TAG))
+    return value
+
+
+def _one_value_or_several(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {k: tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in value.items()}
+
+
+#: In JSON Schema 1 and 1.0 are the same, and in our lists they are not.
+_DISTINCT: dict[str, Any] = {
+    "if": {"items": {"type": ["null", "boolean", "number", "string"]}},
+    "then": {"uniqueItems": True},
+}
+_VALUE_OR_VALUES = {
+    "type": ["null", "boolean", "number", "string", "object", "array"],
+    "minItems": 1,
+}
+
+
+class Dimension(Record):
+    """What every kind of dimension has: the branch that it belongs to."""
+
+    when: Annotated[
+        Mapping[str, Annotated[tuple[ChoiceValue, ...], Field(min_length=1)]],
+        BeforeValidator(
+            _one_value_or_several,
+            json_schema_input_type=Mapping[str, Annotated[Any, WithJsonSchema(_VALUE_OR_VALUES)]],
+        ),
+    ] = Field(default_factory=dict)
+    """The branch in which it exists, as in {optimizer: sgd}: names of other parameters, and the
+    value or list of values that each must have; a value that is a list stands in a list."""
+
+
+class _Range(Dimension):
+    def _check_range(self, low: float, high: float, step: float | None, log: bool) -> None:
+        if low > high:
+            raise problem(f"low ({low!r}) is greater than high ({high!r}); swap them")
+        if log and low <= 0:
+            raise problem(f"log: true needs low > 0; got {low!r}")
+        if log and step is not None:
+            raise problem("log: true and step exclude each other; drop one")
+        if step is not None and step <= 0:
+            raise problem(f"step must be greater than 0; got {step!r}")
+        if not math.isfinite(high - low):
+            raise problem(f"{low!r} to {high!r} is wider than a float can be (1.8e308); narrow it")
+        if step is not None and (high - low) / step > _LARGEST:
+            raise problem(f"step {step!r} makes more than {_LARGEST} steps; widen it")
+
+
+class FloatDimension(_Range):
+    """A real number in [low, high]; `log` samples its logarithm, `step` a grid from low."""
+
+    type: Literal["float"] = "float"
+    """`float`; left out, it is what low, high and step are."""
+    low: float
+    """The least value."""
+    high: float
+    """The greatest value."""
+    log: bool = False
+    """Whether to sample on a logarithmic scale, as suits a learning rate."""
+    step: float | None = None
+    """The distance between values, counted from low."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        self._check_range(self.low, self.high, self.step, self.log)
+        return self
+
+    def allows(self, value: Value) -> bool:
+        """Whether a trial may have this value."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        if not self.low <= value <= self.high:
+            return False
+        offset = 0.0 if self.step is None else (value - self.low) / self.step
+        return math.isclose(offset, round(offset), abs_tol=1e-9)
+
+    def count(self) -> int | None:
+        """How many values there are; None without a step."""
+        return None if self.step is None else int((self.high - self.low) / self.step + 1e-9) + 1
+
+    @property
+    def hint(self) -> str:
+        """What would be right, in words."""
+        by = "" if self.step is None else f" in steps of {self.step}"
+        return f"a number from {self.low} to {self.high}{by}"
+
+
+class IntDimension(_Range):
+    """A whole number in [low, high], both included."""
+
+    type: Literal["int"] = "int"
+    """`int`; left out, it is what low, high and step are."""
+    low: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
+    """The least value."""
+    high: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
+    """The greatest value, itself included."""
+    log: bool = False
+    """Whether to sample on a logarithmic scale."""
+    step: int | None = None
+    """The distance between values, counted from low."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        self._check_range(self.low, self.high, self.step, self.log)
+        return self
+
+    def allows(self, value: Value) -> bool:
+        """Whether a trial may have this value."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            return False
+        return self.low <= value <= self.high and (value - self.low) % (self.step or 1) == 0
+
+    def count(self) -> int | None:
+        """How many values there are."""
+        return (self.high - self.low) // (self.step or 1) + 1
+
+    @property
+    def hint(self) -> str:
+        """What would be right, in words."""
+        by = "" if self.step is None else f" in steps of {self.step}"
+        return f"a whole number from {self.low} to {self.high}{by}"
+
+
+class ChoiceDimension(Dimension):
+    """One of a few values, without an order."""
+
+    type: Annotated[Literal["choice"], WithJsonSchema({"enum": ["choice", "categorical"]})] = (
+        "choice"
+    )
+    """`choice`; may be left out."""
+    choices: Annotated[
+        tuple[ChoiceValue, ...],
+        Field(strict=False, min_length=1, json_schema_extra=_DISTINCT),
+    ]
+    """The values to choose from: numbers, text, true, false, null, or lists and mappings of
+    these, as in [[32], [64, 64]]."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        plain = [as_scalar(choice) for choice in self.choices]
+        for index, value in enumerate(self.choices):
+            if plain[index] in plain[:index]:  # True == 1 == 1.0: a sampler could not tell them
+                raise problem(f"{shown(value)} stands twice among the choices")
+        return self
+
+    def allows(self, value: Value) -> bool:
+        """Whether a trial may have this value; 1 and true are different values."""
+        return any(_same(value, choice) for choice in self.choices)
+
+    def count(self) -> int | None:
+        """How many values there are."""
+        return len(self.choices)
+
+    @property
+    def hint(self) -> str:
+        """What would be right, in words."""
+        return "one of " + ", ".join(map(shown, self.choices))
+
+
+_FORMS = "expected {low: …, high: …}, {choices: […]} or a list of choices"
+
+
+def _kind(data: Any) -> str:
+    """The kind of dimension that an entry describes: its `type`, or what its keys imply."""
+    if not isinstance(data, Mapping):
+        raise problem(f"cannot read {shown(data)} as a dimension; {_FORMS}")
+    if "type" in data:
+        kind = "choice" if data["type"] == "categorical" else data["type"]
+        if kind not in ("float", "int", "choice"):
+            raise problem(f"type {shown(kind)} is not known; expected float, int or choice")
+        return str(kind)
+    if "choices" in data:
+        return "choice"
+    if "low" in data and "high" in data:
+        given = [data[k] for k in ("low", "high", "step") if data.get(k) is not None]
+        whole = all(isinstance(v, int) and not isinstance(v, bool) for v in given)
+        return "int" if whole else "float"
+    raise problem(f"cannot read {shown(data)} as a dimension; {_FORMS}")
+
+
+AnyDimension = FloatDimension | IntDimension | ChoiceDimension
+#: The same as one may write it: also a plain list of choices.
+AnyEntry = (
+    Annotated[list[ChoiceValue], Field(min_length=1, json_schema_extra=_DISTINCT)] | AnyDimension
+)
+_CLASSES: Mapping[str, type[AnyDimension]] = {
+    "float": FloatDimension,
+    "int": IntDimension,
+    "choice": ChoiceDimension,
+}
+
+
+def read_dimension(data: Any) -> AnyDimension:
+    """Read one entry of `space`, in its short or its long form."""
+    if isinstance(data, FloatDimension | IntDimension | ChoiceDimension):
+        return data
+    full = {"choices": data} if isinstance(data, list | tuple) else data
+    kind = _kind(full)
+    if kind == "choice" and isinstance(full, Mapping) and isinstance(full.get("choices"), list):
+        full = {**full, "choices": tuple(full["choices"])}
+    return _CLASSES[kind].model_validate({**full, "type": kind})
+
+
+class SearchSpace:
+    """Dimensions by name, ordered so that each stands after those that its branch depends on."""
+
+    def __init__(self, dimensions: Mapping[str, AnyDimension]) -> None:
+        self._dimensions = dict(_parents_first(dimensions))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._dimensions)
+
+    def __len__(self) -> int:
+        return len(self._dimensions)
+
+    def __getitem__(self, name: str) -> AnyDimension:
+        return self._dimensions[name]
+
+    def items(self) -> Iterable[tuple[str, AnyDimension]]:
+        """Names and dimensions, parents first."""
+        return self._dimensions.items()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether every dimension exists in every trial."""
+        return not any(dimension.when for dimension in self._dimensions.values())
+
+    @property
+    def log_names(self) -> list[str]:
+        """Names of the dimensions that are sampled on a logarithmic scale."""
+        return [n for n, d in self.items() if not isinstance(d, ChoiceDimension) and d.log]
+
+    def exists(self, name: str, params: Params) -> bool:
+        """Whether a dimension exists in the branch that `params` have taken so far."""
+        return all(
+            parent in params and any(_same(params[parent], value) for value in values)
+            for parent, values in self._dimensions[name].when.items()
+        )
+
+    def sample(self, pick: Callable[[str, AnyDimension], Any]) -> dict[str, Any]:
+        """The params of one trial: `pick` is asked for each dimension that exists in it."""
+        params: dict[str, Any] = {}
+        for name, dimension in self.items():
+            if self.exists(name, params):
+                params[name] = pick(name, dimension)
+        return params
+
+    def without(self, fixed: Params) -> SearchSpace:
+        """The space that remains when some names have one value for the whole study."""
+        remaining: dict[str, AnyDimension] = {}
+        for name, dimension in self.items():
+            when = dict(dimension.when)
+            open_branch = True
+            for parent in [p for p in when if p in fixed or p not in {*remaining, *fixed}]:
+                allowed = when.pop(parent)
+                open_branch &= parent in fixed and any(_same(fixed[parent], v) for v in allowed)
+            if name not in fixed and open_branch:
+                remaining[name] = dimension.model_copy(update={"when": when})
+        return SearchSpace(remaining)
+
+    def count(self) -> int | None:
+        """How many different trials there are; None when a dimension is continuous."""
+        if any(dimension.count() is None for dimension in self._dimensions.values()):
+            return None
+        parents = {parent for dimension in self._dimensions.values() for parent in dimension.when}
+        return self._count(list(self._dimensions), {}, parents)
+
+    def _count(self, names: list[str], chosen: dict[str, Any], parents: set[str]) -> int:
+        if not names:
+            return 1
+        name, rest = names[0], names[1:]
+        dimension = self._dimensions[name]
+        if not self.exists(name, chosen):
+            return self._count(rest, chosen, parents)
+        if name not in parents:
+            return (dimension.count() or 1) * self._count(rest, chosen, parents)
+        values = dimension.choices if isinstance(dimension, ChoiceDimension) else ()
+        return sum(self._count(rest, {**chosen, name: value}, parents) for value in values)
+
+    def check_params(self, params: Mapping[str, Any]) -> None:
+        """Refuse params that no trial of this space could have; some may be missing."""
+        for name, value in params.items():
+            if name not in self._dimensions:
+                raise problem(f"{name!r} is not in the space; {nearest(name, self)}")
+            dimension = self._dimensions[name]
+            if not dimension.allows(value):
+                raise problem(
+                    f"{name}: {shown(value)} is outside the space; expected {dimension.hint}"
+                )
+            for parent, values in dimension.when.items():
+                if parent in params and not any(_same(params[parent], v) for v in values):
+                    raise problem(
+                        f"{name!r} does not exist when {parent} is {shown(params[parent])}; "
+                        "leave it out"
+                    )
+
+
+def _same(left: Value, right: Value) -> bool:
+    """Whether both are one value: 1 is 1.0 and not true, [1] is neither [1.0] nor [true]."""
+    plain = as_scalar(left), as_scalar(right)
+    return plain[0] == plain[1] and isinstance(left, bool) == isinstance(right, bool)
+
+
+def _parents_first(dimensions: Mapping[str, AnyDimension]) -> Iterator[tuple[str, AnyDimension]]:
+    waiting = dict(dimensions)
+    while waiting:
+        # A parent that is no dimension has a fixed value.
+        ready = [n for n, d in waiting.items() if not any(p in waiting for p in d.when)]
+        if not ready:
+            names = ", ".join(sorted(waiting))
+            raise problem(f"the `when` of {names} refer to each other in a circle")
+        for name in ready:
+            yield name, waiting.pop(name)
+
+
+def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> None:
+    """Refuse a `when` on a name that does not exist or a value that it never takes, and circles."""
+    for name, dimension in dimensions.items():
+        for parent, values in dimension.when.items():
+            if parent not in dimensions and parent not in fixed:
+                hint = nearest(parent, [n for n in (*dimensions, *fixed) if n != name])
+                raise problem(f"space.{name}.when: {parent!r} is not in space or fixed; {hint}")
+            above = dimensions.get(parent)
+            if above is None:
+                continue
+            if not isinstance(above, ChoiceDimension):
+                raise problem(
+                    f"space.{name}.when: {parent!r} is a range; only choices open a branch"
+                )
+            for value in values:
+                if not above.allows(value):
+                    is_list = above.allows(list(values))
+                    remedy = f"; to mean the list, write {shown([[*values]])}" if is_list else ""
+                    raise problem(
+                        f"space.{name}.when.{parent}: {shown(value)} never occurs; "
+                        f"expected {above.hint}{remedy}"
+                    )
+    SearchSpace(dimensions)

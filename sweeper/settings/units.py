@@ -1,0 +1,58 @@
+"""Durations and sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .messages import problem, shown
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+#: Clocks and timers overflow somewhere beyond.
+_LONGEST_S = 3650 * 86400.0
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?")
+_POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
+
+#: The same for editors, in JSON Schema.
+DURATION_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "string", "pattern": rf"^\s*{_DURATION.pattern}\s*$"},
+    ]
+}
+SIZE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "number", "minimum": 1},
+        {"type": "string", "pattern": rf"^\s*{_SIZE.pattern}\s*$"},
+    ]
+}
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds from `90s`, `15m`, `8h`, `1d` or a plain number of seconds."""
+    match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+    if match is not None:
+        seconds = float(match[1]) * _SECONDS[match[2]]
+    else:  # a number, of which a person would write the same in another way, as 1e-05
+        seconds = float(value) if isinstance(value, float) else 0.0
+    if not seconds > 0:
+        raise problem(
+            f"cannot read {shown(value)} as a duration; expected something like 90s, 15m, 8h"
+        )
+    if seconds > _LONGEST_S:
+        raise problem(f"{shown(value)} is too long; expected 10 years (3650d) or less")
+    return seconds
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from `10MB`, `9GB`, `512KiB` or a plain number of bytes."""
+    match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+    size = 0
+    if match is not None:
+        base = 1024 if match[3] else 1000
+        unit = match[2] if match[2] != "K" else "k"
+        size = int(float(match[1]) * base ** _POWERS[unit])
+    if size < 1:
+        raise problem(f"cannot read {shown(value)} as a size; expected something like 10MB or 9GB")
+    return size

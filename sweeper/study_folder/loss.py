@@ -1,0 +1,146 @@
+"""What a sweep can lose while it runs: noticed within a second, and told in one line.
+
+A file that was removed can be written to as long as it is open, and nobody ever sees what was
+written; databases do not notice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import BrokenError, StorageAwayError, SweepError, root_of
+from ..trials import shown
+
+#: How often to look.
+_LOOK_S = 0.5
+
+
+class LostFileError(BrokenError):
+    """A file has gone while a sweep was using it, or the folder with it."""
+
+    def __init__(self, file: Path) -> None:
+        lost = [path for path in (file, *file.parents) if not path.exists()]
+        what = f"{shown(lost[-1])} was removed" if lost else f"{shown(file)} was replaced"
+        super().__init__(f"{what} while the sweep was using it")
+        self.file = file
+
+
+class Presence:
+    """Files that are open, as they were when this was made.
+
+    Args:
+        files: in the order in which a loss is told; one that is not there is of no interest.
+    """
+
+    def __init__(self, *files: Path) -> None:
+        found = {file: _identity(file) for file in files}
+        self._files = {file: known for file, known in found.items() if known is not None}
+        self._lost: Path | None = None
+
+    def lost(self) -> Path | None:
+        """The first file that was removed, or has another in its place; None when all are there.
+
+        What is lost once stays so: a new file may get the number of the one before it.
+        """
+        if self._lost is None:
+            self._lost = self._look()
+        return self._lost
+
+    def _look(self) -> Path | None:
+        for file, known in self._files.items():
+            try:
+                now = _identity(file)
+            except OSError:  # a file system that does not answer: nobody knows
+                continue
+            if now != known:
+                return file
+        return None
+
+
+class Watch:
+    """Looks after files on a thread of its own, until one is lost.
+
+    Args:
+        on_loss: called once, with the file.
+    """
+
+    def __init__(self, presence: Presence, on_loss: Callable[[Path], None]) -> None:
+        self._presence = presence
+        self._on_loss = on_loss
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._is_lost = False
+        self._thread = threading.Thread(target=self._work, name="presence", daemon=True)
+        self._thread.start()
+
+    def look(self) -> bool:
+        """Look now; returns whether a file is lost."""
+        lost = self._presence.lost()
+        with self._lock:
+            is_news = lost is not None and not self._is_lost
+            self._is_lost = self._is_lost or is_news
+        if is_news and lost is not None:
+            self._on_loss(lost)
+        return self._is_lost
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closing.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._closing.wait(_LOOK_S):
+            if self.look():
+                return
+
+
+@contextmanager
+def watched(
+    files: Iterable[Path | None], on_loss: Callable[[LostFileError], None]
+) -> Iterator[Watch]:
+    """Look after files while the block runs.
+
+    Args:
+        files: None for what is no file.
+        on_loss: called at most once, from any thread.
+    """
+    presence = Presence(*(file for file in files if file is not None))
+    watch = Watch(presence, lambda file: on_loss(LostFileError(file)))
+    try:
+        yield watch
+    finally:
+        watch.close()
+
+
+def last_words(error: Exception, *, storage: str, tracking: Path | None) -> str:
+    """What ended a sweep, and what to do, in a line.
+
+    Args:
+        storage: the study's, for people.
+        tracking: MLflow's file, if it is one.
+    """
+    if isinstance(error, StorageAwayError):
+        return (
+            f"{error}; it stayed away, so the sweep has ended; when it is back, the same command "
+            "goes on, and runs no trial again that has come to its end"
+        )
+    if isinstance(error, LostFileError) and error.file == tracking:
+        return (
+            f"{error}; the running trials were stopped; the same command goes on, and tells a new "
+            "store of all trials"
+        )
+    if isinstance(error, LostFileError):
+        return f"{error}; the running trials were stopped, their executed notebooks were kept"
+    return str(error) if isinstance(error, SweepError) else f"{storage}: {root_of(error)}"
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Tells a file from every other one; None where there is none."""
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino

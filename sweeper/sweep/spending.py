@@ -1,0 +1,83 @@
+"""How long the sweeps of a study have run, written down meanwhile: a budget survives any kill."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import first_line
+from ..settings.sections import Cost
+from ..study import Study
+
+_log = logging.getLogger(__name__)
+
+#: How much time a kill can hide at most where no trial ends; and where one ends after another.
+_SAVE_S, _PAUSE_S = 15.0, 1.0
+
+
+class Spending:
+    """The wall-clock time of all sweeps of a study, this one included.
+
+    Args:
+        cost: what an hour costs; None when no price is known.
+        since: when this sweep began, on the monotonic clock.
+    """
+
+    def __init__(self, study: Study, cost: Cost | None, *, since: float) -> None:
+        self._study = study
+        self._cost = cost
+        self._since = since
+        self._before_s = study.spent_s
+        self._has_trial_ended = threading.Event()
+        self._closing = threading.Event()
+
+    @property
+    def spent_s(self) -> float:
+        """In seconds, until now."""
+        return self._before_s + time.monotonic() - self._since
+
+    @property
+    def cost(self) -> float | None:
+        """The price of that, in the currency of the parameters file; None when it is not known."""
+        return None if self._cost is None else self._cost.price_per_hour * self.spent_s / 3600
+
+    @property
+    def left_s(self) -> float | None:
+        """For how many seconds the budget lasts; None without one."""
+        if self._cost is None or self._cost.budget is None:
+            return None
+        return max(0.0, self._cost.budget / self._cost.price_per_hour * 3600 - self.spent_s)
+
+    def trial_ended(self) -> None:
+        """Write it down soon; the caller does not wait for that."""
+        self._has_trial_ended.set()
+
+    @contextmanager
+    def written_down(self) -> Iterator[None]:
+        """Write it down while the block runs, and at its end."""
+        thread = threading.Thread(target=self._work, name="spending", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._closing.set()
+            self._has_trial_ended.set()
+            thread.join()
+
+    def _work(self) -> None:
+        # The sum and not what came on top: writing it twice counts nothing twice.
+        while not self._closing.is_set():
+            self._write()
+            self._has_trial_ended.wait(_SAVE_S)
+            self._closing.wait(_PAUSE_S)
+            self._has_trial_ended.clear()
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            self._study.note_spent(self.spent_s)
+        except Exception as error:  # noqa: BLE001  it is written again soon
+            _log.info("the time spent was not written down: %s", first_line(error))

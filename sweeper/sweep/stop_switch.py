@@ -1,0 +1,110 @@
+"""Which trials run now, and whether more may start."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from ..notebook_api.messages import StopReason
+from ..trials import Channel, Snapshot
+
+#: How long a storage or a disk that is away is waited for, in seconds; and when all is stopped.
+_PATIENCE_S, _LAST_PATIENCE_S = 300.0, 10.0
+
+
+class Admission:
+    """Which trials run now, and whether more may start. Safe to use from a signal handler."""
+
+    def __init__(self) -> None:
+        # Reentrant: a signal may arrive while its own thread holds the lock.
+        self._lock = threading.RLock()
+        self._channels: dict[int, Channel] = {}
+        #: Trials that were to be stopped before they had begun, and why.
+        self._to_stop: dict[int, str] = {}
+        self._stop_all = False
+        self._end_by_s: float | None = None
+        self._look: Callable[[], Snapshot] | None = None
+        self.closed_by: str | None = None
+
+    @property
+    def is_stopping_all(self) -> bool:
+        """Whether the running trials are being stopped too."""
+        return self._stop_all
+
+    @property
+    def left_s(self) -> float | None:
+        """How long the sweep still has, in seconds; None for as long as it takes."""
+        end_by_s = self._end_by_s
+        return None if end_by_s is None else max(0.0, end_by_s - time.monotonic())
+
+    def patience_s(self) -> float:
+        """How many seconds to wait for a storage or a disk that is away."""
+        return _LAST_PATIENCE_S if self._stop_all else _PATIENCE_S
+
+    def enter(self, number: int, channel: Channel) -> None:
+        """A trial begins; one that is to be stopped is stopped before its first cell."""
+        with self._lock:
+            self._channels[number] = channel
+            is_stopped, by_hand = self._stop_all, self._to_stop.pop(number, None)
+        if by_hand is not None:
+            channel.stop(StopReason.BY_HAND, by_hand)
+        elif is_stopped:
+            channel.stop(StopReason.INTERRUPTED)
+
+    def leave(self, number: int) -> None:
+        """A trial has ended."""
+        with self._lock:
+            self._channels.pop(number, None)
+
+    def stop(self, number: int, message: str) -> None:
+        """Stop one trial, at once or as soon as it runs; it is over for good."""
+        with self._lock:
+            channel = self._channels.get(number)
+            if channel is None:
+                self._to_stop[number] = message
+        if channel is not None:
+            channel.stop(StopReason.BY_HAND, message)
+
+    def channels(self) -> dict[int, Channel]:
+        """Those of the trials that run, by their numbers."""
+        with self._lock:
+            return dict(self._channels)
+
+    def show(self, look: Callable[[], Snapshot]) -> None:
+        """From now on there is something to be seen."""
+        self._look = look
+
+    def snapshot(self) -> Snapshot | None:
+        """How the study stands; None before the sweep has opened it."""
+        return None if self._look is None else self._look()
+
+    def close(self, by: str) -> bool:
+        """Let no more trials start; the first reason is kept.
+
+        Returns:
+            whether more could have started until now.
+        """
+        with self._lock:
+            is_new = self.closed_by is None
+            self.closed_by = self.closed_by or by
+        return is_new
+
+    def stop_all(self, by: str) -> bool:
+        """Let no more trials start, and stop those that run.
+
+        Returns:
+            whether they were not stopped yet.
+        """
+        self.close(by)
+        with self._lock:
+            is_new, self._stop_all = not self._stop_all, True
+            running = list(self._channels.values())
+        for channel in running:
+            channel.stop(StopReason.INTERRUPTED)
+        return is_new
+
+    def end_within(self, limit_s: float) -> None:
+        """From now on the sweep has so many seconds; what was said first counts."""
+        if self._end_by_s is None:
+            self._end_by_s = time.monotonic() + limit_s

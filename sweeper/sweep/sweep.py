@@ -1,0 +1,405 @@
+"""One sweep over a study: ask, run, tell, until the study has its trials or is stopped."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from ..errors import BrokenError, StudyError
+from ..execution.executor import Executor, LocalExecutor, RunTrial
+from ..execution.gpu_allocator import Devices, read_jobs
+from ..execution.runtime import guarded, make_again
+from ..execution.worker import Worker
+from ..kernels import CellsToShare, KernelPool, cells_to_share, check_kernel
+from ..notebooks import ResearchNotebook
+from ..notebooks.fingerprint import Ingredients, ingredients, tags_of
+from ..settings import Settings
+from ..settings.addresses import Address
+from ..study import SamplerFactory, Study, make_pruner
+from ..study_folder.loss import last_words, watched
+from ..study_folder.ownership import held_folder, held_outputs, held_storage
+from ..study_folder.patience import patience_with_disk
+from ..study_folder.requests import ALL, NO_MORE, Requests
+from ..sync import RemoteCopy
+from ..tracking import Tracker, sqlite_file
+from ..trials import (
+    Channel,
+    Event,
+    Events,
+    Observer,
+    Snapshot,
+    StudyPaths,
+    SweepResult,
+    TrialOutcome,
+    TrialSpec,
+    shown,
+)
+from .preemption import PREEMPTED, Notice, check_service
+from .resume_checks import refuse_changes, refuse_files_in_the_way
+from .scheduler import Loop
+from .spending import Spending
+from .stop_switch import Admission
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """One call of the loop over a study. Made by `from_settings`, run once by `run`."""
+
+    settings: Settings
+    notebook: ResearchNotebook
+    paths: StudyPaths
+    jobs: int
+    kernel_name: str
+    devices: Devices
+    samplers: SamplerFactory
+    storage_url: Address
+    tracking_uri: Address | None
+    timeout_s: float | None
+    made_of: Ingredients
+    allow_changes: bool
+    events: Events
+    remote: RemoteCopy | None = None
+    admission: Admission = field(default_factory=Admission)
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings,
+        *,
+        notebook: str | Path | ResearchNotebook,
+        output: str,
+        jobs: int | str = 1,
+        storage: str | None = None,
+        tracking_uri: str | None = None,
+        kernel: str | None = None,
+        timeout_s: float | None = None,
+        allow_changes: bool = False,
+        observer: Observer | None = None,
+    ) -> Sweep:
+        """Check everything that can be known before a kernel starts, and build the parts.
+
+        Args:
+            notebook: the research notebook, with one cell tagged `parameters`; its path, or
+                itself where it was read already.
+            output: where executed notebooks go, such as `out/digits.{run_id}.ipynb`.
+            jobs: trials at once, or `"auto"` for as many as cores and memory carry.
+            storage: Optuna storage; default: a SQLite file beside the outputs.
+            tracking_uri: MLflow; default: `MLFLOW_TRACKING_URI` if set, else a SQLite store
+                beside the outputs.
+            kernel: the kernel's name; default: the one that the notebook names.
+            timeout_s: wall-clock limit of the whole sweep.
+            allow_changes: go on with a study whose earlier trials were made of something else.
+            observer: told of each event, one call at a time, from a thread of its own; it may stop
+                the sweep, and what it raises is logged.
+
+        Raises:
+            SweepError: whatever is wrong; nothing was started, nothing was written.
+        """
+        research = (
+            notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
+        )
+        research.check_parameters(settings.sources)
+        kernel_name = kernel or research.kernel_name
+        asked_by = f"--kernel {kernel}" if kernel else research.shown
+        check_kernel(kernel_name, asked_by=asked_by)
+        threads = settings.resources.threads
+        make_pruner(settings)  # refuses wrong options now
+        if settings.resources.preemption != "none":
+            check_service(settings.resources.preemption)
+        devices = Devices.find(
+            settings.resources.gpus, threads=threads, memory_bytes=settings.resources.gpu_memory
+        )
+        paths = StudyPaths.parse(output, study=settings.name)
+        storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
+        tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
+        return cls(
+            settings=settings,
+            notebook=research,
+            paths=paths,
+            jobs=read_jobs(jobs, threads),
+            kernel_name=kernel_name,
+            devices=devices,
+            samplers=SamplerFactory(settings),
+            storage_url=storage_url,
+            tracking_uri=None if tracking_uri is None else Address.of(tracking_uri),
+            timeout_s=timeout_s,
+            made_of=ingredients(research, settings, kernel_name=kernel_name),
+            allow_changes=allow_changes,
+            events=Events(observer),
+            remote=None
+            if settings.sync is None
+            else RemoteCopy(
+                settings.sync.url,
+                every_s=settings.sync.every,
+                paths=paths,
+                storage_url=str(storage_url),  # whose files are copied; those of servers are not
+                tracking_uri=tracking_uri,
+            ),
+        )
+
+    def stop(self, by: str, *, now: bool = False) -> None:
+        """Start no more trials; with `now` also stop those that run. From any thread.
+
+        Args:
+            by: who stops it and why, for the summary.
+        """
+        is_new = self.admission.stop_all(by) if now else self.admission.close(by)
+        if is_new:  # or an observer that stops the sweep at each event would be called for ever
+            self.events.announce(Event.STOPPING)
+
+    def preempt(self, by: str) -> None:
+        """The machine is taken away: be gone within the grace time, `limits.grace`.
+
+        From any thread. What the remote copy and MLflow do not take by then, they are given by the
+        sweep that goes on.
+
+        Args:
+            by: who says so, for the summary.
+        """
+        self.admission.end_within(self.settings.limits.grace)
+        if self.remote is not None:
+            self.remote.hurry()
+        self.stop(by, now=True)
+
+    def snapshot(self) -> Snapshot | None:
+        """How the study stands while `run` is at work; None before it is open. From any thread."""
+        seen = self.admission.snapshot()
+        if seen is None or self.remote is None:
+            return seen
+        return replace(seen, copy_late_s=self.remote.late_s)
+
+    def run(self) -> SweepResult:
+        """Run trials until the study has as many as it should, or the sweep is stopped.
+
+        Raises:
+            SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
+        """
+        started = time.monotonic()
+        with self.events.delivered(), self._opened() as (study, tracker):
+            file, storage = sqlite_file(tracker.uri), str(self.storage_url)
+            words = partial(last_words, storage=storage, tracking=file)
+            try:
+                loop, result = self._swept(study, tracker, started=started)
+            except StudyError as error:
+                raise BrokenError(words(error)) from error
+            if loop.broken is not None:
+                raise BrokenError(words(loop.broken)) from loop.broken
+            return result
+
+    def _swept(self, study: Study, tracker: Tracker, *, started: float) -> tuple[Loop, SweepResult]:
+        spending = Spending(study, self.settings.cost, since=started)
+        loop = Loop(
+            settings=self.settings,
+            samplers=self.samplers,
+            paths=self.paths,
+            study=study,
+            tracker=tracker,
+            tags=tags_of(self.settings, self.made_of, self.notebook.path, self.samplers.name),
+            admission=self.admission,
+            events=self.events,
+            spending=spending,
+            jobs=self.jobs,
+        )
+        study.be_patient(self.admission.patience_s)
+        files = [self.paths.lock, study.file, sqlite_file(tracker.uri)]
+        with watched(files, loop.lose) as watch:
+            with closing(loop), spending.written_down():
+                tracker.watch(lambda run_id: self._obey(run_id, "the tag sweeper.stop"))
+                loop.tell_what_was_missed()
+                self.events.announce(Event.SWEEP_STARTED)
+                with self._worker(loop) as (worker, run_trial), self._deadline(spending):
+                    executor: Executor = LocalExecutor(run_trial, jobs=self.jobs)
+                    try:
+                        executor.run(loop)
+                    except BaseException:
+                        self.admission.stop_all("an interruption")
+                        raise
+                    findings = worker.pool.policy.findings
+                left_s = self.admission.left_s
+                untold = tracker.close(patience_s=None if left_s is None else left_s / 2)
+            if not watch.look() and loop.broken is None:
+                study.note_facts(
+                    mlflow_run_ids=tracker.mlflow_run_ids,
+                    compare_url=tracker.compare_url(),
+                )
+            lag_s = self._last_copy()
+            watch.look()
+        result = SweepResult(
+            study=study.name,
+            storage=str(self.storage_url),
+            tracking_uri=tracker.uri,
+            experiment_id=tracker.experiment_id,
+            objectives=list(self.settings.objective),
+            records=study.records(),
+            best=study.best(),
+            mlflow_run_ids=tracker.mlflow_run_ids,
+            compare_url=tracker.compare_url(),
+            stopped_by=loop.stopped_by,
+            is_preempted=self.admission.closed_by == PREEMPTED,
+            untold=untold,
+            cost=spending.cost,
+            sync_lag_s=lag_s,
+            findings=findings,
+            duration_s=time.monotonic() - started,
+        )
+        return loop, result
+
+    # --- before the first kernel ----------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Study, Tracker]]:
+        """The study and its tracker, held by this process; nothing is left of a refused call."""
+        # Heard from the moment on at which other commands see that the folder is held.
+        with (
+            held_folder(self.paths) as keep,
+            held_outputs(self.paths),
+            self._asked(),
+            self._copied() as is_brought_back,
+            held_storage(sqlite_file(self.storage_url.full), self.paths),
+            closing(Study.open(self.storage_url, self.settings)) as study,
+        ):
+            if is_brought_back:
+                keep()
+            if not self.allow_changes:
+                told_by = f"{self.notebook.shown} and {self.settings.file or 'the settings'}"
+                refuse_changes(study, self.made_of, told_by=told_by)
+            refuse_files_in_the_way(study, self.paths, trials=self.settings.study.trials)
+            if "template" not in study.facts:
+                # Making an MLflow store may take a minute; other commands find the study meanwhile.
+                uri = str(self.tracking_uri or f"sqlite:///{self.paths.tracking}")
+                study.note_facts(template=self.paths.template, tracking_uri=uri)
+            tracker = Tracker.open(
+                self.tracking_uri,
+                study=study.name,
+                study_id=study.study_id,
+                embedded=self.paths.tracking,
+                artifacts=self.paths.artifacts,
+                note=self._note(),
+            )
+            study.note_facts(
+                template=self.paths.template,
+                tracking_uri=tracker.uri,
+                experiment_id=tracker.experiment_id,
+                trials=self.settings.study.trials,
+                settings=self.settings.as_told,
+                made_of=self.made_of,
+            )
+            keep()
+            if self.remote is not None:
+                self.remote.start()
+            try:
+                yield study, tracker
+            finally:
+                tracker.close(patience_s=0.0)  # after an error; else it was closed by now
+
+    def _copied(self) -> AbstractContextManager[bool]:
+        """The remote copy, if there is to be one; whether the study was brought back from it."""
+        if self.remote is None:
+            return nullcontext(False)
+        return self.remote.opened(lambda: self.events.announce(Event.BRINGING_BACK))
+
+    def _note(self) -> str:
+        objectives = ", ".join(f"{o.direction} {n}" for n, o in self.settings.objective.items())
+        return f"Sweep over `{self.notebook.shown}`: {objectives}."
+
+    # --- around the loop ------------------------------------------------------------------------
+
+    @contextmanager
+    def _worker(self, loop: Loop) -> Iterator[tuple[Worker, RunTrial]]:
+        """What runs trials; none of its processes outlives the sweep, however it ends."""
+        with guarded(self.paths.folder) as (token, folder):
+            pool = KernelPool(
+                self.kernel_name,
+                env={**os.environ, **self.devices.env},
+                cwd=self.notebook.path.parent,
+                runtime_folder=folder,
+                token=token,
+                warm=self.settings.execution.kernels == "warm",
+            )
+            pool.share(self._cells_to_share())
+            patience = patience_with_disk(f"the outputs in {shown(self.paths.root)}")
+            patience.begin(self.admission.patience_s)
+            worker = Worker(
+                notebook=self.notebook,
+                settings=self.settings,
+                devices=self.devices,
+                pool=pool,
+                trials_left=loop.trials_left,
+                patience=patience,
+            )
+
+            def run_trial(spec: TrialSpec, channel: Channel) -> TrialOutcome:
+                make_again(folder)  # whatever cleans /tmp may have taken it in a long sweep
+                return worker.run_trial(spec, channel)
+
+            yield worker, run_trial
+            left_s = self.admission.left_s
+            pool.close(patience_s=None if left_s is None else left_s / 3)
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """What other processes and the machine's owner ask for is done."""
+        with ExitStack() as watched:
+            obey = partial(self._obey, whose="the command stop")
+            watched.callback(Requests(self.paths.requests, obey).close)
+            cloud = self.settings.resources.preemption
+            if cloud != "none":
+                watched.callback(Notice(cloud, lambda: self.preempt(PREEMPTED)).close)
+            yield
+
+    def _obey(self, what: str, whose: str) -> None:
+        if what in (ALL, NO_MORE):
+            self.stop(whose, now=what == ALL)
+        elif what.isdigit():
+            self.admission.stop(int(what), f"stopped by {whose}")
+
+    def _cells_to_share(self) -> CellsToShare | None:
+        if self.settings.execution.prefix == "off" or self.notebook.language != "python":
+            return None
+        fixed = self.settings.fixed
+        given = {name for name in ("seed", "run_id") if self.notebook.assigns(name)}
+        swept = {*self.settings.search_space, *given} - set(fixed)
+        return cells_to_share(
+            self.notebook.fresh_copy(self.kernel_name),
+            fixed=fixed,
+            swept=sorted(swept),
+            kernel_name=self.kernel_name,
+        )
+
+    def _last_copy(self) -> float | None:
+        """Copy what has changed since the last time; how far the copy is behind after that."""
+        if self.remote is None:
+            return None
+        return self.remote.end(
+            left_s=self.admission.left_s, on_wait=lambda: self.events.announce(Event.COPYING)
+        )
+
+    @contextmanager
+    def _deadline(self, spending: Spending) -> Iterator[None]:
+        """Stop the sweep when its time is up, or the study's budget is spent."""
+        limits = [] if self.timeout_s is None else [(self.timeout_s, "--timeout")]
+        cost, left_s = self.settings.cost, spending.left_s
+        if cost is not None and left_s is not None:
+            limits.append((left_s, f"cost.budget, {cost.budget:g},"))
+        if not limits:
+            yield
+            return
+        limit_s, whose = min(limits)
+        said = f"{whose} after {round(limit_s, 1):g} s"
+        if limit_s == 0:
+            self.stop(f"{whose} which earlier sweeps of the study have spent")
+            yield
+            return
+        timer = threading.Timer(limit_s, self.stop, args=[said], kwargs={"now": True})
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()

@@ -1,0 +1,192 @@
+"""Every path of a study: its template's notebooks, its folder, the stores beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import OutputError
+
+_TRACKING_NAME = "mlflow.db"
+
+
+_ARTIFACTS_NAME = "mlflow-artifacts"
+
+
+#: Lie beside the studies' folders, so no study can be called so.
+_SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
+
+
+#: How long a name may be in common file systems; what is added to a notebook's name while it is
+#: written (`.NAME.1234567.part`), or kept (`NAME.attempt12.ipynb`).
+_NAME_BYTES, _BESIDE_BYTES = 255, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPaths:
+    """Every path of one study. Nobody else joins these.
+
+    `template` is absolute. `root` is its folder up to the first placeholder: there lies the
+    embedded MLflow store, shared by all studies below it; what belongs to one study lies in
+    `root/<study>`.
+    """
+
+    template: str
+    study: str
+    root: Path
+
+    @classmethod
+    def parse(cls, template: str, *, study: str) -> StudyPaths:
+        """Read an output template such as `./out/digits.{run_id}.ipynb`.
+
+        A relative one is meant from the working folder.
+
+        Raises:
+            OutputError: `{run_id}` is missing, another placeholder is used, the name does not
+                end in `.ipynb`, or is longer than file systems take.
+        """
+        right = "expected something like './out/digits.{run_id}.ipynb'"
+        absolute = os.path.abspath(os.path.expanduser(template))
+        try:
+            pieces = list(string.Formatter().parse(absolute))
+        except ValueError as error:
+            raise OutputError(f"output template {template!r}: {error}; {right}") from error
+        names = [name for _, name, _, _ in pieces if name is not None]
+        for _, name, spec, conversion in pieces:
+            if name is not None and (name not in ("run_id", "study") or spec or conversion):
+                details = (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
+                wrong = "{" + name + details + "}"
+                raise OutputError(
+                    f"output template {template!r}: {wrong} is not known; only {{run_id}} and "
+                    f"{{study}} can be used; {right}"
+                )
+        if "{{" in absolute or "}}" in absolute:
+            raise OutputError(f"output template {template!r}: braces cannot be doubled; {right}")
+        if study in _SHARED_NAMES:
+            raise OutputError(
+                f"the study's name {study!r} is taken by the MLflow store beside the outputs; "
+                "choose another with --study"
+            )
+        if "run_id" not in names:
+            raise OutputError(
+                f"output template {template!r} has no {{run_id}}, so all trials would write the "
+                f"same file; {right}"
+            )
+        if not template.endswith(".ipynb"):
+            raise OutputError(f"output template {template!r} does not end in .ipynb; {right}")
+        _check_lengths(absolute.format(run_id="0000", study=study))
+        root = Path(pieces[0][0] + "x").parent  # the folder before the first placeholder
+        return cls(template=absolute, study=study, root=root)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of what belongs to this study alone."""
+        return self.root / self.study
+
+    @property
+    def storage(self) -> Path:
+        """The embedded Optuna storage."""
+        return self.folder / "study.db"
+
+    @property
+    def tracking(self) -> Path:
+        """The embedded MLflow store."""
+        return self.root / _TRACKING_NAME
+
+    @property
+    def artifacts(self) -> Path:
+        """The artifacts of the embedded MLflow store."""
+        return self.root / _ARTIFACTS_NAME
+
+    @property
+    def study_artifacts(self) -> Path:
+        """Those of this study."""
+        return self.artifacts / self.study
+
+    @property
+    def copied(self) -> Path:
+        """Which remote copy the folder goes with, and how far that is."""
+        return self.folder / "sync.json"
+
+    @property
+    def copying(self) -> Path:
+        """The folder of what is being copied just now."""
+        return self.folder / "copying"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the sweep that runs this study; released by the system when it dies."""
+        return self.folder / "sweep.lock"
+
+    @property
+    def owner(self) -> Path:
+        """Host and process of the sweep that holds `lock`."""
+        return self.folder / "sweep.json"
+
+    @property
+    def requests(self) -> Path:
+        """The folder for what other processes ask of the sweep that holds `lock`."""
+        return self.folder / "requests"
+
+    def notebook(self, run_id: str) -> Path:
+        """The executed notebook of one trial."""
+        return Path(self.template.format(run_id=run_id, study=self.study))
+
+    def checkpoints(self, run_id: str) -> Path:
+        """The folder for the checkpoints of one trial, the same for all its attempts."""
+        return self.all_checkpoints / run_id
+
+    @property
+    def all_checkpoints(self) -> Path:
+        """The folder of all of them."""
+        return self.folder / "checkpoints"
+
+    def written_run_ids(self) -> dict[str, Path]:
+        """The run ids for which a file lies at the template's path."""
+        head, _, tail = self.template.replace("{study}", self.study).partition("{run_id}")
+        before, after = os.path.basename(head), tail.partition(os.sep)[0].split("{run_id}")
+        folder = Path(os.path.dirname(head + "x"))
+        pattern = re.compile(
+            re.escape(before) + r"(\d{4,})" + r"\1".join(re.escape(part) for part in after)
+        )
+        if not folder.is_dir():
+            return {}
+        matches = (pattern.fullmatch(entry) for entry in os.listdir(folder))
+        found = {match[1]: self.notebook(match[1]) for match in matches if match}
+        return {run_id: path for run_id, path in sorted(found.items()) if path.exists()}
+
+
+def _check_lengths(path: str) -> None:
+    """Refuse a path that file systems do not take.
+
+    Raises:
+        OutputError: a part of it is too long.
+    """
+    *folders, file = Path(path).parts
+    limits = [*((name, _NAME_BYTES) for name in folders), (file, _NAME_BYTES - _BESIDE_BYTES)]
+    for name, limit in limits:
+        size = len(os.fsencode(name))
+        if size > limit:
+            raise OutputError(
+                f"output template: the name {name[:20]}…{name[-20:]} has {size} bytes, and at most "
+                f"{limit} are possible; choose a shorter one with -o"
+            )
+
+
+def run_id_of(number: int) -> str:
+    """The run id of a trial number: four digits, more only when there are more."""
+    return f"{number:04d}"
+
+
+def attempt_path(notebook: Path, attempt: int) -> Path:
+    """Where the executed notebook of an earlier attempt is kept."""
+    return notebook.with_suffix(f".attempt{attempt}.ipynb")
+
+
+def shown(path: Path) -> str:
+    """A path as people and scripts like it: relative when it lies below the working folder."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

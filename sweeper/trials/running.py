@@ -1,0 +1,116 @@
+"""A running trial as the sweep sees it: points come up, at most one stop goes down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..notebook_api.messages import Point, StopReason
+
+
+class Channel:
+    """What connects a running trial with the sweep: points come up, at most one stop goes down.
+
+    Safe to use from any thread.
+
+    Attributes:
+        message: why the trial was asked to stop, in words.
+        pid: the kernel's process; None before there is one.
+        cell: how many cells have begun.
+        cells: how many there are.
+        step: of the last point that has one.
+        metrics: the last value of each.
+    """
+
+    def __init__(self, on_point: Callable[[Point], None]) -> None:
+        self._on_point = on_point
+        # Reentrant: a signal handler may stop a trial that its own thread is just stopping.
+        self._lock = threading.RLock()
+        self._stop_reason: StopReason | None = None
+        self.message = ""
+        self.pid: int | None = None
+        self.cell = 0
+        self.cells = 0
+        self.step: int | None = None
+        self.metrics: dict[str, float] = {}
+        self._on_stop: Callable[[], object] | None = None
+        self._waited_s = 0.0
+        self._waits_since_s: float | None = None
+        self._other: Channel | None = None
+
+    @property
+    def waited_s(self) -> float:
+        """How long the trial has waited for a device so far, which is no time of its own."""
+        now_s = time.monotonic()
+        waits_s = now_s - (self._waits_since_s or now_s)
+        return self._waited_s + waits_s + (self._other.waited_s if self._other else 0.0)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the block runs, the trial waits for a device."""
+        self._waits_since_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited_s, self._waits_since_s = self.waited_s, None
+
+    @contextmanager
+    def limited(self, limit_s: float | None) -> Iterator[None]:
+        """Stop the trial when the block runs longer than `limit_s` seconds; None for no limit."""
+        if limit_s is None:
+            yield
+            return
+        timer = threading.Timer(limit_s, self.stop, args=[StopReason.TIME_LIMIT])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    @contextmanager
+    def passed_on(self, other: Channel) -> Iterator[None]:
+        """While the block runs, `other` stands for this one: a stop reaches it, its waits count."""
+
+        def stop() -> None:
+            other.stop(self._stop_reason or StopReason.INTERRUPTED, self.message)
+
+        self._other = other
+        self.on_stop(stop)
+        try:
+            yield
+        finally:
+            self.on_stop(None)
+            self._waited_s, self._other = self.waited_s, None
+
+    def publish(self, point: Point) -> None:
+        """Hand a point to the sweep; called where messages are read, so it must be quick."""
+        if point.step is not None:
+            self.step = point.step
+        self.metrics.update(point.metrics)
+        self._on_point(point)
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the trial was asked to stop; None as long as it was not."""
+        return self._stop_reason
+
+    def stop(self, reason: StopReason, message: str = "") -> None:
+        """Ask the trial to stop; the first reason counts, later calls do nothing."""
+        with self._lock:
+            if self._stop_reason is not None:
+                return
+            self._stop_reason, self.message = reason, message
+            callback = self._on_stop
+        if callback is not None:
+            callback()
+
+    def on_stop(self, callback: Callable[[], object] | None) -> None:
+        """Have `callback` called when a stop arrives, at once if one already has."""
+        with self._lock:
+            self._on_stop = callback
+            stopped = self._stop_reason is not None
+        if stopped and callback is not None:
+            callback()

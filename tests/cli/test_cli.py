@@ -1,0 +1,134 @@
+"""What people type, and what they are answered, before anything runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from sweeper.cli import main
+from sweeper.testing import write_notebook
+
+ROOT = Path(__file__).parents[2]
+PARAMETERS = "objective: {val: maximize}\nspace: {lr: {low: 0.0, high: 1.0}}\n"
+RIGHT = ["-i", "n.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_notebook(Path("n.ipynb"), "val = lr", parameters="lr = 0.5")
+    Path("p.yml").write_text(PARAMETERS)
+    return tmp_path
+
+
+def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line with which a command line is refused."""
+    assert main(list(arguments)) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("notebook_hpo.py: ")
+    assert len(told.err.splitlines()) == 1
+    return told.err.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["stats", "out/"], "unknown command 'stats'; did you mean 'status'?"),
+        (["frobnicate"], "unknown command 'frobnicate'; known: run, init, "),
+        (["my.ipynb", "-o", "x"], "a notebook is given with -i: -i my.ipynb"),
+        (["-o", "x"], "missing: -i/--input, -p/--parameters; see notebook_hpo.py run --help"),
+        (["status"], "missing: STUDY_OR_FOLDER; see notebook_hpo.py status --help"),
+        ([*RIGHT, "--trails", "3"], "unknown option '--trails'; did you mean '--trials'?"),
+        ([*RIGHT, "--trails=3"], "unknown option '--trails'; did you mean '--trials'?"),
+        ([*RIGHT, "lr=3"], "nothing is expected at 'lr=3'"),
+    ],
+)
+def test_a_command_line_that_means_nothing_is_answered_with_what_was_meant(
+    arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(arguments, capsys)
+
+
+@pytest.mark.parametrize("command", ["check", "replay", "diff", "export", "data", "ui"])
+def test_a_command_that_does_not_exist_yet_says_so(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused([command, "out/", "--all"], capsys)
+    assert f"the command {command!r} is planned, and not part of version" in said
+    assert version("notebook-hpo") in said
+
+
+@pytest.mark.parametrize("flag", ["--cluster=local:2", "--confirm", "--shared"])
+def test_an_option_that_does_not_exist_yet_says_so(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"{flag.partition('=')[0]} is planned" in refused([*RIGHT, flag], capsys)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])
+def test_the_version_is_the_package_s(
+    arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"notebook-hpo {version('notebook-hpo')}\n"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--study", ""], "notebook_hpo.py: --study: '' cannot name a study; use letters"),
+        (["--set", "lrr=3"], "--set lrr=3: 'lrr' is not assigned in the parameters cell of n.ipyn"),
+        (["--set", "lrr=3"], "did you mean 'lr'?"),
+        (["--set", "class=3"], "--set class=3: class: not a Python identifier"),
+        (["--set", "lr=2020-01-01"], "--set lr=2020-01-01: 2020-01-01 is a date to YAML"),
+        (["--set", "lr=0.5"], "--set lr=0.5: leaves nothing to sweep"),
+        (["-o", "n" * 260 + ".{run_id}.ipynb"], "has 271 bytes, and at most 239 are possible"),
+    ],
+)
+def test_a_wrong_flag_is_blamed_on_the_flag(
+    flags: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refused([*RIGHT, *flags], capsys)
+    assert said in told
+    assert "p.yml" not in told
+
+
+# --- output that nobody takes --------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_a_command_whose_output_is_lost_says_so() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, ROOT / "notebook_hpo.py", "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "notebook_hpo.py: standard output cannot be written: No space left on device\n"
+    )
+
+
+def test_a_command_whose_streams_are_closed_ends_as_it_would() -> None:
+    command = f"{sys.executable} {ROOT / 'notebook_hpo.py'} stats >&- 2>&-"
+    assert subprocess.run(command, shell=True).returncode == 2
+
+
+def test_characters_that_an_encoding_lacks_are_written_as_escapes() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "notebook_hpo.py", "stop", "--help"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0
+    assert rb"[RUN_ID\u2026]" in done.stdout

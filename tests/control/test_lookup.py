@@ -1,0 +1,129 @@
+"""Commands on a study that is there: what they correct, and what they leave alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from sweeper import Settings
+from sweeper.cli import main
+from sweeper.study import SamplerFactory, Study
+from sweeper.study_folder.heartbeat import ALIVE_S
+from sweeper.study_folder.ownership import held_folder
+from sweeper.testing import write_notebook
+from sweeper.trials import StudyPaths, TrialState, run_id_of
+
+#: Nobody listens there.
+AWAY = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
+    """A study whose sweep was killed while its first trial ran, and MLflow's server is away."""
+    monkeypatch.chdir(tmp_path)
+    paths = StudyPaths.parse("out/{run_id}.ipynb", study="killed")
+    settings = Settings.from_mapping(
+        {
+            "objective": {"val": "maximize"},
+            "space": {"x": {"low": 0.0, "high": 1.0}},
+            "study": {"name": "killed", "sampler": "random"},
+        }
+    )
+    with held_folder(paths) as keep:
+        keep()
+        study = Study.open(f"sqlite:///{paths.storage}", settings)
+        study.note_facts(
+            template=paths.template,
+            tracking_uri=AWAY,
+            experiment_id="1",
+            trials=3,
+            settings=settings.as_told,
+        )
+        record = study.ask(
+            settings, SamplerFactory(settings), lambda n: paths.notebook(run_id_of(n))
+        )
+        assert record is not None
+        write_notebook(record.notebook, "1 + 1")
+        node = nbformat.read(record.notebook, as_version=4)
+        node.metadata["sweeper"] = {"study_id": study.study_id, "state": "running"}
+        nbformat.write(node, record.notebook)
+    return paths
+
+
+def states(paths: StudyPaths) -> list[TrialState]:
+    return [r.state for r in Study.load(f"sqlite:///{paths.storage}", paths.study).records()]
+
+
+@pytest.mark.slow  # MLflow makes its tables
+def test_status_of_a_killed_sweep_is_told_while_mlflow_is_away_and_mlflow_hears_of_it_later(
+    killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    from mlflow import MlflowClient
+
+    for _ in range(2):
+        assert main(["status", "killed"]) == 0
+        assert "study killed: 1 stopped" in capsys.readouterr().out
+        (line,) = (record.getMessage() for record in caplog.records)
+        assert "MLflow still shows killed trials of the study 'killed' as running" in line
+        assert f"{AWAY}: the MLflow server does not answer" in line
+        assert "leave the option out" not in line
+        caplog.clear()
+        assert states(killed) == [TrialState.STOPPED]
+    assert main(["enqueue", "killed", "x=0.5", "--quiet"]) == 0
+    there = f"sqlite:///{killed.tracking}"
+    caplog.clear()
+    for _ in range(2):
+        assert main(["status", "killed", "--tracking-uri", there]) == 0
+    client = MlflowClient(there)
+    experiment = client.get_experiment_by_name("killed")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_name, run.info.status) == ("0000", "KILLED")
+    assert main(["status", "killed"]) == 0  # there is nothing more to be told
+    assert caplog.records == []
+
+
+def test_status_leaves_trials_alone_that_run_on_another_machine(
+    killed: StudyPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = {"host": "far-away", "pid": os.getpid(), "machine": "another"}
+    killed.owner.write_text(json.dumps(elsewhere))
+    assert main(["status", "killed", "--json"]) == 0
+    said = capsys.readouterr()
+    assert f"swept by process {os.getpid()} on far-away" in said.err
+    assert json.loads(said.out)["running"] is True
+    assert states(killed) == [TrialState.RUNNING]
+    touched_s = killed.owner.stat().st_mtime - ALIVE_S - 1
+    os.utime(killed.owner, (touched_s, touched_s))
+    assert main(["status", "killed", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["running"] is False
+    assert states(killed) == [TrialState.STOPPED]
+
+
+def test_a_command_makes_no_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("CREATE TABLE runs (id)")
+    before = other.read_bytes()
+    (tmp_path / "empty.db").touch()
+    for name, said in (
+        ("typo.db", "there is no study in typo.db, for there is no such file"),
+        ("other.db", "there is no study in other.db"),
+        ("empty.db", "there is no study in empty.db"),
+    ):
+        for command in ("status x", "stop x", "enqueue x y=1", "retry x --failed"):
+            assert main([*command.split(), "--storage", f"sqlite:///{name}"]) == 2
+            (line,) = capsys.readouterr().err.splitlines()
+            assert said in line
+    assert {file.name for file in tmp_path.iterdir()} == {"other.db", "empty.db"}
+    assert other.read_bytes() == before
+    assert (tmp_path / "empty.db").stat().st_size == 0

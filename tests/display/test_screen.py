@@ -1,0 +1,217 @@
+"""What people read of a running study, at the widths that terminals have."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.display import screen
+from sweeper.trials import Progress, Reason, Snapshot, SweepResult, TrialRecord, TrialState
+
+
+def progress(run_id: str = "0007", **stated: Any) -> Progress:
+    usual: dict[str, Any] = {
+        "run_id": run_id,
+        "params": {"lr": 0.0123456, "optimizer": "adam", "width": 128},
+        "attempt": 1,
+        "cell": 4,
+        "cells": 9,
+        "step": 12,
+        "metrics": {"loss": 0.5, "val_acc": 0.87654},
+        "elapsed_s": 75.0,
+        "memory_bytes": 512_000_000,
+    }
+    return Progress(**{**usual, **stated})
+
+
+def snapshot(*running: Progress, **stated: Any) -> Snapshot:
+    usual: dict[str, Any] = {
+        "study": "digits",
+        "trials": 40,
+        "counts": {"completed": 9, "failed": 1, "stopped": 0, "running": len(running)},
+        "objectives": ["val_acc"],
+        "running": running,
+        "best": [],
+        "left_s": 150.0,
+    }
+    return Snapshot(**{**usual, **stated})
+
+
+def completed(number: int) -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        state=TrialState.COMPLETED,
+        params={"lr": 0.5},
+        seed=0,
+        attempt=1,
+        notebook=Path(f"out/digits.{number:04d}.ipynb").absolute(),
+        scores={"val_acc": 0.9375},
+    )
+
+
+def drawn(shown: Snapshot, monkeypatch: pytest.MonkeyPatch, *, width: int = 100) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = io.StringIO()
+    screen.print_table(shown, stream)
+    return stream.getvalue().splitlines()
+
+
+def test_a_running_trial_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, header, row = drawn(snapshot(progress()), monkeypatch)
+    assert head == "digits · 10 of 40 trials · 9 completed, 1 failed, 1 running · about 2m30s left"
+    assert header.split() == ["trial", "params", "val_acc", "step", "cell", "time", "memory"]
+    assert row.split() == [
+        *("0007", "lr=0.01235,", "optimizer=adam,", "width=128"),
+        *("0.8765", "12", "4/9", "1m15s", "512", "MB"),
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 160, 250])
+def test_a_row_stays_one_line_however_many_params_there_are(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {f"parameter_{i}": i / 7 for i in range(30)}
+    rows = [progress(f"{i:04d}", params=params) for i in range(8)]
+    lines = drawn(snapshot(*rows), monkeypatch, width=width)
+    assert len([line for line in lines if line.startswith("000")]) == 8
+    assert max(map(len, lines)) <= width
+    assert all("4/9" in line for line in lines if line.startswith("000"))
+
+
+def test_what_is_not_known_yet_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = progress(cells=0, step=None, metrics={}, memory_bytes=None, elapsed_s=0.25)
+    lines = drawn(snapshot(begun, left_s=None), monkeypatch)
+    assert "left" not in lines[0]
+    assert lines[2].split()[-2:] == ["start", "0.2s"]
+
+
+def test_another_metric_is_shown_by_its_name_while_there_is_no_objective(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = drawn(snapshot(progress(metrics={"loss": 0.5})), monkeypatch)[2]
+    assert "loss 0.5" in row
+
+
+def test_a_trial_that_is_run_again_shows_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn(snapshot(progress(attempt=3)), monkeypatch)[2].startswith("0007 (3)")
+
+
+def test_gigabytes_are_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn(snapshot(progress(memory_bytes=12_340_000_000)), monkeypatch)[2].endswith(
+        "12.3 GB"
+    )
+
+
+def test_the_best_so_far_and_its_notebook_stand_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, best, notebook = drawn(snapshot(progress(), best=[completed(3)]), monkeypatch)
+    assert best == "best: 0003  val_acc=0.9375  (lr=0.5)"
+    assert notebook == "  notebook: out/digits.0003.ipynb"
+
+
+def test_of_several_best_trials_one_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    best = [completed(3), completed(5)]
+    assert drawn(snapshot(best=best), monkeypatch)[1].endswith("(1 of 2 Pareto-optimal)")
+
+
+def test_a_stream_that_is_no_terminal_gets_no_live_table() -> None:
+    assert not screen.is_live(io.StringIO())
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    yield stream
+
+
+def test_a_dumb_terminal_gets_no_live_table(
+    terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert screen.is_live(terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    assert not screen.is_live(terminal)
+
+
+def test_a_live_table_is_gone_in_the_end(terminal: io.StringIO) -> None:
+    with screen.live_table(lambda: snapshot(progress()), terminal):
+        pass
+    assert "0007" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\x1b[2K")  # the last of its lines is cleared
+    with screen.live_table(lambda: None, terminal):
+        pass
+
+
+def failed(number: int, message: str) -> TrialRecord:
+    return replace(
+        completed(number),
+        state=TrialState.FAILED,
+        reason=Reason.CELL_ERROR,
+        message=message,
+        scores={},
+    )
+
+
+def test_an_error_that_several_trials_had_is_shown_once() -> None:
+    records = [failed(n, "ZeroDivisionError" if n != 1 else "KeyError") for n in range(9)]
+    assert screen.failure_lines([completed(9), *records]) == [
+        "failed: 9 cell_error",
+        "  0000 failed (cell_error): ZeroDivisionError\n    out/digits.0000.ipynb",
+        "    likewise: 0002, 0003, 0004, 0005, 0006 and 2 more",
+        "  0001 failed (cell_error): KeyError\n    out/digits.0001.ipynb",
+    ]
+
+
+def test_of_many_different_errors_the_first_are_shown() -> None:
+    lines = screen.failure_lines(failed(n, f"KeyError: {n}") for n in range(8))
+    assert len(lines) == 7
+    assert lines[-1] == "  … and 3 more"
+
+
+def test_a_remote_copy_that_lags_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "copy" not in drawn(snapshot(), monkeypatch)[0]
+    assert drawn(snapshot(copy_late_s=40.2), monkeypatch)[0].endswith(" · copy 40s behind")
+
+
+def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:
+    def said(lag_s: float | None) -> str:
+        return screen.summary(
+            SweepResult(
+                study="digits",
+                storage="sqlite:///study.db",
+                tracking_uri="sqlite:///mlflow.db",
+                experiment_id="1",
+                objectives=["val_acc"],
+                records=[completed(0)],
+                best=[completed(0)],
+                mlflow_run_ids={},
+                compare_url=None,
+                sync_lag_s=lag_s,
+            )
+        )
+
+    assert "remote copy" not in said(None) + said(0.0)
+    assert "remote copy: not complete, 1m30s behind" in said(90)
+
+
+def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() -> None:
+    result = SweepResult(
+        study="s",
+        storage="sqlite:////my work/s/study.db",
+        tracking_uri="sqlite:////my work/mlflow.db",
+        experiment_id="1",
+        objectives=["val"],
+        records=[],
+        best=[],
+        mlflow_run_ids={},
+        compare_url=None,
+        findings=["kernels are started: because"],
+    )
+    lines = screen.summary(result).splitlines()
+    assert "MLflow: mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db'" in lines
+    assert lines[-1] == "note: kernels are started: because"

@@ -1,0 +1,85 @@
+"""What a sweep has on this machine is gone when the sweep is, at whatever moment it dies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sweeper.execution.runtime import clear_up, guarded
+from sweeper.kernels import mark_of
+
+
+def folders(study_folder: Path) -> list[Path]:
+    return list(Path("/tmp").glob(f"sweep-{mark_of(study_folder)}*"))
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+
+
+def guards() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children() if "guard.py" in str(p.cmdline())]
+
+
+def test_an_error_leaves_neither_a_folder_nor_a_guard(tmp_path: Path) -> None:
+    with pytest.raises(MemoryError), guarded(tmp_path) as (token, folder):
+        assert folder.is_dir()
+        assert folders(tmp_path) == [folder]
+        assert len(str(folder)) < 56  # sockets in it have paths of at most 107 characters
+        assert token.startswith(mark_of(tmp_path))
+        raise MemoryError
+    assert folders(tmp_path) == []
+    assert guards() == []
+
+
+def test_a_folder_that_cannot_be_made_leaves_no_guard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", fails)
+    with pytest.raises(OSError, match="No space"), guarded(tmp_path):
+        pass
+    assert guards() == []
+
+
+@pytest.mark.slow  # it starts processes
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_beside_the_making_of_the_folder_leaves_none(tmp_path: Path, moment: str) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from sweeper.execution.runtime import guarded\n"
+        "mkdir = Path.mkdir\n"
+        "def die(path, *args, **options):\n"
+        f"    if {moment == 'after'}: mkdir(path, *args, **options); assert path.is_dir()\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "Path.mkdir = die\n"
+        "with guarded(Path(sys.argv[1])): pass"
+    )
+    died = subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
+    assert died.returncode == -9
+    deadline = time.monotonic() + 20
+    while folders(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_a_guard_could_not_remove_is_removed_by_the_next_command_of_the_study(
+    tmp_path: Path,
+) -> None:
+    stale = Path("/tmp") / f"sweep-{mark_of(tmp_path)}dead"
+    other = Path("/tmp") / f"sweep-{mark_of(tmp_path / 'other')}live"
+    for folder in (stale, other):
+        (folder / "k1").mkdir(parents=True)
+    try:
+        clear_up(tmp_path)
+        assert not stale.exists()
+        assert other.is_dir()
+    finally:
+        clear_up(tmp_path / "other")

@@ -1,0 +1,544 @@
+"""One trial in a real kernel: every way in which it can end, and what its file then says."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import psutil
+import pytest
+
+from sweeper.execution.gpu_allocator import Devices
+from sweeper.execution.worker import Worker
+from sweeper.kernels import Guard, KernelPool
+from sweeper.kernels.guard import marked_processes
+from sweeper.notebook_api.messages import Point, StopReason
+from sweeper.notebooks import ResearchNotebook, read_executed
+from sweeper.notebooks.scores import scrape
+from sweeper.settings import Settings
+from sweeper.testing import write_notebook
+from sweeper.trials import Channel, Reason, TrialOutcome, TrialSpec, TrialState
+
+pytestmark = pytest.mark.kernel
+
+REPORT = "import sweeper\nsweeper.report(0, val=x)"
+
+
+class Bench:
+    """Runs notebooks made from strings as trials of one sweep."""
+
+    def __init__(self, folder: Path, runtime_folder: Path) -> None:
+        self.folder = folder
+        self.runtime_folder = runtime_folder
+        self.token = runtime_folder.name
+        self.devices: Devices | None = None
+        self.points: list[tuple[float, Point]] = []
+
+    def run(
+        self,
+        *cells: str,
+        parameters: str = "x = 1.0",
+        params: dict[str, Any] | None = None,
+        on_point: Callable[[Channel, Point], None] | None = None,
+        kernel: str = "python3",
+        channel: Channel | None = None,
+        number: int = 0,
+        notebook: Path | None = None,
+        **settings: Any,
+    ) -> tuple[TrialOutcome, Any]:
+        """Outcome and executed notebook of one trial."""
+        notebook = notebook or write_notebook(
+            self.folder / "nb.ipynb", *cells, parameters=parameters
+        )
+        data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}, **settings}
+        read = Settings.from_mapping(data)
+        devices = self.devices or Devices([], threads=read.resources.threads)
+        pool = KernelPool(
+            kernel,
+            env={**os.environ, **devices.env},
+            cwd=notebook.parent,
+            runtime_folder=self.runtime_folder,
+            token=self.token,
+            warm=False,
+        )
+        worker = Worker(
+            notebook=ResearchNotebook(notebook),
+            settings=read,
+            devices=devices,
+            pool=pool,
+            trials_left=lambda: 0,
+        )
+        spec = TrialSpec(
+            study="bench",
+            study_id="1",
+            number=number,
+            params={"x": 2.0} if params is None else params,
+            fixed={},
+            seed=77,
+            attempt=1,
+            notebook=self.folder / "out" / f"{number:04d}.ipynb",
+            checkpoint_dir=self.folder / "checkpoints",
+        )
+
+        def remember(point: Point) -> None:
+            self.points.append((time.monotonic(), point))
+            if on_point is not None:
+                on_point(used, point)
+
+        used = channel or Channel(remember)
+        outcome = worker.run_trial(spec, used)
+        pool.close()
+        file = spec.notebook
+        return outcome, (read_executed(file) if file.exists() else None)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
+    guard = Guard(token=runtime_folder.name, folder=runtime_folder)
+    yield Bench(tmp_path, runtime_folder)
+    guard.close()
+    assert not runtime_folder.exists()
+    assert marked_processes(runtime_folder.name) == []
+
+
+def statuses(node: Any) -> list[str]:
+    return [cell.metadata.papermill.status for cell in node.cells]
+
+
+def printed(node: Any) -> str:
+    streams = (o for cell in node.cells for o in cell.outputs if o.output_type == "stream")
+    return "".join(o.text for o in streams)
+
+
+def test_a_trial_that_reports_completes_and_its_file_says_so(bench: Bench) -> None:
+    outcome, node = bench.run(
+        "import sweeper\nfor i in range(4): sweeper.report(i, val=x / 3 + i, loss=1 / (i + 1))",
+        "sweeper.score(extra=0.1 + 0.2)",
+    )
+    assert outcome.state is TrialState.COMPLETED
+    assert outcome.scores == {"val": 2.0 / 3 + 3, "loss": 0.25, "extra": 0.1 + 0.2}
+    assert outcome.series["val"] == [(i, 2.0 / 3 + i) for i in range(4)]
+    nbformat.validate(node)
+    told = node.metadata["sweeper"]
+    assert (told["state"], told["run_id"], told["params"]) == ("completed", "0000", {"x": 2.0})
+    assert statuses(node) == ["completed"] * 4
+    assert node.metadata["language_info"]["name"] == "python"
+    objectives = Settings.from_mapping(
+        {"objective": {"val": "maximize"}, "space": {"x": [1]}}
+    ).objective
+    again = scrape(node, sources={}, objectives=objectives)
+    assert again.scores == dict(outcome.scores)
+    shown = [o for cell in node.cells for o in cell.outputs if o.output_type == "display_data"]
+    assert len(shown) == 2, "one display for each cell that reports, however often it does"
+
+
+def test_points_arrive_while_the_cell_still_runs(bench: Bench) -> None:
+    bench.run(
+        "import sweeper, time",
+        "for i in range(3):\n    sweeper.report(i, val=x)\n    time.sleep(0.5)",
+    )
+    ended = time.monotonic()
+    assert [point.step for _, point in bench.points] == [0, 1, 2]
+    assert ended - bench.points[0][0] > 1.2
+
+
+def test_params_seed_and_run_id_are_injected_and_known_to_trial(bench: Bench) -> None:
+    outcome, node = bench.run(
+        "import sweeper; t = sweeper.trial()",
+        "t.checkpoint_dir.joinpath('a').write_text('b')",
+        "print([x, seed, run_id, t.number, t.run_id, dict(t.params), t.seed, t.attempt])\nval = x",
+        parameters="x = 1.0\nseed = 0\nrun_id = ''",
+        number=12,
+    )
+    assert outcome.state is TrialState.COMPLETED
+    assert "[2.0, 77, '0012', 12, '0012', {'x': 2.0}, 77, 1]" in printed(node)
+    assert (bench.folder / "checkpoints" / "a").read_text() == "b"
+    injected = node.cells[1]
+    assert injected.metadata.tags == ["injected-parameters"]
+    assert "x = 2.0" in injected.source
+
+
+def test_a_failing_cell_fails_the_trial_and_the_cells_after_it_never_ran(bench: Bench) -> None:
+    outcome, node = bench.run(REPORT, "raise ValueError('too big')", "print('later')")
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.CELL_ERROR)
+    assert outcome.message == "In [4]: ValueError: too big"
+    assert statuses(node) == ["completed", "completed", "completed", "failed", "pending"]
+    assert node.cells[3].outputs[0].ename == "ValueError"
+    assert node.metadata["sweeper"]["state"] == "failed"
+    assert node.metadata["papermill"]["exception"] is True
+
+
+def test_a_killed_kernel_fails_the_trial_and_keeps_what_it_had_put_out(bench: Bench) -> None:
+    outcome, node = bench.run(
+        REPORT,
+        "print('so far', flush=True)\nimport os, signal, time; time.sleep(0.5)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "print('later')",
+    )
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.KERNEL_DIED)
+    assert "signal 9" in outcome.message
+    assert statuses(node)[3:] == ["failed", "pending"]
+    assert "so far" in printed(node)
+    assert node.metadata["sweeper"]["exit_code"] == -9
+
+
+def test_a_crash_is_told_by_its_signal(bench: Bench) -> None:
+    outcome, _ = bench.run("import ctypes\nctypes.string_at(0)")
+    assert outcome.reason is Reason.KERNEL_DIED
+    assert "signal 11" in outcome.message
+
+
+def test_a_notebook_that_gives_no_score_fails_with_what_was_found(bench: Bench) -> None:
+    outcome, _ = bench.run("import sweeper\nsweeper.report(0, vall=x)")
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.NO_SCORE)
+    assert "never gave val" in outcome.message
+    assert "vall" in outcome.message
+
+
+def test_a_notebook_may_end_itself(bench: Bench) -> None:
+    outcome, node = bench.run(REPORT, "import sys\nsys.exit()", "raise ValueError('never run')")
+    assert outcome.state is TrialState.COMPLETED
+    assert statuses(node)[3:] == ["completed", "pending"]
+    outcome, _ = bench.run(REPORT, "import sys\nsys.exit(3)", number=1)
+    assert (outcome.state, outcome.message) == (TrialState.FAILED, "In [4]: SystemExit: 3")
+
+
+def test_a_cell_that_may_raise_does_not_fail_the_trial(bench: Bench) -> None:
+    source = write_notebook(bench.folder / "n.ipynb", "1 / 0", "val = x")
+    node = nbformat.read(source, as_version=4)
+    node.cells[1].metadata["tags"] = ["raises-exception"]
+    nbformat.write(node, source)
+    outcome, executed = bench.run(notebook=source)
+    assert outcome.state is TrialState.COMPLETED
+    assert executed.cells[2].outputs[0].ename == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_an_objective_that_is_not_finite_fails_the_trial(bench: Bench, value: str) -> None:
+    outcome, node = bench.run(f"import sweeper\nsweeper.report(0, val=float('{value}'))")
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.NOT_FINITE)
+    assert outcome.message == f"val is {value}"
+    text = (bench.folder / "out" / "0000.ipynb").read_text()
+    json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert node.metadata["sweeper"]["scores"] == {"val": value}
+
+
+def test_a_notebook_that_never_heard_of_us_is_scored_by_variable_and_pattern(bench: Bench) -> None:
+    outcome, node = bench.run(
+        "for e in range(3): print(f'epoch {e} val_loss={1 / (e + 3)}')",
+        "%precision 2\nacc = x / 3",
+        scores={
+            "val": {"variable": "acc"},
+            "val_loss": {"pattern": "val_loss=([0-9.eE+-]+)"},
+        },
+    )
+    assert outcome.state is TrialState.COMPLETED
+    assert outcome.scores == {"val": 2.0 / 3, "val_loss": 0.2}
+    assert outcome.series["val_loss"] == [(0, 1 / 3), (1, 0.25), (2, 0.2)]
+    assert "sweeper" not in "".join(cell.source for cell in node.cells)
+
+
+def test_a_series_outlives_a_cleared_output(bench: Bench) -> None:
+    outcome, _ = bench.run(
+        "import sweeper\nfrom IPython.display import clear_output\n"
+        "for i in range(3):\n    sweeper.report(i, val=x + i)\n    clear_output(wait=True)\n"
+        "print('clean')"
+    )
+    assert outcome.series["val"] == [(0, 2.0), (1, 3.0), (2, 4.0)]
+
+
+def test_a_stop_reaches_a_running_cell_and_its_finally_blocks_run(bench: Bench) -> None:
+    started = time.monotonic()
+    outcome, node = bench.run(
+        "import sweeper, time\ntry:\n    sweeper.report(0, val=x)\n    time.sleep(60)\n"
+        "finally:\n    print('tidied')",
+        "print('later')",
+        on_point=lambda channel, _: channel.stop(StopReason.INTERRUPTED),
+    )
+    assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.INTERRUPTED)
+    assert "tidied" in printed(node)
+    assert statuses(node)[2:] == ["stopped", "pending"]
+    assert time.monotonic() - started < 20
+
+
+def test_a_stop_before_the_start_runs_no_cell(bench: Bench) -> None:
+    channel = Channel(lambda _: None)
+    channel.stop(StopReason.INTERRUPTED)
+    outcome, node = bench.run("print('ran')", channel=channel)
+    assert outcome.state is TrialState.STOPPED
+    assert set(statuses(node)) == {"pending"}
+
+
+@pytest.mark.slow
+def test_a_cell_that_swallows_interrupts_is_killed_in_the_end(bench: Bench) -> None:
+    outcome, node = bench.run(
+        "import sweeper, time\nsweeper.report(0, val=x)\nwhile True:\n    try:\n"
+        "        time.sleep(60)\n    except KeyboardInterrupt:\n        print('no')",
+        on_point=lambda channel, _: channel.stop(StopReason.INTERRUPTED),
+    )
+    assert outcome.state is TrialState.STOPPED
+    assert statuses(node)[-1] == "stopped"
+
+
+@pytest.mark.slow
+def test_a_cell_that_holds_the_interpreter_in_c_is_killed_in_the_end(bench: Bench) -> None:
+    outcome, node = bench.run(
+        "import sweeper\nsweeper.report(0, val=x)\nsum(range(10**15))",
+        "print('later')",
+        on_point=lambda channel, _: channel.stop(StopReason.PRUNED, "hopeless"),
+    )
+    assert (outcome.state, outcome.message) == (TrialState.PRUNED, "hopeless")
+    assert statuses(node)[2:] == ["stopped", "pending"]
+
+
+def test_the_time_limit_ends_an_endless_cell(bench: Bench) -> None:
+    outcome, node = bench.run("while True: pass", limits={"trial": "2s"})
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.TIME_LIMIT)
+    assert "limits.trial (2 s)" in outcome.message
+    assert node.metadata["sweeper"]["state"] == "failed"
+
+
+def test_a_kernel_with_children_ends_soon(bench: Bench) -> None:
+    started = time.monotonic()
+    outcome, _ = bench.run(
+        REPORT,
+        "import multiprocessing, time\nchildren = [multiprocessing.get_context('fork').Process("
+        "target=time.sleep, args=[600], daemon=True) for _ in range(3)]\n"
+        "for child in children: child.start()",
+    )
+    waited_s = time.monotonic() - started - outcome.duration_s
+    assert waited_s < 5, "the kernel waited for children that had ended"
+
+
+def test_exit_handlers_of_a_notebook_run(bench: Bench) -> None:
+    bench.run(REPORT, "import atexit\natexit.register(lambda: open('ended', 'w').write('yes'))")
+    assert (bench.folder / "ended").read_text() == "yes"
+
+
+def test_processes_that_a_notebook_leaves_behind_are_ended(bench: Bench) -> None:
+    _, node = bench.run(
+        REPORT,
+        "import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print(child.pid)",
+    )
+    pid = int(printed(node).strip())
+    # Dead, though where nobody collects orphans it may still stand in the process table.
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_no_output_is_lost_however_fast_it_comes(bench: Bench) -> None:
+    _, node = bench.run(REPORT, "for i in range(20_000): display(i)")
+    assert len(node.cells[3].outputs) == 20_000
+    assert node.cells[3].outputs[-1].data["text/plain"] == "19999"
+
+
+def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice(bench: Bench) -> None:
+    outcome, node = bench.run(
+        REPORT,
+        "for i in range(100): print('y' * 10_000)",
+        "print('end')",
+        limits={"cell_output": "100kB"},
+    )
+    assert outcome.state is TrialState.COMPLETED
+    text = printed(node)
+    assert len(text) < 200_000
+    assert "more than 100,000 bytes" in text
+    assert text.count("limits.cell_output") == 1
+    assert text.endswith("end\n")
+
+
+def test_kernels_run_in_the_notebooks_folder_and_never_move_us(bench: Bench) -> None:
+    before = Path.cwd()
+    (bench.folder / "mine.py").write_text("WHERE = __file__")
+    _, node = bench.run("import os, mine\nprint(os.getcwd(), mine.WHERE)\nval = 1")
+    assert printed(node).split() == [str(bench.folder), str(bench.folder / "mine.py")]
+    assert Path.cwd() == before
+
+
+def test_a_kernels_environment_fixes_what_changes_the_last_bits(bench: Bench) -> None:
+    _, node = bench.run(
+        "import os\nval = 1\nprint([os.environ[n] for n in "
+        "('OMP_NUM_THREADS', 'PYTHONHASHSEED', 'CUBLAS_WORKSPACE_CONFIG')])",
+        resources={"cpus_per_trial": 3},
+    )
+    assert printed(node).strip() == "['3', '0', ':4096:8']"
+
+
+def test_a_kernel_that_does_not_start_is_an_outcome_with_its_last_words(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_kernel(bench, monkeypatch, "broken", "import sys; sys.exit('no such library')")
+    outcome, node = bench.run(REPORT, kernel="broken")
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.KERNEL_START)
+    assert "no such library" in outcome.message
+    assert set(statuses(node)) == {"pending"}
+
+
+def test_a_kernel_that_is_killed_before_its_first_answer_gets_another_chance(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import os, pathlib, signal\n"
+        "first = pathlib.Path('killed-once')\n"
+        "if not first.exists():\n"
+        "    first.touch()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from ipykernel.kernelapp import launch_new_instance as launch\n"
+        "launch()"
+    )
+    install_kernel(bench, monkeypatch, "shaky", code, "-f")
+    outcome, node = bench.run(REPORT, kernel="shaky")
+    assert (bench.folder / "killed-once").exists()
+    assert outcome.state is TrialState.COMPLETED, outcome.message
+    assert set(statuses(node)) == {"completed"}
+
+
+def install_kernel(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str, code: str, *options: str
+) -> None:
+    spec = bench.folder / "kernels" / name
+    spec.mkdir(parents=True)
+    argv = [sys.executable, "-c", code, *options, "{connection_file}"]
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": argv, "display_name": name, "language": "python"})
+    )
+    monkeypatch.setenv("JUPYTER_PATH", str(bench.folder))
+
+
+def test_a_file_of_somebody_else_is_never_overwritten(bench: Bench) -> None:
+    (bench.folder / "out").mkdir()
+    theirs = write_notebook(bench.folder / "out" / "0000.ipynb", "1 + 1")
+    before = theirs.read_bytes()
+    outcome, _ = bench.run(REPORT)
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.FILE)
+    assert theirs.read_bytes() == before
+
+
+def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -> None:
+    bench.devices = Devices(["GPU-a"], threads=1, room={"GPU-a": 1})
+    (bench.folder / "out").write_text("a file where the folder should be")
+    outcome, _ = bench.run(REPORT)
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.FILE)
+    leased = threading.Event()
+
+    def lease() -> None:
+        with bench.devices.lease():  # type: ignore[union-attr]
+            leased.set()
+
+    threading.Thread(target=lease, daemon=True).start()
+    assert leased.wait(5)
+
+
+def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
+    bench.devices = Devices(["GPU-a"], threads=1, room={"GPU-a": 1})
+    elsewhere = ExitStack()
+    elsewhere.enter_context(bench.devices.lease())
+    freed = threading.Timer(1.5, elsewhere.close)
+    began_s, began_at = time.monotonic(), datetime.datetime.now(datetime.UTC)
+    freed.start()
+    outcome, node = bench.run("while True: pass", limits={"trial": "1s"})
+    took_s = time.monotonic() - began_s
+    assert outcome.reason is Reason.TIME_LIMIT
+    assert took_s >= 1.5 + 1, "the limit ran while the trial waited"
+    assert 1 <= outcome.duration_s <= took_s - 1.5
+    told = node.metadata["sweeper"]
+    assert told["duration_s"] <= took_s - 1.5
+    started_at = datetime.datetime.fromisoformat(told["started_at"])
+    assert (started_at - began_at).total_seconds() >= 1.4
+
+
+def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
+    bench.devices = Devices(["GPU-a"], threads=1, room={"GPU-a": 1})
+    channel = Channel(lambda _: None)
+    threading.Timer(0.3, channel.stop, args=[StopReason.BY_HAND, "stopped by a person"]).start()
+    elsewhere = ExitStack()
+    elsewhere.enter_context(bench.devices.lease())
+    freed = threading.Timer(10, elsewhere.close)
+    freed.start()
+    outcome, node = bench.run(REPORT, channel=channel)
+    assert freed.is_alive(), "the trial waited until the GPU was free"
+    freed.cancel()
+    assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.BY_HAND)
+    assert outcome.message == "stopped by a person"
+    assert not any(cell.get("execution_count") for cell in node.cells), "a cell has run"
+    assert node.metadata["sweeper"]["state"] == "stopped"
+
+
+def test_trials_at_once_do_not_meet(bench: Bench, tmp_path: Path) -> None:
+    outcomes: dict[int, TrialOutcome] = {}
+
+    def run(number: int) -> None:
+        mine = Bench(tmp_path / str(number), bench.runtime_folder)
+        outcomes[number], _ = mine.run(
+            "import sweeper, time\nfor i in range(20):\n    sweeper.report(i, val=x * i)\n"
+            "    time.sleep(0.01)",
+            params={"x": float(number)},
+            number=number,
+        )
+
+    threads = [threading.Thread(target=run, args=[n]) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {n: o.scores["val"] for n, o in outcomes.items()} == {n: n * 19.0 for n in range(6)}
+
+
+def test_the_guard_ends_everything_when_its_owner_is_killed(tmp_path: Path) -> None:
+    runtime_folder = tmp_path / "r"
+    runtime_folder.mkdir()
+    code = f"""
+import subprocess, sys, time, os
+from pathlib import Path
+from sweeper.kernels.guard import MARK_VARIABLE, Guard
+Guard(token="tok{os.getpid()}", folder=Path({str(runtime_folder)!r}))
+env = {{**os.environ, MARK_VARIABLE: "tok{os.getpid()}.0000.1;"}}
+subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
+print("up", flush=True)
+time.sleep(600)
+"""
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "up\n"
+    assert len(marked_processes(f"tok{os.getpid()}")) == 1
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    deadline = time.monotonic() + 3
+    while runtime_folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert marked_processes(f"tok{os.getpid()}") == []
+    assert not runtime_folder.exists()
+
+
+#: What `ipywidgets.Output` sends: a model, and the request whose output it catches.
+CATCHING = """
+from comm import create_comm
+def catch(text):
+    kernel = get_ipython().kernel
+    caught = create_comm(target_name="jupyter.widget", data={"state": {
+        "_model_module": "@jupyter-widgets/output", "_model_name": "OutputModel", "outputs": []}})
+    for request in (kernel.get_parent()["header"]["msg_id"], ""):
+        caught.send({"method": "update", "state": {"msg_id": request}})
+        if request:
+            print(text, flush=True)
+"""
+
+
+def test_output_that_widgets_catch_never_stalls_a_trial(bench: Bench) -> None:
+    cells = [CATCHING, *["catch('caught')"] * 60, "val = x"]
+    outcome, node = bench.run(*cells, limits={"trial": "120s"})
+    assert outcome.state is TrialState.COMPLETED
+    assert all(not cell.outputs for cell in node.cells), "it is in the widgets"

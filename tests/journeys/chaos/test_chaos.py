@@ -1,0 +1,442 @@
+"""Sweeps that are killed at random moments, again and again, and come to the same in the end.
+
+    uv run tests/chaos/test_chaos.py --blows 300
+
+is the long form; the short one is part of the tests. Each blow hits the coordinator (SIGKILL,
+SIGTERM, SIGSTOP for a while), the process that kernels are forked from, or a kernel; or takes the
+storage away for some seconds: by a lock, a full disk, a folder that may only be read, a server that
+restarts; or removes a folder: of the checkpoints, of MLflow's artifacts, the sweep's private one;
+or sets the clock. Whatever has ended the sweep, the same command goes on. Where nobody may mount a
+disk, or there is no C compiler or no PostgreSQL, the blows that need one are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import psutil
+import pytest
+
+from sweeper.kernels import mark_of
+from sweeper.kernels.guard import MARK_VARIABLE
+from sweeper.testing import PostgresServer, write_notebook
+
+ROOT = Path(__file__).parents[3]
+#: Some cells before what is swept, so that kernels are forked after them; then a second of work.
+CELLS = (
+    "import math, time, sweeper\nTABLE = [math.sin(i) for i in range(10_000)]",
+    """
+saved = sweeper.load_checkpoint() or {"step": -1}
+for step in range(saved["step"] + 1, 5):
+    time.sleep(0.15)
+    sweeper.report(step, val=TABLE[int(x * 9999)] + step)
+    try:
+        sweeper.save_checkpoint(step=step)
+    except OSError as error:
+        if error.errno not in (28, 30):  # no space left, or read-only: said to whoever saves
+            raise
+""",
+    "sweeper.score(val=TABLE[int(x * 9999)] * 7, seed=sweeper.trial().seed)",
+)
+PARAMETERS = """
+objective: {val: maximize}
+space:
+  x: {low: 0.0, high: 1.0}
+study: {sampler: random}
+"""
+TRIALS, JOBS = 16, 4
+#: How long after the end of a sweep nothing of it may be left.
+GONE_S = 3.0
+
+
+@dataclass(kw_only=True)
+class Ground:
+    """A folder in which one study is swept, over as many calls as it takes."""
+
+    folder: Path
+    chance: random.Random
+    has_disk: bool = False
+    server: PostgresServer | None = None
+    clock: Path | None = None
+    blows: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        write_notebook(self.folder / "nb.ipynb", *CELLS, parameters="x = 0.5")
+        (self.folder / "nb.yml").write_text(PARAMETERS)
+        self.set_clock(0)
+
+    @property
+    def out(self) -> Path:
+        """Where the outputs go: a disk of its own, if that can be had."""
+        return self.folder / "out"
+
+    def set_clock(self, ahead_s: int) -> None:
+        """Set the time of day that the sweep sees, relative to the true one."""
+        with open(self.folder / "clock", "r+b" if self.calls else "w+b") as file:
+            file.write(struct.pack("q", ahead_s))  # in one go: others have it mapped
+
+    def call(self) -> subprocess.Popen[str]:
+        """Start the one command, the same each time."""
+        self.calls += 1
+        storage = [] if self.server is None else ["--storage", self.server.url]
+        with open(self.folder / "said.txt", "w") as said:
+            return subprocess.Popen(
+                [
+                    *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"),
+                    *("-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", str(JOBS), "--json"),
+                    *("--trials", str(TRIALS), *storage),
+                ],
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                env={**os.environ, **self._clock_env()},
+            )
+
+    def _clock_env(self) -> dict[str, str]:
+        if self.clock is None:
+            return {}
+        return {"LD_PRELOAD": str(self.clock), "CHAOS_CLOCK": str(self.folder / "clock")}
+
+    def processes(self) -> list[psutil.Process]:
+        """Kernels, what they are forked from, and all their children."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                is_ours = MARK_VARIABLE in process.environ() and self._is_below(process)
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def _is_below(self, process: psutil.Process) -> bool:
+        return process.cwd() == str(self.folder)
+
+    def sweep(self, blows: int) -> dict[str, Any]:
+        """Call until the study is complete, with up to this many blows on the way; its result."""
+        while True:
+            sweep, before = self.call(), self.blows.total()
+            while sweep.poll() is None and self.blows.total() < blows:
+                time.sleep(self.chance.uniform(0.0, 4.0))
+                if sweep.poll() is None:
+                    self._strike(sweep.pid)
+            said, _ = sweep.communicate(timeout=300)
+            is_calm, complaints = self.blows.total() == before, self.complaints()
+            assert not is_calm or sweep.returncode != 2, complaints
+            assert "Traceback" not in complaints, complaints
+            self.check_nothing_runs()
+            self.check_files()
+            if sweep.returncode == 0:
+                result: dict[str, Any] = json.loads(said.splitlines()[-1])
+                # What MLflow did not take is told by the next call.
+                is_told = "did not reach MLflow" not in complaints
+                ended = sum(result["counts"].values()) - result["counts"]["stopped"]
+                if ended == TRIALS and is_told:
+                    return result
+
+    def complaints(self) -> str:
+        """What the last call said on its standard error."""
+        return (self.folder / "said.txt").read_text()
+
+    def _strike(self, pid: int) -> None:
+        blows = {**BLOWS, **(BLOWS_TO_A_DISK if self.has_disk else {})}
+        blows |= BLOWS_TO_A_FILE if self.server is None else BLOWS_TO_A_SERVER
+        if self.clock is not None:
+            blows["a clock that jumps"] = _jump
+        blow = self.chance.choice(list(blows))
+        try:
+            blows[blow](self, pid)
+        except (ProcessLookupError, psutil.Error, IndexError, sqlite3.Error):
+            return  # what was to be hit was not there
+        except subprocess.CalledProcessError:
+            return  # something was just being written where nothing was to be
+        self.blows[blow] += 1
+
+    def private_folders(self) -> list[Path]:
+        """Of the sweep, with the sockets of its kernels."""
+        return list(Path(tempfile.gettempdir()).glob(f"sweep-{mark_of(self.out / 'nb')}*"))
+
+    def check_nothing_runs(self) -> None:
+        """Soon after the end no process is left."""
+        end_s = time.monotonic() + GONE_S
+        while (left := self.processes()) and time.monotonic() < end_s:
+            time.sleep(0.1)
+        assert not left, left
+
+    def check_files(self) -> None:
+        """Every executed notebook is valid, at every moment."""
+        for path in self.out.glob("*.ipynb"):
+            node = nbformat.reads(path.read_text("utf-8"), as_version=4)
+            nbformat.validate(node)
+            assert "study_id" in node.metadata["sweeper"]
+        assert not list(self.out.glob(".*.part.*"))
+
+
+def _kill_one(ground: Ground, kind: Callable[[psutil.Process], bool]) -> None:
+    chosen = [process for process in ground.processes() if kind(process)]
+    ground.chance.choice(chosen).kill()
+
+
+def _is_zygote(process: psutil.Process) -> bool:
+    return _is_of_a_zygote(process) and not _is_forked(process)
+
+
+def _is_of_a_zygote(process: psutil.Process) -> bool:
+    return any(part.endswith("zygote/__main__.py") for part in process.cmdline())
+
+
+def _is_forked(process: psutil.Process) -> bool:
+    parent = process.parent()
+    return parent is not None and parent.cmdline() == process.cmdline()
+
+
+def _stop_for_a_while(ground: Ground, pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(ground.chance.uniform(0.5, 3.0))
+    os.kill(pid, signal.SIGCONT)
+
+
+def _lock_storage(ground: Ground, _: int) -> None:
+    with closing(sqlite3.connect(ground.out / "nb" / "study.db", timeout=5)) as storage:
+        storage.execute("BEGIN IMMEDIATE")
+        time.sleep(ground.chance.uniform(1.0, 10.0))
+        storage.rollback()
+
+
+def _restart(ground: Ground, _: int) -> None:
+    assert ground.server is not None
+    ground.server.stop(clean=ground.chance.random() < 0.5)
+    time.sleep(ground.chance.uniform(0.0, 8.0))
+    ground.server.start()
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)  # it may be written to meanwhile
+
+
+def _fill(ground: Ground, _: int) -> None:
+    ballast = ground.out / "ballast"
+    try:
+        with open(ballast, "wb", buffering=0) as file:
+            while file.write(bytes(1 << 20)):
+                pass
+    except OSError:
+        time.sleep(ground.chance.uniform(0.5, 5.0))
+    finally:
+        ballast.unlink()
+
+
+def _make_read_only(ground: Ground, _: int) -> None:
+    """Lay the folder over itself: files that are open stay so, no other one can be written."""
+    folder = str(ground.out)
+    _mount("--bind", folder, folder)
+    try:
+        _mount("-o", "remount,ro,bind", folder)
+        time.sleep(ground.chance.uniform(0.5, 5.0))
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def _jump(ground: Ground, _: int) -> None:
+    ground.set_clock(ground.chance.randint(-7200, 7200))
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True, capture_output=True)
+
+
+BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
+    "SIGKILL to the coordinator": lambda _, pid: os.kill(pid, signal.SIGKILL),
+    "SIGTERM to the coordinator": lambda _, pid: os.kill(pid, signal.SIGTERM),
+    "SIGSTOP to the coordinator": _stop_for_a_while,
+    "SIGKILL to the zygote": lambda ground, _: _kill_one(ground, _is_zygote),
+    "SIGKILL to a kernel": lambda ground, _: _kill_one(ground, lambda p: not _is_zygote(p)),
+    "no checkpoints folder": lambda ground, _: _remove(ground.out / "nb" / "checkpoints"),
+    "no artifacts folder": lambda ground, _: _remove(ground.out / "mlflow-artifacts"),
+    "no private folder": lambda ground, _: _remove(*ground.private_folders()),
+}
+BLOWS_TO_A_FILE: Mapping[str, Callable[[Ground, int], None]] = {
+    "a locked storage": _lock_storage,
+}
+BLOWS_TO_A_SERVER: Mapping[str, Callable[[Ground, int], None]] = {
+    "a server that restarts": _restart,
+}
+BLOWS_TO_A_DISK: Mapping[str, Callable[[Ground, int], None]] = {
+    "a full disk": _fill,
+    "a folder that may only be read": _make_read_only,
+}
+
+
+@contextmanager
+def fresh(seed: int) -> Iterator[Ground]:
+    folder = Path(tempfile.mkdtemp(prefix="chaos"))
+    chance = random.Random(seed)
+    try:
+        with _disk(folder / "out", "64m") as has_disk, _server(folder, chance) as server:
+            yield Ground(
+                folder=folder,
+                chance=chance,
+                has_disk=has_disk,
+                server=server,
+                clock=_settable_clock(folder),
+            )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _disk(folder: Path, size: str) -> Iterator[bool]:
+    """A small disk, where this process may mount one."""
+    folder.mkdir()
+    try:
+        _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
+    except (OSError, subprocess.CalledProcessError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@contextmanager
+def _server(folder: Path, chance: random.Random) -> Iterator[PostgresServer | None]:
+    """In half of the cases a server for the study, where PostgreSQL is installed."""
+    if chance.random() < 0.5 or not PostgresServer.is_installed() or not find_spec("psycopg"):
+        yield None
+        return
+    folder.chmod(0o755)  # it runs as another user
+    server = PostgresServer(folder / "pg")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop(clean=False)
+
+
+def _settable_clock(folder: Path) -> Path | None:
+    """A library that gives a process a time of day of ours, where there is a compiler."""
+    library, source = folder / "clock.so", Path(__file__).with_name("clock.c")
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        return None
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def by_run_id(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {trial["run_id"]: trial for trial in result["trials"]}
+
+
+def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> None:
+    """What was killed and continued has come to the same as what was not."""
+    from mlflow import MlflowClient
+
+    trials, expected = by_run_id(result), by_run_id(undisturbed)
+    assert [trial["run_id"] for trial in result["trials"]] == sorted(expected)
+    for run_id, trial in trials.items():
+        assert trial["params"] == expected[run_id]["params"]
+        assert trial["seed"] == expected[run_id]["seed"]
+        metadata = json.loads((ground.folder / trial["notebook"]).read_text("utf-8"))["metadata"]
+        assert metadata["sweeper"]["state"] == trial["state"]
+        if trial["state"] == "completed":
+            assert trial["scores"] == expected[run_id]["scores"]
+        else:
+            # Its kernel was struck, at work or before it had answered.
+            assert trial["state"] == "failed", trial
+            assert trial["reason"] in ("kernel_died", "kernel_start"), trial
+    client = MlflowClient(result["tracking_uri"])
+    runs = client.search_runs([result["experiment_id"]])
+    assert sorted(run.info.run_name for run in runs) == sorted(trials)
+    for run in runs:
+        ended = {"completed": "FINISHED", "failed": "FAILED"}[trials[run.info.run_name]["state"]]
+        assert (run.info.run_name, run.info.status) == (run.info.run_name, ended)
+        if ended == "FINISHED":
+            assert run.data.metrics["val"] == trials[run.info.run_name]["scores"]["val"]
+
+
+def storm(*, blows: int, seed: int) -> tuple[Counter[str], int, Counter[str]]:
+    """Blows of each kind, calls of the command, and trials by state."""
+    struck: Counter[str] = Counter()
+    states: Counter[str] = Counter()
+    calls = 0
+    with fresh(seed) as calm:
+        undisturbed = calm.sweep(0)
+    assert undisturbed["counts"]["completed"] == TRIALS
+    while struck.total() < blows:
+        seed += 1
+        with fresh(seed) as ground:
+            result = ground.sweep(min(blows - struck.total(), 25))
+            check(ground, result, undisturbed)
+        struck += ground.blows
+        calls += ground.calls
+        states += Counter(result["counts"])
+        if blows > 25:
+            print(f"{struck.total()} blows, {calls} calls", flush=True)
+    return struck, calls, states
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+def test_a_sweep_that_is_struck_again_and_again_comes_to_the_same() -> None:
+    struck, calls, _ = storm(blows=6, seed=int.from_bytes(os.urandom(4), "big"))
+    assert struck.total() == 6
+    assert calls >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+def test_a_disk_that_is_full_costs_no_trial(tmp_path: Path) -> None:
+    large = "import base64, os\nprint(base64.b64encode(os.urandom(400_000)).decode())"
+    write_notebook(tmp_path / "nb.ipynb", large, "val = x * 2", parameters="x = 0.5")
+    (tmp_path / "nb.yml").write_text(PARAMETERS)
+    with _disk(tmp_path / "out", "6m") as has_disk:
+        if not has_disk:
+            pytest.skip("only root can make a small disk")
+        ground = Ground.__new__(Ground)
+        ground.folder, ground.calls, ground.clock = tmp_path, 0, None
+        full = ground.call()
+        deadline = time.monotonic() + 120
+        while shutil.disk_usage(tmp_path / "out").free > 400_000 and full.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(2)  # it waits for room, or has ended by now
+        _mount("-o", "remount,size=100m", str(tmp_path / "out"))
+        said, _ = full.communicate(timeout=300)
+        if full.returncode != 0:
+            said, _ = ground.call().communicate(timeout=120)
+        result = json.loads(said.splitlines()[-1])
+        assert result["counts"]["completed"] == TRIALS
+        assert all(t["scores"]["val"] == 2 * t["params"]["x"] for t in result["trials"])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Sweeps that are killed at random moments.")
+    parser.add_argument("--blows", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    kinds, n_calls, ends = storm(blows=options.blows, seed=options.seed)
+    print("\n".join(f"{n:>4} {kind}" for kind, n in kinds.most_common()))
+    print(f"{n_calls} calls; trials: {dict(ends)}")

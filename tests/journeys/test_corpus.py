@@ -1,0 +1,416 @@
+"""Many small notebooks: each looks, executed by us, as nbclient leaves it with a fresh kernel."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from compared_outputs import seen
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+from nbformat import NotebookNode
+
+from sweeper.execution.gpu_allocator import Devices
+from sweeper.kernels import (
+    Ending,
+    ForkPolicy,
+    Guard,
+    KernelPool,
+    KernelResult,
+    Proof,
+    Way,
+    cells_to_share,
+    execute,
+    inject,
+)
+from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.scores import PrintedScores
+from sweeper.testing import write_notebook
+from sweeper.trials import Channel
+
+pytestmark = pytest.mark.kernel
+
+#: Cells by what they try; a tuple is a cell with a tag.
+CORPUS: dict[str, list[str | tuple[str, str]]] = {
+    "printed and returned": ["print('a'); print('b')\n1 + 1", "'text'", "None", "[x] * 3"],
+    "rich displays": [
+        "from IPython.display import HTML, JSON, Latex, Markdown, SVG, display\n"
+        "display(HTML('<b>b</b>'), Markdown('# m'), Latex('$x$'))",
+        "display(JSON({'a': [1, {'b': None}]}), {'text/plain': 'raw'}, raw=False)",
+        "display({'application/x-mine+json': {'n': 1}, 'text/plain': 'mine'}, raw=True)",
+    ],
+    "an image in bytes": [
+        "from IPython.display import Image\nimport struct, zlib\n"
+        "def chunk(t, d):\n    c = t + d\n"
+        "    return struct.pack('>I', len(d)) + c + struct.pack('>I', zlib.crc32(c))\n"
+        "png = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 1, 1, 8, 0, 0, 0, 0))"
+        " + chunk(b'IDAT', zlib.compress(b'\\0\\0')) + chunk(b'IEND', b'')\nImage(png)",
+    ],
+    "a figure": [
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3]);",
+        "plt.rcParams['figure.dpi'], plt.get_backend()",
+        "fig, ax = plt.subplots(); ax.bar([1], [x])",
+    ],
+    "a table": ["import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': [x, None]})"],
+    "an error": ["def f(n):\n    return 1 / n\n\nf(0)", "print('never')"],
+    "an error from an error": [
+        "try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError('b') from error"
+    ],
+    "a group of errors": ["raise ExceptionGroup('g', [ValueError(1), TypeError('t')])"],
+    "a syntax error": ["print('a'", "print('never')"],
+    "an indentation error": ["  def f():\n pass"],
+    "an allowed error": [("1 / 0", "raises-exception"), "print('goes on')"],
+    "a skipped cell": [("1 / 0", "skip-execution"), "print('goes on')"],
+    "warnings": [
+        "import warnings\nwarnings.warn('w1')\nwarnings.warn('w2', DeprecationWarning)",
+        "import numpy as np\nnp.array([1.0]) / 0",
+    ],
+    "both streams": [
+        "import sys\nprint('out')\nprint('err', file=sys.stderr)\nprint('out again')",
+        "sys.stdout.write('no newline')",
+        "print('err first', file=sys.stderr, flush=True)\nprint('out', flush=True)\nprint('err', file=sys.stderr)\nx",
+    ],
+    "text between displays": [
+        "import sys\nfor i in range(3):\n    print(i); print('warned', file=sys.stderr); display({'text/plain': f'figure {i}'}, raw=True)\nprint('end')",
+        "import matplotlib.pyplot as plt\nfor i in range(2):\n    print(i); plt.plot([i, x]); plt.show()\ni",
+        "from IPython.display import clear_output\nprint('a'); display('b'); clear_output(wait=True); print('c'); display('d'); print('e')",
+    ],
+    "a progress bar between printed lines": [
+        "from tqdm import tqdm\nfor i in tqdm(range(3), mininterval=0):\n    print(i)",
+        "for i in tqdm(range(2), mininterval=0):\n    print(i, flush=True); display(i)",
+        "bar = tqdm(total=2)\nbar.update(); tqdm.write('between'); bar.update(); bar.close()",
+    ],
+    "displays below text that are updated": [
+        "print('a', end=''); print('b'); h = display('first', display_id=True); print('c'); i = display('second', display_id=True)",
+        "h.update('first, again'); print('d'); i.update('second, again')",
+    ],
+    "progress on one line": ["for i in range(5): print(f'\\r{i}/4', end='')\nprint('\\ndone')"],
+    "colours and signs": ["print('\\x1b[31mred\\x1b[0m é 学习 🎲 \\t\\x00|')"],
+    "await": ["import asyncio\nawait asyncio.sleep(0.01)\n'slept'", "async def f(): return x\nawait f()"],
+    "a task that goes on in later cells": [
+        "import asyncio\nseen = []\nasync def g():\n    for i in range(3):\n        seen.append(i)\n"
+        "        await asyncio.sleep(0)\ntask = asyncio.ensure_future(g())",
+        "await task\nseen",
+    ],
+    "magics": [
+        "%%capture caught\nprint('caught')",
+        "caught.stdout",
+        "%env SOME_VALUE=3",
+        "%%bash\necho $SOME_VALUE",
+        "%who_ls int",
+        "%precision 3\n1 / 3",
+    ],
+    "a line of shell": ["!echo from the shell", "got = !echo a b\ngot"],
+    "a file written by a cell": ["%%writefile made.txt\nhello", "open('made.txt').read()", "import os\nos.remove('made.txt')"],
+    "a subprocess": [
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(7)'], "
+        "capture_output=True, text=True).stdout",
+        "import os\nos.system('echo to the descriptor') and None",
+    ],
+    "bytes on the descriptor": ["import os, time\nos.write(1, b'\\xff\\xfeok\\n')\ntime.sleep(0.3)"],
+    "a pool of processes": [
+        "import multiprocessing as mp\ndef square(n): return n * n\n"
+        "with mp.get_context('fork').Pool(2) as pool: print(pool.map(square, range(4)))"
+    ],
+    "threads that print": [
+        "import threading\nt = threading.Thread(target=lambda: print('from a thread'))\n"
+        "t.start(); t.join()"
+    ],
+    "an updated display": [
+        "from IPython.display import clear_output, display\nh = display('first', display_id=True)",
+        "h.update('second')",
+        "for i in range(3):\n    clear_output(wait=True)\n    print(i)",
+        "print('gone'); clear_output(); print('left')",
+    ],
+    "a widget's types": [
+        "from IPython.display import display\ndisplay({'application/vnd.jupyter.widget-view+json': "
+        "{'model_id': 'abc', 'version_major': 2, 'version_minor': 0}, 'text/plain': 'W()'}, raw=True)"
+    ],
+    "input": ["input('name? ')"],
+    "sys.exit": ["import sys\nsys.exit(2)", "print('never')"],
+    "history and underscores": ["40 + 2", "_ + 1", "_1 if False else _", "len(In), sorted(Out)"],
+    "a wide table": [
+        "import pandas as pd\nprint(pd.options.display.max_columns)",
+        "pd.DataFrame([range(30)] * 3, columns=[f'column {n}' for n in range(30)])",
+    ],
+    "where it runs": ["import os, sys\nos.listdir('.') == os.listdir(os.getcwd())", "__name__",
+                      "sys.path[0] in ('', os.getcwd())", "len(sys.argv)", "'__file__' in globals()"],
+    "a module beside it": ["import beside\nbeside.VALUE"],
+    "pickles of main": [
+        "import pickle\nclass Point:\n    def __init__(self, n): self.n = n\n"
+        "pickle.loads(pickle.dumps(Point(3))).n"
+    ],
+    "logging": ["import logging\nlogging.getLogger('a').warning('w')\nlogging.basicConfig()\n"
+                "logging.getLogger('b').error('e')"],
+    "seeded numbers": ["import random\nrandom.seed(3)\nrandom.random()",
+                       "import numpy as np\nnp.random.seed(3)\nnp.random.rand(2)"],
+    "many displays": ["for i in range(500): display(i)"],
+    "much text": ["for i in range(3000): print('line', i, 'x' * 200)"],
+    "an alarm": ["import signal, time\ndef ring(*_): print('rang')\n"
+                 "signal.signal(signal.SIGALRM, ring); signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+                 "time.sleep(0.2)"],
+    "an interrupt of its own": ["import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\n"
+                                "time.sleep(5)", "print('never')"],
+    "exit handlers": ["import atexit\n_ = atexit.register(lambda: open('ended', 'w').write('yes'))"],
+    "cells without code": ["", "# only a comment", "pass"],
+    "names of the system": ["import locale, sys\nsys.stdout.encoding, locale.getpreferredencoding()"],
+    "a kernel that kills itself": [
+        "import os, signal, time\nprint('last words')\ntime.sleep(0.5)\nos.kill(os.getpid(), signal.SIGKILL)",
+        "print('never')",
+    ],
+    "an abort": ["import os, time", "time.sleep(0.2); os.abort()"],
+    "more memory than there may be": [
+        "import numpy as np",
+        ("import resource\nresource.setrlimit(resource.RLIMIT_AS, (2**34, -1))\nnp.zeros(2**32)", "raises-exception"),
+        "bytearray(2**35)",
+        "print('never')",
+    ],
+    "an interrupt that is swallowed": [
+        "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\n"
+        "except KeyboardInterrupt:\n    print('swallowed')", "print('goes on')",
+    ],
+    "megabytes of text": ["print(('y' * 79 + '\\n') * 62_500)"],
+    "joblib's workers": [
+        "from joblib import Parallel, delayed\nimport math",
+        "Parallel(n_jobs=2)(delayed(math.sqrt)(i) for i in range(4))",
+    ],
+    "spawned processes": [
+        "import math, multiprocessing as mp\n"
+        "with mp.get_context('spawn').Pool(1) as pool: print(pool.map(math.sqrt, [1, 4]))"
+    ],
+    "a message to a widget": [
+        "from comm import create_comm\nc = create_comm(target_name='t')\nc.send({'a': 1})\nprint('sent')"
+    ],
+    "help": ["def f(n):\n    'Of f.'\nhelp(f)", "f?"],
+}  # fmt: skip
+
+#: Notebooks by what their leading cells do, which do not depend on x; before the cells, how many of
+#: them are shared.
+LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
+    "a loader with workers": (1, [
+        "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\ntorch.manual_seed(0)\n"
+        "data = TensorDataset(torch.arange(8.0))\ntorch.rand(2)",
+        "loader = DataLoader(data, batch_size=2, num_workers=2, shuffle=True)\n"
+        "[batch.tolist() for batch, in loader], x, torch.rand(1)",
+    ]),
+    "progress on stderr": (1, [
+        "from tqdm import tqdm\nfor i in tqdm(range(3)): pass",
+        "for i in tqdm(range(2), desc=str(x)): pass",
+    ]),
+    "displays that are updated": (2, [
+        "from IPython.display import HTML, clear_output, display\nhandle = display('first', display_id=True)\n"
+        "display(HTML('<b>1</b>'), display_id='bold'); display('last')",
+        "print('gone'); clear_output(); print('left')\ndisplay('by id', display_id='later')",
+        "handle.update(f'then {x}')",
+        "from IPython.display import update_display\nupdate_display(HTML(str(x)), display_id='bold')\n"
+        "display({'n': 1}, display_id='later', update=True)",
+    ]),
+    "the time of a cell": (2, ["%%time\nsum(range(10))", "%%time\ntotal = 3", "%%time\ntotal * x"]),
+    "a caught cell": (1, ["%%capture said\nprint('a'); display('b')\n1", "x, said.stdout, said.outputs[0].data"]),
+    "tables and figures": (4, [  # a figure leaves its font open
+        "%matplotlib inline\n%config InlineBackend.figure_format = 'retina'\nimport pandas as pd, matplotlib.pyplot as plt\n"
+        "pd.options.display.max_rows = 4\nplt.rcParams['figure.figsize'] = 2, 1",
+        "frame = pd.DataFrame({'a': range(9)})\nframe",
+        "plt.plot(frame.a);",
+        "fig, ax = plt.subplots(); ax.plot([1, 2])",
+        "ax.set_title(str(x)); fig",
+        "display(frame * x)\nplt.bar([1], [x]); plt.show()\nplt.get_backend(), plt.get_fignums()",
+    ]),
+    "a logger": (1, [
+        "import logging, sys\nlogging.basicConfig(level=logging.INFO, format='%(levelname)s %(name)s %(message)s')\n"
+        "logging.getLogger('own').addHandler(logging.StreamHandler(sys.stdout))\nlogging.info('ready')",
+        "logging.getLogger('a').warning('x is %s', x)\nlogging.getLogger('own').info('to stdout')\nlogging.debug('no')",
+    ]),
+    "streams that are kept": (1, [
+        "import sys\nout = sys.stdout\ndef say(text, file=sys.stderr): print(text, file=file)\nsay('a')\n",
+        "out.write(f'{x}\\n'); say('b'); print(out is sys.stdout, file=out)\nout.name, out.isatty(), out.encoding, type(out).__name__",
+        "import os, time\nos.write(1, b'to the descriptor\\n'); os.system('echo from a child')\ntime.sleep(0.3)",
+        "import threading\nt = threading.Thread(target=say, args=['from a thread']); t.start(); t.join()",
+    ]),
+    "what is pickled": (1, [
+        "import pickle\ndef half(n): return n / 2\nclass Point:\n    def __init__(self, n): self.n = n",
+        "pickle.loads(pickle.dumps(half))(x), pickle.loads(pickle.dumps(Point(x))).n, pickle.dumps([half, Point])",
+        "from joblib import Parallel, delayed\nParallel(n_jobs=2)(delayed(half)(i) for i in range(3))",
+        "import multiprocessing as mp\nwith mp.get_context('fork').Pool(1) as pool: print(pool.map(half, [x]))",
+    ]),
+    "a module that is changed": (1, [  # a cell that writes a file is run by each trial
+        "%load_ext autoreload\n%autoreload 2\nimport importlib, os, sys\nsys.dont_write_bytecode = True",
+        "with open('changed.py', 'w') as file: file.write('VALUE = 1\\ndef f(): return VALUE')\nimportlib.invalidate_caches()\nimport changed\nchanged.VALUE",
+        "with open('changed.py', 'w') as file: file.write(f'VALUE = {x!r}\\ndef f(): return VALUE, 2')",
+        "changed.VALUE, changed.f()",
+        "os.remove('changed.py')",
+    ]),
+    "history": (2, ["40 + 2", "_ + 1", "x, _, __, _4, _3, Out, In", "_i, _ii, _iii, _i2, _i3", "%history", "%history -n"]),
+    "history of the injected cell": (0, ["x, _i, _ii, In", "%history"]),
+    "names that there are": (1, [
+        "import math\nfrom math import sqrt\na = 1",
+        "x, dir()", "%who", "%whos", "[n for n in globals() if not n.startswith('_')]",
+        "shell = get_ipython()\nshell.execution_count, shell.user_ns is globals(), shell.kernel.shell is shell, shell.parent is shell.kernel",
+        "import __main__, sys\n__main__.a, __main__.x, sys.modules['__main__'] is __main__, __name__",
+    ]),
+    "names in a leading cell": (1, [
+        "a = 1\nprint(sorted(dir())); print(__name__, __doc__, open.__module__, display.__name__)", "x",
+    ]),
+    "a function that fails later": (2, [
+        "def ratio(n):\n    return 1 / n\n\ndef call(f, n):\n    # calls it\n    return f(n)",
+        "class Mine(Exception): ...\ncalls = [lambda n: call(ratio, n)]",
+        ("raise Mine(x)", "raises-exception"),
+        "calls[0](x - x)",
+    ]),
+    "deep recursion": (1, ["def deep(n): return deep(n + 1)", "deep(x)"]),
+    "warnings, before and after": (2, [
+        "import warnings\nimport numpy as np\ndef warn(): warnings.warn('once')\nwarn(); warn()",
+        "warnings.filterwarnings('ignore', message='quiet')\nwarnings.simplefilter('always', ImportWarning)",
+        "warn(); x", "warnings.warn('quiet'); warnings.warn('d', DeprecationWarning); warnings.warn('i', ImportWarning)",
+        "np.array([x]) / 0",
+        "[(f[0], f[2].__name__) for f in warnings.filters]",
+    ]),
+    "settings": (1, [
+        "import decimal, locale, os, sys\nimport numpy as np\ndecimal.getcontext().prec = 5\nnp.seterr(all='raise')\n"
+        "np.set_printoptions(precision=2)\nos.environ['A_VALUE'] = '1'\nos.environ.pop('LANG', None)\n"
+        "sys.path.insert(0, 'sub')\nsys.setrecursionlimit(2000)\nos.chdir('/tmp')",
+        "x, decimal.Decimal(1) / 3, np.geterr(), np.array([1 / 3])",
+        "os.environ['A_VALUE'], 'LANG' in os.environ, sys.path[:2], sys.getrecursionlimit(), os.path.basename(os.getcwd())",
+        "import subprocess\nsubprocess.run('echo $A_VALUE; basename $PWD', shell=True, capture_output=True, text=True).stdout",
+        "np.array([x]) / 0",
+    ]),
+    "random numbers": (1, [
+        "import random, numpy as np\nrandom.seed(3); np.random.seed(3)\nrng = np.random.default_rng(3)\n"
+        "random.random(), np.random.rand(), rng.random(), random.gauss(0, 1), np.random.standard_normal()",
+        "x, random.random(), np.random.rand(), rng.random(), random.gauss(0, 1), np.random.standard_normal()",
+    ]),
+    "a loop of events": (1, [
+        "import asyncio\nasync def double(n): return 2 * n",
+        "await asyncio.sleep(0)\nawait double(x)", "task = asyncio.ensure_future(double(x))", "await task, asyncio.get_running_loop().is_running()",
+    ]),
+    "an exit": (1, ["import sys", "print(x); sys.exit(3)", "print('never')"]),
+    "a question": (1, ["name = 'n'", "print(x); input('name? ')"]),
+    "no code": (4, ["", "# a remark", "'text'", "pass", "x", ""]),
+    "a file that stays open": (1, [
+        "mode = 'w'", "file = open('made.txt', mode)", "file.write(str(x)); file.close()\nopen('made.txt').read()",
+        "import os\nos.remove('made.txt')",
+    ]),
+    "a failure": (1, ["a = 1", "a / 0", "x"]),
+    "an exit of its own": (1, ["import sys", "sys.exit(4)", "x"]),
+    "bytes of a leading cell": (1, ["import os", "_ = os.write(1, b'bytes\\n')\nos.listdir('.') and None", "x"]),
+    "a star": (1, ["from math import *", "x, pi, sqrt(4)"]),
+    "streams that are replaced": (1, [
+        "import io, sys", "real, sys.stdout = sys.stdout, io.StringIO()", "print(x)", "said, sys.stdout = sys.stdout, real\nsaid.getvalue()",
+    ]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["cold", "warm", "shared"])
+def pool(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KernelPool]:
+    cwd = tmp_path_factory.mktemp("cwd")
+    (cwd / "beside.py").write_text("VALUE = 'beside'")
+    runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
+    guard = Guard(token=runtime_folder.name, folder=runtime_folder)
+    env = {**os.environ, **Devices([], threads=1).env}
+    pool = KernelPool(
+        "python3",
+        env=env,
+        cwd=cwd,
+        runtime_folder=runtime_folder,
+        token=runtime_folder.name,
+        warm=request.param != "cold",
+        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
+    )
+    if request.param != "cold":
+        imported = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
+        lesson = write_notebook(cwd / "lesson.ipynb", imported)
+        by_us(lesson, pool)
+        pool.wait_until_warm()
+        assert pool.offer.can_fork
+    yield pool
+    pool.close()
+    guard.close()
+
+
+def by_us(source: Path, pool: KernelPool) -> tuple[NotebookNode, KernelResult]:
+    fresh = ResearchNotebook(source).fresh_copy()
+    node = inject(fresh, {"x": 2.0}, kernel_name="python3", language="python")
+    result = execute(
+        node,
+        pool=pool,
+        more_to_come=True,
+        own_params={"x": 2.0},
+        env={},
+        on_gone=lambda: None,
+        write=lambda: None,
+        channel=Channel(lambda _: None),
+        on_point=lambda _: None,
+        printed=PrintedScores({}, lambda _: None),
+        variables=[],
+        cell_output_bytes=10**8,
+        grace_s=25.0,
+    )
+    return node, result
+
+
+def share_cells(source: Path, pool: KernelPool) -> None:
+    """Have the cells that do not depend on x run once, before the kernel is forked."""
+    node = ResearchNotebook(source).fresh_copy()
+    pool.share(cells_to_share(node, fixed={}, swept=["x"], kernel_name="python3"))
+    pool.wait_until_warm()
+
+
+def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:
+    """The same cells, and whether all of them ran."""
+    fresh = copy.deepcopy(node)
+    for cell in fresh.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    client = NotebookClient(
+        fresh,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(cwd)}},
+        iopub_timeout=60,
+    )
+    try:
+        client.execute(env={**os.environ, **Devices([], threads=1).env})
+    except (CellExecutionError, DeadKernelError):
+        return fresh, False
+    return fresh, True
+
+
+#: What nbclient has made of a notebook, which is the same for all ways of ours.
+_theirs: dict[str, tuple[NotebookNode, bool]] = {}
+
+
+@pytest.mark.parametrize("name", [*CORPUS, *LEADING])
+def test_a_notebook_looks_as_in_a_kernel_of_its_own(
+    name: str, pool: KernelPool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    shared, told = LEADING[name] if name in LEADING else (None, CORPUS[name])
+    cells = [cell if isinstance(cell, str) else cell[0] for cell in told]
+    source = write_notebook(tmp_path / "nb.ipynb", *cells)
+    node = nbformat.read(source, as_version=4)
+    for cell, made_of in zip(node.cells[1:], told, strict=True):
+        if not isinstance(made_of, str):
+            cell.metadata["tags"] = [made_of[1]]
+    nbformat.write(node, source)
+
+    if request.node.callspec.params["pool"] == "shared":
+        share_cells(source, pool)
+    ours, result = by_us(source, pool)
+    if request.node.callspec.params["pool"] == "shared" and shared is not None:
+        assert result.shared_cells == shared + 2, "with those of the parameters"
+    nbformat.validate(ours)
+    for cell in ours.cells:
+        for output, following in itertools.pairwise(cell.get("outputs", [])):
+            assert "name" not in output or output.name != following.get("name"), "in one piece"
+    if name not in _theirs:
+        _theirs[name] = by_nbclient(ours, pool.cwd)
+    theirs, ran_all = _theirs[name]
+    assert (result.ending is Ending.FINISHED) == ran_all
+    for cell, other in zip(seen(ours), seen(theirs), strict=True):
+        assert cell == other

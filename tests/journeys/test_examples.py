@@ -1,0 +1,64 @@
+"""The example notebooks, swept as the README says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(folder: Path, name: str, *more: str, parameters: str | None = None) -> dict[str, Any]:
+    """The result of sweeping an example from the repository's root, with outputs elsewhere."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "notebook_hpo.py", "-i", f"notebooks/{name}.ipynb"),
+            *("-o", f"{folder}/{name}.{{run_id}}.ipynb"),
+            *("-p", f"parameters/{parameters or name}.yml", "--json", *more),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_digits_learns_and_scores_the_same_alone_and_beside_others(tmp_path: Path) -> None:
+    small = ["--set", "epochs=2"]
+    alone = run(tmp_path / "alone", "digits", "--trials", "1", "-j", "1", *small)
+    beside = run(tmp_path / "beside", "digits", "--trials", "4", "-j", "4", *small)
+    assert alone["best"]["scores"]["val_acc"] > 0.85
+    first = beside["trials"][0]
+    assert first["params"] == alone["best"]["params"]
+    assert first["scores"] == alone["best"]["scores"]
+    assert set(first["scores"]) == {
+        *("train_loss", "train_top1", "train_top5"),
+        *("val_loss", "val_top1", "val_top5", "val_acc"),
+    }
+
+
+def test_untouched_is_swept_though_it_never_heard_of_us(tmp_path: Path) -> None:
+    source = (ROOT / "notebooks" / "untouched.ipynb").read_text()
+    assert "sweeper" not in source
+    result = run(tmp_path, "untouched", "--trials", "2", "-j", "2")
+    assert result["counts"]["completed"] == 2
+    assert {"val_acc", "val_loss"} <= set(result["best"]["scores"])
+
+
+def test_resnet_runs_anywhere_with_its_smoke_setting(tmp_path: Path) -> None:
+    result = run(tmp_path, "resnet", "--trials", "1", parameters="resnet-smoke")
+    scores = result["best"]["scores"]
+    assert {"pretrain_loss", "train_loss", "val_top1", "val_top5"} <= set(scores)
+    node = nbformat.read(result["best"]["notebook"], as_version=4)
+    assert {cell.metadata["papermill"]["status"] for cell in node.cells} == {"completed"}

@@ -1,0 +1,542 @@
+"""Trials seen, pruned, stopped and added while a sweep runs; real kernels, study and MLflow."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper import Settings, Sweep, SweepResult
+from sweeper.cli import main
+from sweeper.testing import write_notebook
+from sweeper.trials import Event, Reason, TrialRecord, TrialState
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
+
+FOREVER = """
+import time, sweeper
+for i in range(10**6):
+    sweeper.report(i, val=x)
+    time.sleep(0.05)
+"""
+SHORT = "val = x"
+
+
+class Running:
+    """A sweep on a thread of its own, and what became of it."""
+
+    def __init__(self, name: str, *cells: str, jobs: int, changes: dict[str, Any]) -> None:
+        study = {"name": name, "trials": 1, "sampler": "random", **changes.pop("study", {})}
+        space = {"x": {"low": 0.0, "high": 1.0}}
+        data = {"objective": {"val": "maximize"}, "space": space, **changes, "study": study}
+        self.name = name
+        self.ended: list[TrialRecord] = []
+        self.started: list[str] = []
+        self.result: SweepResult | None = None
+        self.sweep = Sweep.from_settings(
+            Settings.from_mapping(data),
+            notebook=write_notebook(
+                Path(f"{name}.ipynb"), *cells, parameters="x = 0.5\nkind = 'a'\ny = 0.5"
+            ),
+            output="out/{study}.{run_id}.ipynb",
+            jobs=jobs,
+            allow_changes=True,  # a study that goes on does something else here
+            observer=self._observe,
+        )
+
+    def _observe(self, event: Event, record: TrialRecord | None) -> None:
+        if event is Event.TRIAL_STARTED and record is not None:
+            self.started.append(record.run_id)
+        if event is Event.TRIAL_ENDED and record is not None:
+            self.ended.append(record)
+
+    def run(self) -> None:
+        self.result = self.sweep.run()
+
+    def metrics(self) -> dict[str, float]:
+        """What the first running trial has reported so far."""
+        seen = self.sweep.snapshot()
+        return dict(seen.running[0].metrics) if seen is not None and seen.running else {}
+
+
+@contextmanager
+def running(name: str, *cells: str, jobs: int = 1, **changes: Any) -> Iterator[Running]:
+    it = Running(name, *cells, jobs=jobs, changes=changes)
+    thread = threading.Thread(target=it.run, daemon=True)
+    thread.start()
+    try:
+        yield it
+    finally:
+        it.sweep.stop("the end of the test", now=True)
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.02)
+
+
+def metadata(name: str, run_id: str = "0000") -> dict[str, Any]:
+    text = Path(f"out/{name}.{run_id}.ipynb").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)["metadata"]["sweeper"]
+    return found
+
+
+def last_step(name: str) -> int | None:
+    if not Path(f"out/{name}.0000.ipynb").exists():
+        return None
+    series = metadata(name)["series"]
+    return series["val"]["steps"][-1] if series else None
+
+
+# --- reports -------------------------------------------------------------------------------------
+
+SOURCES = {
+    "thread": (
+        "import threading\n"
+        "t = threading.Thread(target=lambda: [sweeper.report(i, val=i) for i in range(50)])\n"
+        "t.start(); t.join()"
+    ),
+    "fork": (
+        "import os\npid = os.fork()\nif pid == 0:\n"
+        "    [sweeper.report(i, val=i) for i in range(50)]\n    os._exit(0)\n"
+        "os.waitpid(pid, 0)"
+    ),
+    "pool": (
+        "import multiprocessing\ndef work(i):\n    sweeper.report(i, val=i)\n"
+        "with multiprocessing.get_context('fork').Pool(1) as pool:\n    pool.map(work, range(50))"
+    ),
+    "script": (
+        "import subprocess, sys\n"
+        "code = 'import sweeper; [sweeper.report(i, val=i) for i in range(50)]'\n"
+        "subprocess.run([sys.executable, '-c', code], check=True)"
+    ),
+    "spawn": (
+        "import multiprocessing\n"
+        "process = multiprocessing.get_context('spawn').Process(\n"
+        "    target=sweeper.report, args=(49,), kwargs={'val': 49.0})\n"
+        "process.start(); process.join()"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_reports_arrive_live_from_wherever_they_are_made(source: str) -> None:
+    wait = "import time; time.sleep(120)"
+    with running(source, "import sweeper", f"{SOURCES[source]}\n{wait}") as it:
+        until(lambda: it.metrics().get("val") == 49.0)
+        main(["stop", it.name, "0000", "--quiet"])
+    steps = metadata(source)["series"]["val"]["steps"]
+    assert steps == ([49] if source == "spawn" else list(range(50)))
+
+
+def test_a_report_arrives_within_a_second_and_its_display_is_one() -> None:
+    cell = (
+        "import time, sweeper\nfor i in range(3000):\n"
+        "    sweeper.report(i, val=x, sent=time.time())\ntime.sleep(120)"
+    )
+    with running("fast", cell) as it:
+        until(lambda: it.metrics().get("sent"))
+        late = [time.time() - it.metrics()["sent"] for _ in range(3)]
+        until(lambda: last_step("fast") == 2999)
+        main(["stop", "fast", "0000", "--quiet"])
+    assert min(late) < 1.0
+    assert metadata("fast")["series"]["val"]["steps"] == list(range(3000))
+    node = json.loads(Path("out/fast.0000.ipynb").read_text("utf-8"))
+    displays = [o for o in node["cells"][-1]["outputs"] if o["output_type"] == "display_data"]
+    assert len(displays) == 1
+
+
+def test_a_display_ends_with_the_last_report_of_its_cell() -> None:
+    cell = "import sweeper\nfor i in range(500):\n    sweeper.report(i, val=i)"
+    with running("last", cell, "1") as it:
+        until(lambda: it.ended)
+    node = json.loads(Path("out/last.0000.ipynb").read_text("utf-8"))
+    (display,) = (
+        o
+        for cell in node["cells"]
+        for o in cell.get("outputs", [])
+        if "data" in o and "text/html" in o["data"]
+    )
+    assert "step 499" in "".join(display["data"]["text/plain"])
+
+
+PRINTED: dict[str, Any] = {"scores": {"val": {"pattern": r"val=([0-9.]+)"}}}
+
+
+def test_printed_lines_are_heard_live_and_a_notebook_without_us_is_pruned() -> None:
+    cell = (
+        "import time\nfor i in range(10**6):\n"
+        "    print(f'epoch {i} val={1.0 if run_id == \"0000\" else 0.1}')\n    time.sleep(0.05)\n"
+        "    if i == 20 and run_id == '0000':\n        break"
+    )
+    pruner = {"name": "median", "n_startup_trials": 1, "n_warmup_steps": 5}
+    notebook_says = "x = 0.5\nrun_id = ''"
+    it = Running(
+        "printed", cell, jobs=1, changes={"study": {"trials": 2, "pruner": pruner}, **PRINTED}
+    )
+    write_notebook(Path("printed.ipynb"), cell, parameters=notebook_says)
+    it.sweep = Sweep.from_settings(
+        it.sweep.settings, notebook="printed.ipynb", output="out/{study}.{run_id}.ipynb"
+    )
+    it.run()
+    assert it.result is not None
+    assert [str(record.state) for record in it.result.records] == ["completed", "pruned"]
+    pruned = it.result.records[1]
+    assert "pruned at step 5" in pruned.message
+    assert pruned.duration_s < 30
+    assert metadata("printed", "0001")["printed"]["val"]["values"][:2] == [0.1, 0.1]
+    outputs = json.loads(Path("out/printed.0001.ipynb").read_text("utf-8"))["cells"][-1]["outputs"]
+    assert "[sweeper: pruned at step 5" in "".join(outputs[-1]["text"])
+
+
+def test_a_progress_bar_is_heard_while_it_stands_still() -> None:
+    cell = (
+        "import sys, time\nfor i in range(3):\n"
+        "    sys.stderr.write(f'\\r{i}/3 [00:01<00:02, val=0.{i}]'); sys.stderr.flush()\n"
+        "    time.sleep(0.3)\ntime.sleep(120)"
+    )
+    with running("bar", cell, **PRINTED) as it:
+        until(lambda: it.metrics().get("val") == 0.2)
+        main(["stop", "bar", "0000", "--quiet"])
+    assert metadata("bar")["printed"]["val"]["values"] == [0.0, 0.1, 0.2]
+    assert it.ended[0].scores == {"val": 0.2}
+
+
+def test_what_scrapbook_glues_is_seen_live() -> None:
+    glue = (
+        "from IPython.display import display\nscrap = {'name': 'val', 'data': 0.75}\n"
+        "display({'application/scrapbook.scrap.json+json': scrap}, raw=True)"
+    )
+    with running("glued", glue, "import time; time.sleep(120)") as it:
+        until(lambda: it.metrics().get("val") == 0.75)
+
+
+# --- stopping ------------------------------------------------------------------------------------
+
+
+def test_one_trial_is_stopped_from_another_terminal_and_never_run_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with running("one", FOREVER, jobs=2, study={"trials": 2}) as it:
+        until(lambda: len(it.started) == 2 and it.metrics())
+        assert main(["stop", "one", "0001"]) == 0
+        assert "stopped 0001" in capsys.readouterr().out
+        assert [record.run_id for record in it.ended] == ["0001"]
+        (record,) = it.ended
+    assert (record.state, record.reason) == (TrialState.STOPPED, Reason.BY_HAND)
+    assert record.message == "stopped by the command stop"
+    assert metadata("one", "0001")["state"] == "stopped"
+    with running("one", SHORT, study={"trials": 2}) as again:
+        until(lambda: again.result is not None)
+    assert [r.run_id for r in again.ended] == ["0000"]  # this one was stopped with its sweep
+
+
+def test_the_sweep_is_stopped_from_another_terminal_and_goes_on_later() -> None:
+    with running("all", FOREVER, jobs=2, study={"trials": 3}) as it:
+        until(lambda: len(it.started) == 2 and it.metrics())
+        assert main(["stop", "out/all", "--quiet"]) == 0
+        until(lambda: it.result is not None)
+    assert it.result is not None
+    assert it.result.stopped_by == "the command stop"
+    assert [str(record.state) for record in it.result.records] == ["stopped", "stopped"]
+    assert {record.reason for record in it.result.records} == {Reason.INTERRUPTED}
+    with running("all", SHORT, jobs=2, study={"trials": 3}) as again:
+        until(lambda: again.result is not None)
+    assert again.result is not None
+    assert again.result.counts["completed"] == 3
+
+
+def test_a_sweep_can_be_left_to_finish_what_runs() -> None:
+    wait = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
+    with running("finish", wait, SHORT, study={"trials": 3}) as it:
+        until(lambda: it.started)
+        assert main(["stop", "finish", "--finish", "--quiet"]) == 0
+        until(lambda: it.sweep.admission.closed_by is not None)
+        Path("go").touch()
+        until(lambda: it.result is not None)
+    assert it.result is not None
+    assert it.result.counts == {"completed": 1, "pruned": 0, "failed": 0, "stopped": 0}
+
+
+def test_a_tag_in_mlflow_stops_a_trial() -> None:
+    from mlflow import MlflowClient
+
+    with running("tagged", FOREVER) as it:
+        until(it.metrics)
+        client = MlflowClient(f"sqlite:///{Path('out/mlflow.db').absolute()}")
+        experiment = client.get_experiment_by_name("tagged")
+        assert experiment is not None
+        (run,) = client.search_runs([experiment.experiment_id])
+        client.set_tag(run.info.run_id, "sweeper.stop", "true")
+        until(lambda: it.ended)
+        until(lambda: it.result is not None)
+    assert it.ended[0].message == "stopped by the tag sweeper.stop"
+    told = client.get_run(run.info.run_id)
+    assert told.info.status == "KILLED"
+    assert "sweeper.stop" not in told.data.tags
+    assert told.data.tags["sweeper.reason"] == "by_hand"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["stop", "nowhere"], "there is no study in 'nowhere'"),
+        (["stop", "out/idle"], "is not being swept, so there is nothing to stop"),
+        (["enqueue", "out/idle"], "nothing to try; give NAME=VALUE, or --like RUN_ID"),
+        (["enqueue", "out/idle", "x=2"], "x: 2 is outside the space; expected a number"),
+        (["enqueue", "out/idle", "z=2"], "'z' is not in the space; known: x"),
+        (["enqueue", "out/idle", "x=["], "x=[: cannot read the value"),
+        (["enqueue", "out/idle", "y=0.1"], "y is fixed to 0.25 in this study"),
+        (["enqueue", "out/idle", "--like", "0007"], "has no trial 0007; it has 0000 to 0000"),
+    ],
+)
+def test_a_wrong_request_says_one_thing(
+    arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not Path("out/idle").exists():
+        with running("idle", SHORT, fixed={"y": 0.25}) as it:
+            until(lambda: it.result is not None)
+    assert main(list(arguments)) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("notebook_hpo.py: ")
+    assert said in told
+    assert len(told.splitlines()) == 1
+
+
+def test_a_trial_that_does_not_run_cannot_be_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    with running("other", FOREVER) as it:
+        until(it.metrics)
+        assert main(["stop", "other", "0004"]) == 2
+        assert "has no trial 0004" in capsys.readouterr().err
+        assert main(["stop", "0000", "--quiet"]) == 0  # the only sweep that is alive here
+
+
+# --- ending in order -----------------------------------------------------------------------------
+
+SAVING = """
+import pathlib, time, sweeper
+seen = pathlib.Path(f"{sweeper.trial().run_id}.seen")
+"""
+
+
+def test_a_trial_that_asks_saves_and_ends_by_itself() -> None:
+    cell = (
+        "for i in range(10**6):\n    sweeper.score(val=i)\n    time.sleep(0.05)\n"
+        "    if sweeper.should_stop():\n        time.sleep(1)\n"
+        "        seen.write_text('saved')\n        break"
+    )
+    with running("asks", SAVING, cell, "val = 1") as it:
+        until(lambda: it.metrics().get("val", 0) > 3)
+        it.sweep.stop("the test", now=True)
+        until(lambda: it.result is not None)
+    (record,) = it.ended
+    assert (record.state, record.reason) == (TrialState.STOPPED, Reason.INTERRUPTED)
+    assert Path("0000.seen").read_text() == "saved"
+    assert record.attempt == 1
+    node = json.loads(Path("out/asks.0000.ipynb").read_text("utf-8"))
+    assert [c["metadata"]["papermill"]["status"] for c in node["cells"]][-2:] == [
+        "completed",
+        "pending",
+    ]
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen(here: Path) -> None:
+    (here / "0000.seen").unlink(missing_ok=True)
+
+
+def test_a_trial_that_ends_its_last_cell_because_it_was_asked_to_has_not_completed() -> None:
+    cell = "while not sweeper.should_stop():\n    time.sleep(0.05)\n    seen.touch()\nval = x"
+    with running("lastcell", SAVING, cell) as it:
+        until(Path("0000.seen").exists)
+        it.sweep.stop("the test", now=True)
+        until(lambda: it.result is not None)
+    assert it.ended[0].state is TrialState.STOPPED
+
+
+def test_what_was_to_be_done_on_a_stop_is_done_by_the_next_report() -> None:
+    cell = (
+        "sweeper.on_stop(lambda: seen.write_text('saved'))\ntry:\n"
+        "    for i in range(10**6):\n        sweeper.report(i, val=x)\n        time.sleep(0.05)\n"
+        "except sweeper.TrialStopped as stopped:\n    print('told:', stopped)\n    raise"
+    )
+    with running("called", SAVING, cell) as it:
+        until(it.metrics)
+        assert main(["stop", "called", "--quiet"]) == 0
+    assert it.ended[0].state is TrialState.STOPPED
+    assert Path("0000.seen").read_text() == "saved"
+    outputs = json.loads(Path("out/called.0000.ipynb").read_text("utf-8"))["cells"][-1]["outputs"]
+    text = "".join("".join(o.get("text", "")) for o in outputs)
+    assert "told: the sweep was stopped" in text
+    assert "[sweeper: stopped: interrupted]" in text
+
+
+@pytest.mark.slow
+def test_a_trial_that_asks_and_does_nothing_is_ended_within_the_grace_time() -> None:
+    cell = "while True:\n    sweeper.should_stop()\n    seen.touch()\n    time.sleep(0.05)"
+    with running("deaf", SAVING, cell, limits={"grace": "15s"}) as it:
+        until(Path("0000.seen").exists)
+        started = time.monotonic()
+        it.sweep.stop("the test", now=True)
+        until(lambda: it.result is not None)
+    assert it.ended[0].state is TrialState.STOPPED
+    assert time.monotonic() - started < 15
+
+
+# --- adding --------------------------------------------------------------------------------------
+
+
+def test_a_trial_that_was_queued_by_hand_is_the_next_and_comes_beside_the_planned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cell = "import time\ntime.sleep(1.5)\nval = x"
+    space = {
+        "x": {"low": 0.0, "high": 1.0},
+        "kind": ["a", "b"],
+        "y": {"low": 0.0, "high": 1.0, "when": {"kind": "b"}},
+    }
+    start = [{"kind": "b", "y": 0.5}]
+    with running("more", cell, jobs=2, space=space, start=start, study={"trials": 4}) as it:
+        until(lambda: len(it.started) == 2)
+        assert main(["enqueue", "more", "x=0.125", "--like", "0000"]) == 0
+        assert main(["enqueue", "more", "kind=a", "x=0.5", "--like", "0000"]) == 0
+        told = capsys.readouterr().out
+        assert "queued 0002 (x=0.125, kind=b, y=0.5); the next free slot takes it" in told
+        assert "queued 0003 (x=0.5, kind=a)" in told
+        until(lambda: it.result is not None)
+    assert it.result is not None
+    params = [dict(record.params) for record in it.result.records]
+    assert params[2] == {"x": 0.125, "kind": "b", "y": 0.5}
+    assert params[3] == {"x": 0.5, "kind": "a"}
+    assert it.started[2:4] == ["0002", "0003"]
+    assert it.result.counts["completed"] == 6
+
+
+def test_a_trial_that_is_queued_for_a_study_that_has_ended_runs_with_the_next_call() -> None:
+    with running("later", SHORT) as it:
+        until(lambda: it.result is not None)
+    assert main(["enqueue", "later", "x=0.75", "--quiet"]) == 0
+    with running("later", SHORT) as again:
+        until(lambda: again.result is not None)
+    assert again.result is not None
+    assert [record.params["x"] for record in again.ended] == [0.75]
+    assert len(again.result.records) == 2
+
+
+def test_failed_trials_are_tried_again_with_the_same_params_seed_and_checkpoints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cell = (
+        "import pathlib, sweeper\nfile = sweeper.trial().checkpoint_dir / 'seen'\n"
+        "before = file.read_text() if file.exists() else ''\n"
+        "file.write_text(before + f'{sweeper.trial().seed};')\n"
+        "assert pathlib.Path('repaired').exists()\nval = x"
+    )
+    with running("broken", cell, study={"trials": 2}) as it:
+        until(lambda: it.result is not None)
+    assert [str(record.state) for record in it.ended] == ["failed", "failed"]
+    assert main(["retry", "broken", "--failed"]) == 0
+    told = capsys.readouterr().out
+    assert "queued 0002, which tries 0000 again" in told
+    assert "queued 0003, which tries 0001 again" in told
+    assert main(["retry", "broken", "--failed"]) == 0
+    assert "no trial has failed that was not retried since" in capsys.readouterr().out
+    with running("broken", cell, study={"trials": 2}) as second:
+        until(lambda: second.result is not None)
+    Path("repaired").touch()
+    assert main(["retry", "broken", "0002"]) == 0
+    with running("broken", cell, study={"trials": 2}) as third:
+        until(lambda: third.result is not None)
+    assert third.result is not None
+    records = third.result.records
+    assert [r.retry_of for r in records] == [None, None, 0, 1, 0]
+    assert records[4].state is TrialState.COMPLETED
+    assert (records[4].params, records[4].seed) == (records[0].params, records[0].seed)
+    seen = Path("out/broken/checkpoints/0000/seen").read_text("utf-8")
+    assert seen == 3 * f"{records[0].seed};"
+    assert main(["retry", "broken", "--failed"]) == 0
+    assert "queued 0005, which tries 0003 again" in capsys.readouterr().out
+    assert main(["retry", "broken", "0004"]) == 2
+    assert "trial 0004 is completed" in capsys.readouterr().err
+    assert main(["retry", "broken"]) == 2
+    assert "either --failed or their run ids" in capsys.readouterr().err
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+def test_status_shows_how_far_running_trials_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with running("seen", "1", FOREVER, study={"trials": 5}) as it:
+        until(lambda: it.metrics())
+        until(lambda: "val" in metadata("seen")["series"])
+        assert main(["status", "seen"]) == 0
+        told = capsys.readouterr().out
+    assert "seen · 0 of 5 trials · 1 running" in told
+    header, row = (line.split() for line in told.splitlines()[3:5])
+    assert header == ["trial", "params", "val", "step", "cell", "time", "memory"]
+    assert row[0] == "0000"
+    assert "3/3" in row or "4/4" in row
+    assert row[-1] == "MB"
+    assert main(["status", "seen"]) == 0
+    assert "no sweep is running" in capsys.readouterr().out
+
+
+# --- going on from a checkpoint ------------------------------------------------------------------
+
+
+def test_a_trial_that_goes_on_from_a_checkpoint_has_its_whole_series_once() -> None:
+    cell = (
+        "import pathlib, time, sweeper\n"
+        "saved = sweeper.load_checkpoint() or {'epoch': -1}\n"
+        "for epoch in range(saved['epoch'] + 1, 6):\n"
+        "    sweeper.report(epoch, val=[5, 9, 1, 2, 3, 4][epoch] + x)\n"
+        "    sweeper.save_checkpoint(epoch=epoch)\n"
+        "    if epoch == 2 and sweeper.trial().attempt == 1:\n        time.sleep(120)"
+    )
+    objective = {"val": {"direction": "maximize", "take": "best"}}
+    with running("resumed", cell, objective=objective):
+        until(lambda: last_step("resumed") == 2)
+        assert main(["stop", "resumed", "--quiet"]) == 0
+    with running("resumed", cell, objective=objective) as again:
+        until(lambda: again.result is not None)
+    assert again.result is not None
+    (record,) = again.result.records
+    assert (record.attempt, record.scores["val"]) == (2, 9 + record.params["x"])  # type: ignore[operator]
+    series = metadata("resumed")["series"]["val"]
+    assert series["steps"] == [0, 1, 2, 3, 4, 5]
+    from mlflow import MlflowClient
+
+    client = MlflowClient(again.result.tracking_uri)
+    (run_id,) = again.result.mlflow_run_ids.values()
+    history = client.get_metric_history(run_id, "val")
+    assert [metric.step for metric in history][:6] == [0, 1, 2, 3, 4, 5]
+    assert [metric.value for metric in history][:6] == series["values"]
+
+
+def test_a_trial_that_begins_anew_tells_mlflow_nothing_twice() -> None:
+    cell = (
+        "import time, sweeper\nfor i in range(4):\n    sweeper.report(i, val=x + i)\n"
+        "    if i == 2 and sweeper.trial().attempt == 1:\n        time.sleep(120)"
+    )
+    with running("anew", cell):
+        until(lambda: last_step("anew") == 2)
+        assert main(["stop", "anew", "--quiet"]) == 0
+    with running("anew", cell) as again:
+        until(lambda: again.result is not None)
+    assert again.result is not None
+    from mlflow import MlflowClient
+
+    (run_id,) = again.result.mlflow_run_ids.values()
+    history = MlflowClient(again.result.tracking_uri).get_metric_history(run_id, "val")
+    assert [metric.step for metric in history] == [0, 1, 2, 3]
+    assert metadata("anew")["series"]["val"]["steps"] == [0, 1, 2, 3]

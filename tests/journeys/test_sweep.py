@@ -1,0 +1,805 @@
+"""Whole sweeps with real kernels, a real study and a real MLflow store."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import psutil
+import pytest
+
+from sweeper import Settings
+from sweeper.cli import main
+from sweeper.kernels import mark_of
+from sweeper.kernels.guard import MARK_VARIABLE
+from sweeper.study_folder.requests import ALL, ask_to_stop
+from sweeper.testing import write_notebook
+from sweeper.tracking import Tracker
+from sweeper.trials import Event, TrialRecord, TrialState
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from sweeper import Sweep
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
+
+ROOT = Path(__file__).parents[2]
+TRAIN = (
+    "import sweeper\nfor i in range(3):\n    sweeper.report(i, val=x / 3 + i, loss=1 / (x + i + 1))"
+)
+SPACE = {"x": {"low": 1e-3, "high": 1.0, "log": True}}
+
+
+def mlflow(uri: str) -> MlflowClient:
+    from mlflow import MlflowClient  # 1 s, which the plain tests should not pay
+
+    return MlflowClient(uri)
+
+
+def settings(name: str, **changes: Any) -> Settings:
+    data = {"objective": {"val": "maximize"}, "space": SPACE, **changes}
+    study = {"name": name, "trials": 2, "sampler": "random", **data.get("study", {})}
+    return Settings.from_mapping({**data, "study": study})
+
+
+def sweep(name: str, *cells: str, jobs: int = 2, out: str = "out", **changes: Any) -> Sweep:
+    from sweeper import Sweep
+
+    parameters = changes.pop("parameters", "x = 0.5")
+    notebook = write_notebook(Path(f"{name}.ipynb"), *(cells or (TRAIN,)), parameters=parameters)
+    options = {k: changes.pop(k) for k in ("timeout_s", "observer") if k in changes}
+    return Sweep.from_settings(
+        settings(name, **changes),
+        notebook=notebook,
+        output=f"{out}/{{study}}.{{run_id}}.ipynb",
+        jobs=jobs,
+        **options,
+    )
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "notebook_hpo.py"), *arguments]
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
+
+
+def write_parameters(name: str, text: str) -> Path:
+    path = Path(f"{name}.yml")
+    path.write_text(text)
+    return path
+
+
+def runs_by_name(result: Any) -> dict[str, Any]:
+    client = mlflow(result["tracking_uri"])
+    return {r.info.run_name: r for r in client.search_runs([result["experiment_id"]])}
+
+
+def ours() -> list[psutil.Process]:
+    """Processes of these sweeps, kernels and their children; not those of others beside us."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and MARK_VARIABLE in process.environ() and process.cwd() == str(Path.cwd()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.05)
+
+
+def wait_for(path: Path, text: str, limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not (path.exists() and text in path.read_text()):
+        assert time.monotonic() < deadline, f"{path} never said {text}"
+        time.sleep(0.05)
+
+
+def test_scores_are_the_same_float_in_mlflow_in_optuna_and_in_the_file() -> None:
+    result = sweep("floats", TRAIN, "sweeper.score(extra=x ** 0.5)").run().to_json()
+    assert result["counts"] == {"completed": 2, "pruned": 0, "failed": 0, "stopped": 0}
+    import optuna
+
+    study = optuna.load_study(study_name="floats", storage=result["storage"])
+    client = mlflow(result["tracking_uri"])
+    for trial, run in zip(result["trials"], study.trials, strict=True):
+        x, val = trial["params"]["x"], trial["scores"]["val"]
+        assert val == x / 3 + 2
+        assert run.value == val
+        node = nbformat.read(trial["notebook"], as_version=4)
+        nbformat.validate(node)
+        assert node.metadata["sweeper"]["scores"] == trial["scores"]
+        logged = client.get_run(trial["mlflow_run_id"]).data.metrics
+        assert logged == trial["scores"]
+        history = client.get_metric_history(trial["mlflow_run_id"], "val")
+        assert [(m.step, m.value) for m in history] == [(i, x / 3 + i) for i in range(3)]
+    best = max(result["trials"], key=lambda trial: trial["scores"]["val"])
+    assert result["best"]["run_id"] == best["run_id"]
+    assert json.dumps(result, allow_nan=False)
+
+
+def test_mlflow_has_one_flat_run_per_trial_with_its_params_tags_and_files() -> None:
+    result = (
+        sweep(
+            "runs",
+            TRAIN,
+            parameters="x = 0.5\nkind = 'a'\ndepth = 1\nepochs = 1",
+            space={
+                **SPACE,
+                "kind": ["a", "b"],
+                "depth": {"low": 1, "high": 3, "when": {"kind": "b"}},
+            },
+            fixed={"epochs": 3},
+            start=[{"kind": "a", "x": 0.01}, {"kind": "b", "depth": 2, "x": 0.1}],
+        )
+        .run()
+        .to_json()
+    )
+    runs = runs_by_name(result)
+    assert sorted(runs) == ["0000", "0001"]
+    first, second = runs["0000"].data, runs["0001"].data
+    assert first.params == {"x": "0.01", "log10_x": "-2.000000", "kind": "a", "depth": "n/a"}
+    assert second.params == {"x": "0.1", "log10_x": "-1.000000", "kind": "b", "depth": "2"}
+    assert first.tags["sweeper.fixed.epochs"] == "3"
+    assert first.tags["sweeper.state"] == "completed"
+    assert "mlflow.parentRunId" not in first.tags
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    client = mlflow(result["tracking_uri"])
+    run_id = runs["0000"].info.run_id
+    assert {f.path for f in client.list_artifacts(run_id)} == {"runs.0000.html", "runs.0000.ipynb"}
+    folder = Path(client.download_artifacts(run_id, ""))
+    assert (
+        folder.joinpath("runs.0000.ipynb").read_bytes() == Path("out/runs.0000.ipynb").read_bytes()
+    )
+    assert "<caption>step 2</caption>" in folder.joinpath("runs.0000.html").read_text()
+    assert "depth" not in result["trials"][0]["params"]
+    assert result["compare_url"].count("%22") == 2 * 3
+
+
+def test_layers_may_be_swept_as_lists_here_by_hand_and_on_the_next_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    notebook = write_notebook(
+        Path("layers.ipynb"),
+        "import sweeper\nassert sweeper.trial().params['layers'] == layers",
+        "kinds = [type(part).__name__ for part in (layers if isinstance(layers, list) else [])]",
+        "val = float(sum(map(float, layers)) + sum(augment.values()))\nprint(repr(layers), kinds)",
+        parameters="layers = [8]\naugment = {}\nwidth = 1",
+    )
+    parameters = write_parameters(
+        "layers",
+        "objective: {val: maximize}\n"
+        "study: {trials: 4, sampler: random}\n"
+        "space:\n"
+        "  layers: [[], [32], [64, 64.0], '12']\n"
+        "  augment: {choices: [{flip: true}, {flip: 1, crop: 2.5}]}\n"
+        "  width: {low: 1, high: 9, when: {layers: [[], [64, 64.0]]}}\n"
+        "start:\n"
+        "  - {layers: [64, 64.0], augment: {flip: 1, crop: 2.5}, width: 5}\n"
+        "  - {layers: '12', augment: {flip: true}}\n"
+        f"sync: {Path('bucket').absolute().as_uri()}\n",
+    )
+
+    def run(*arguments: str) -> tuple[Any, str]:
+        assert main([*arguments, "--json"]) == 0
+        stdout, stderr = capsys.readouterr()
+        return json.loads(stdout), stderr
+
+    def sweep_in(out: str, *more: str) -> Any:
+        output = f"{out}/l.{{run_id}}.ipynb"
+        result, said = run("-i", str(notebook), "-p", str(parameters), "-o", output, *more)
+        assert "layers=[64, 64.0]" in said
+        return result
+
+    first = sweep_in("layers-a", "--trials", "2")
+    tried = [repr(trial["params"]) for trial in first["trials"]]
+    assert tried == [
+        "{'layers': [64, 64.0], 'augment': {'flip': 1, 'crop': 2.5}, 'width': 5}",
+        "{'layers': '12', 'augment': {'flip': True}}",
+    ]
+    outputs = [
+        str(nbformat.read(trial["notebook"], as_version=4).cells[-1].outputs)
+        for trial in first["trials"]
+    ]
+    assert "[64, 64.0] ['int', 'float']" in outputs[0]
+    assert [trial["scores"]["val"] for trial in first["trials"]] == [131.5, 4.0]
+    logged = runs_by_name(first)["0000"].data.params
+    assert logged["layers"] == "[64, 64.0]"
+    assert logged["augment"] == '{"flip": 1, "crop": 2.5}'
+
+    shutil.rmtree("layers-a")
+    there = sweep_in("layers-b", "--trials", "3")
+    assert [trial["attempt"] for trial in there["trials"]] == [1, 1, 1]
+    assert [repr(trial["params"]) for trial in there["trials"]][:2] == tried
+    seen, said = run("status", "layers-b/layers")
+    assert seen["trials"] == there["trials"]
+    assert "layers=[64, 64.0]" in said
+    assert main(["enqueue", "layers-b/layers", "layers=[64, 64]"]) == 2
+    assert "[64, 64] is outside the space; expected one of [], [32]" in capsys.readouterr().err
+    queued, said = run("enqueue", "layers-b/layers", "layers=[32]", "--like", "0000")
+    assert queued["params"] == {"layers": [32], "augment": {"flip": 1, "crop": 2.5}}
+    assert 'layers=[32], augment={"flip": 1, "crop": 2.5}' in said
+
+
+def test_magics_in_the_parameters_cell_and_slips_in_the_file_keep_nobody_from_sweeping() -> None:
+    from sweeper import Sweep
+
+    notebook = write_notebook(
+        Path("slips.ipynb"),
+        "val = x + offset\nprint(type(files).__name__)",
+        parameters="%matplotlib inline\nfiles = !echo a b\nx = 0.5\n%time offset = 1",
+    )
+    content = json.loads(notebook.read_text())
+    del content["metadata"]["kernelspec"]["name"]
+    content["cells"][0]["metadata"]["tags"] *= 2
+    content["cells"][1] |= {"outputs": None, "id": content["cells"][0]["id"], "prompt_number": 1}
+    notebook.write_text(json.dumps(content), encoding="utf-8-sig")
+    result = Sweep.from_settings(
+        settings("slips"), notebook=notebook, output="out/s.{run_id}.ipynb", kernel="python3"
+    ).run()
+    trials = result.to_json()["trials"]
+    assert [trial["scores"]["val"] for trial in trials] == [t["params"]["x"] + 1 for t in trials]
+    for record in result.records:
+        node = nbformat.read(record.notebook, as_version=4)
+        nbformat.validate(node)
+        assert node.metadata.kernelspec.name == "python3"
+        assert node.cells[-1].outputs[0].text == "SList\n"
+
+
+def test_the_same_sweep_in_two_empty_folders_gives_the_same_trials() -> None:
+    first = sweep("twice", jobs=1, out="one", study={"trials": 3, "sampler": "tpe"}).run()
+    second = sweep("twice", jobs=1, out="two", study={"trials": 3, "sampler": "tpe"}).run()
+    told = [[(r.params, r.scores, r.seed) for r in result.records] for result in (first, second)]
+    assert told[0] == told[1]
+    assert len({json.dumps(dict(r.params)) for r in first.records}) == 3
+
+
+def test_a_second_call_goes_on_counting_and_a_third_has_nothing_to_do() -> None:
+    assert len(sweep("again").run().records) == 2
+    second = sweep("again", study={"trials": 3}).run()
+    assert [r.run_id for r in second.records] == ["0000", "0001", "0002"]
+    stamps = [r.notebook.stat().st_mtime_ns for r in second.records]
+    third = sweep("again", study={"trials": 3}).run()
+    assert [r.notebook.stat().st_mtime_ns for r in third.records] == stamps
+
+
+def test_trials_that_fail_in_every_way_are_outcomes_and_the_sweep_goes_on() -> None:
+    kinds = ["good", "raises", "dies", "nan", "never"]
+    result = (
+        sweep(
+            "nasty",
+            "import os, signal, subprocess, sweeper",
+            "subprocess.Popen(['sleep', '600'], start_new_session=True)",
+            "if kind == 'raises': raise ValueError(x)\n"
+            "if kind == 'dies': os.kill(os.getpid(), signal.SIGKILL)\n"
+            "if kind == 'nan': sweeper.report(0, val=float('nan'))\n"
+            "if kind == 'good': sweeper.report(0, val=x)",
+            parameters="x = 0.5\nkind = ''",
+            jobs=8,
+            space={**SPACE, "kind": kinds},
+            study={"trials": 24, "seed": 3},
+        )
+        .run()
+        .to_json()
+    )
+    expected = {
+        "good": ("completed", None),
+        "raises": ("failed", "cell_error"),
+        "dies": ("failed", "kernel_died"),
+        "nan": ("failed", "not_finite"),
+        "never": ("failed", "no_score"),
+    }
+    drawn = Counter(trial["params"]["kind"] for trial in result["trials"])
+    assert sum(drawn.values()) == 24
+    assert set(drawn) == set(kinds)
+    for trial in result["trials"]:
+        assert (trial["state"], trial["reason"]) == expected[trial["params"]["kind"]]
+        told = nbformat.read(trial["notebook"], as_version=4).metadata["sweeper"]
+        assert told["state"] == trial["state"]
+    assert result["counts"]["completed"] == drawn["good"]
+    assert result["counts"]["failed"] == 24 - drawn["good"]
+    statuses = {name: run.info.status for name, run in runs_by_name(result).items()}
+    assert statuses == {
+        t["run_id"]: "FINISHED" if t["state"] == "completed" else "FAILED" for t in result["trials"]
+    }
+    assert ours() == []
+
+
+def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
+    write_notebook(Path("hopeless.ipynb"), "1 / 0")
+    write_parameters(
+        "hopeless", "objective: {val: maximize}\nspace: {x: [1.0, 2.0]}\nstudy: {trials: 1}\n"
+    )
+    done = call(
+        "-i", "hopeless.ipynb", "-o", "out/h.{run_id}.ipynb", "-p", "hopeless.yml", "--json"
+    )
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["best"] is None
+    assert "ZeroDivisionError" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_one_error_that_all_first_trials_meet_ends_the_sweep_with_it() -> None:
+    write_notebook(Path("futile.ipynb"), "import re", "import timmm", "val = x")
+    write_parameters(
+        "futile",
+        "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\nstudy: {trials: 50}\n",
+    )
+    done = call("-i", "futile.ipynb", "-o", "out/f.{run_id}.ipynb", "-p", "futile.yml")
+    assert done.returncode == 1, done.stderr
+    assert re.match(r"\[ *\d\S*s\] preparing the sweep of futile.ipynb: ", done.stderr)
+    assert done.stdout.startswith("\n3 failed in ")
+    assert "stopped by the same error in code cell 3 of the first 3 trials" in done.stdout
+    assert done.stdout.count("ModuleNotFoundError: No module named 'timmm'") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_a_sweep_goes_on_when_nobody_takes_its_output() -> None:
+    write_notebook(Path("unread.ipynb"), TRAIN, parameters="x = 0.5")
+    write_parameters("unread", f"objective: {{val: maximize}}\nspace: {json.dumps(SPACE)}\n")
+    arguments = ["-i", "unread.ipynb", "-o", "out/{study}.{run_id}.ipynb", "-p", "unread.yml"]
+    wanted = command(*arguments, "--trials", "2", "--json")
+    sweeping = subprocess.Popen(wanted, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert sweeping.stdout is not None
+    assert sweeping.stdout.readline()
+    sweeping.stdout.close()
+    assert sweeping.wait(300) == 0
+    assert call("status", "unread").stdout.startswith("study unread: 2 completed\n")
+    with open("/dev/full", "w") as full:
+        again = subprocess.run(wanted, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert again.returncode == 0
+    assert again.stderr.endswith("standard output cannot be written: No space left on device\n")
+    assert "Traceback" not in again.stderr
+
+
+def test_failed_trials_in_a_row_end_the_sweep() -> None:
+    result = sweep("unlucky", "1 / 0", jobs=1, study={"trials": 9, "stop_after_failures": 2}).run()
+    assert result.counts["failed"] == 2
+    assert "2 failed trials in a row" in str(result.stopped_by)
+
+
+def test_the_timeout_stops_running_trials_and_the_next_call_runs_them_again() -> None:
+    cells = (
+        "import os, time, sweeper\nsweeper.report(0, val=x)\n"
+        "time.sleep(0 if os.path.exists('go') else 60)"
+    )
+    started = time.monotonic()
+    first = sweep("late", cells, study={"trials": 2}, timeout_s=4.0).run()
+    assert time.monotonic() - started < 40
+    assert first.counts["stopped"] == 2
+    assert {run.info.status for run in runs_by_name(first.to_json()).values()} == {"KILLED"}
+    Path("go").touch()
+    second = sweep("late", cells, study={"trials": 2}).run()
+    assert second.counts["completed"] == 2
+    assert [(r.params, r.seed, r.attempt) for r in second.records] == [
+        (r.params, r.seed, 2) for r in first.records
+    ]
+    assert {run.info.status for run in runs_by_name(second.to_json()).values()} == {"FINISHED"}
+    assert Path("out/late.0000.attempt1.ipynb").exists()
+
+
+def start_endless(name: str) -> subprocess.Popen[str]:
+    """A sweep from the command line whose trials never end, seen running."""
+    write_notebook(
+        Path(f"{name}.ipynb"),
+        "import subprocess, time, sweeper\n"
+        "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "sweeper.report(0, val=x)\nprint('up', flush=True)\ntime.sleep(600)",
+    )
+    space = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\nstudy: {trials: 4}\n"
+    write_parameters(name, space)
+    sweeping = subprocess.Popen(
+        command(
+            "-i",
+            f"{name}.ipynb",
+            "-o",
+            f"out/{name}.{{run_id}}.ipynb",
+            "-p",
+            f"{name}.yml",
+            "-j",
+            "2",
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for run_id in ("0000", "0001"):
+        wait_for(Path(f"out/{name}.{run_id}.ipynb"), '"status": "running"')
+    deadline = time.monotonic() + 60
+    while sum("sleep" in p.name() for p in ours()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return sweeping
+
+
+def test_ctrl_c_twice_stops_cleanly_and_says_so() -> None:
+    sweeping = start_endless("interrupted")
+    sweeping.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert sweeping.poll() is None, "the first Ctrl-C lets running trials go on"
+    sweeping.send_signal(signal.SIGINT)
+    stdout, stderr = sweeping.communicate(timeout=60)
+    assert sweeping.returncode == 130, stderr
+    assert "2 stopped" in stdout
+    assert "Ctrl-C again" in stderr
+    assert "Traceback" not in stderr
+    assert ours() == []
+    seen = json.loads(call("status", "interrupted", "--json").stdout)
+    assert seen["counts"]["stopped"] == 2
+    assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
+
+
+def test_sigterm_stops_the_running_trials_at_once() -> None:
+    sweeping = start_endless("terminated")
+    sweeping.terminate()
+    _, stderr = sweeping.communicate(timeout=60)
+    assert sweeping.returncode == 143, stderr
+    assert ours() == []
+
+
+def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> None:
+    sweeping = start_endless("killed")
+    busy = call("-i", "killed.ipynb", "-o", "out/killed.{run_id}.ipynb", "-p", "killed.yml")
+    assert busy.returncode == 2
+    assert f"process {sweeping.pid}" in busy.stderr
+    alive = json.loads(call("status", "killed", "--json").stdout)
+    assert (alive["running"], alive["counts"]["running"]) == (True, 2)
+    sweeping.kill()
+    sweeping.communicate()
+    deadline = time.monotonic() + 3
+    while ours() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert ours() == []
+    seen = json.loads(call("status", "out/killed", "--json").stdout)
+    assert (seen["running"], seen["counts"]["stopped"]) == (False, 2)
+    assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
+    for trial in seen["trials"]:
+        node = nbformat.read(trial["notebook"], as_version=4)
+        nbformat.validate(node)
+        assert node.metadata["sweeper"]["state"] == "stopped"
+
+
+def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> None:
+    sweeping = start_endless("guardless")
+    (guard,) = (
+        p for p in psutil.Process(sweeping.pid).children() if "guard.py" in str(p.cmdline())
+    )
+    guard.kill()
+    sweeping.kill()
+    sweeping.communicate()
+    orphans = ours()
+    assert orphans
+    assert call("status", "guardless").returncode == 0
+    psutil.wait_procs(orphans, timeout=5)
+    assert ours() == []
+
+
+def test_what_mlflow_was_not_told_is_told_by_the_next_sweep() -> None:
+    result = sweep("missed", study={"trials": 3}).run().to_json()
+    client = mlflow(result["tracking_uri"])
+    lost, half, unreadable = (trial["mlflow_run_id"] for trial in result["trials"])
+    client.delete_run(lost)
+    client.update_run(half, status="RUNNING")
+    client.delete_run(unreadable)
+    Path("out/missed.0002.ipynb").write_text('{"cells": [')  # as after a full disk
+    again = sweep("missed", study={"trials": 3}).run().to_json()
+    runs = runs_by_name(again)
+    assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(
+        ["0000", "0001", "0002"], "FINISHED"
+    )
+    for trial in again["trials"]:
+        run = runs[trial["run_id"]]
+        assert run.data.metrics == trial["scores"]
+        history = client.get_metric_history(run.info.run_id, "val")
+        assert [m.step for m in history] == ([0] if trial["run_id"] == "0002" else [0, 1, 2])
+
+
+def test_a_hopeless_trial_is_pruned_at_its_next_report_and_kept() -> None:
+    cell = (
+        "import time, sweeper\ntry:\n    for i in range(600):\n"
+        "        sweeper.report(i, val=x)\n        time.sleep(0.1 if x < 0.5 else 0)\n"
+        "finally:\n    print('tidied')"
+    )
+    result = (
+        sweep(
+            "prunable",
+            cell,
+            "print('later')",
+            space={"x": [0.1, 0.9]},
+            study={"sampler": "grid", "pruner": {"name": "threshold", "lower": 0.5}},
+        )
+        .run()
+        .to_json()
+    )
+    assert result["counts"]["pruned"] == 1
+    assert result["best"]["params"] == {"x": 0.9}
+    (pruned,) = (trial for trial in result["trials"] if trial["state"] == "pruned")
+    assert pruned["reason"] == "pruned"
+    assert "pruned at step" in pruned["message"]
+    assert pruned["duration_s"] < 20
+    node = nbformat.read(pruned["notebook"], as_version=4)
+    nbformat.validate(node)
+    assert node.metadata["sweeper"]["state"] == "pruned"
+    stopped = node.cells[2]
+    assert stopped.metadata["papermill"]["status"] == "stopped"
+    text = "".join(output.text for output in stopped.outputs if output.output_type == "stream")
+    assert "tidied" in text
+    assert "[sweeper: pruned at step" in text
+    assert not [output for output in stopped.outputs if output.output_type == "error"]
+    run = runs_by_name(result)[pruned["run_id"]]
+    assert (run.info.status, run.data.tags["sweeper.state"]) == ("FINISHED", "pruned")
+
+
+def test_a_pruned_notebook_that_reports_no_more_is_interrupted() -> None:
+    result = sweep(
+        "silent",
+        "import time, sweeper\nsweeper.report(0, val=x)\ntime.sleep(600)",
+        space={"x": [0.1, 0.2]},
+        study={"sampler": "grid", "pruner": {"name": "threshold", "lower": 0.5}},
+    ).run()
+    assert result.counts["pruned"] == 2
+    assert max(record.duration_s for record in result.records) < 30
+
+
+def test_a_study_ends_when_its_budget_is_spent() -> None:
+    cost = {"price_per_hour": 3600.0, "budget": 6.0}
+    first = sweep("costly", "import time\ntime.sleep(60)\nval = x", cost=cost).run()
+    assert "cost.budget" in str(first.stopped_by)
+    assert first.counts["stopped"] == 2
+    assert first.to_json()["cost"] >= 6.0
+    second = sweep("costly", "import time\ntime.sleep(60)\nval = x", cost=cost).run()
+    assert [record.attempt for record in second.records] == [1, 1], "nothing was started"
+
+
+def test_several_objectives_have_several_best_trials() -> None:
+    result = (
+        sweep(
+            "pareto",
+            "val, cost = x, x * x",
+            objective={"val": "maximize", "cost": "minimize"},
+            space={"x": [0.1, 0.2, 0.3]},
+            study={"trials": 3, "sampler": "grid"},
+        )
+        .run()
+        .to_json()
+    )
+    assert sorted(best["params"]["x"] for best in result["best"]) == [0.1, 0.2, 0.3]
+
+
+def test_one_trial_scores_the_same_alone_and_beside_others() -> None:
+    cells = (
+        "import numpy as np, os\nrng = np.random.default_rng(seed)\n"
+        "a = rng.normal(size=(400, 400)).astype('float32')\n"
+        "for _ in range(20): a = a @ a.T / np.linalg.norm(a)\nval = float(a.sum()) * x"
+    )
+    changes: dict[str, Any] = {
+        "parameters": "x = 0.5\nseed = 0",
+        "study": {"trials": 4},
+    }
+    alone = sweep("shared", cells, jobs=1, out="alone", **changes).run()
+    beside = sweep("shared", cells, jobs=4, out="beside", **changes).run()
+    assert [r.scores for r in alone.records] == [r.scores for r in beside.records]
+
+
+WRONG: Sequence[tuple[str, list[str], list[str]]] = [
+    ("no such notebook", ["-i", "none.ipynb"], ["none.ipynb", "no such notebook"]),
+    ("no parameters cell", ["-i", "untagged.ipynb"], ["untagged.ipynb", "tag it 'parameters'"]),
+    ("broken notebook", ["-i", "broken.ipynb"], ["broken.ipynb: not a valid notebook: "]),
+    ("unknown name", ["-p", "unknown.yml"], ["unknown.yml", "'xx'", "did you mean 'x'?"]),
+    ("bad YAML", ["-p", "bad.yml"], ["bad.yml", "line 2"]),
+    ("bad template", ["-o", "new/{runid}.ipynb"], ["{runid}", "{run_id}"]),
+    ("unwritable folder", ["-o", "afile/{run_id}.ipynb"], ["afile", "cannot be written", "-o"]),
+    ("unknown sampler", ["-p", "sampler.yml"], ["sampler.yml", "study.sampler", "'tpe'"]),
+    ("dead server", ["--tracking-uri", "http://127.0.0.1:9"], ["127.0.0.1:9", "does not answer"]),
+    ("no kernel", ["-k", "python33"], ["'python33'", "installed: ", "python3", "--kernel"]),
+    ("foreign output", ["-o", "taken/{run_id}.ipynb"], ["taken/0000.ipynb", "in the way", "-o"]),
+    (
+        "foreign storage",
+        ["--storage", "sqlite:////proc/x.db"],
+        ["--storage", "sqlite:////proc/x.db"],
+    ),
+    ("bad jobs", ["-j", "none"], ["-j none", "auto"]),
+    ("bad timeout", ["--timeout", "soon"], ["--timeout", "'soon'", "15m"]),
+    ("bad set", ["--set", "x"], ["--set x", "NAME=VALUE"]),
+    ("unknown set", ["--set", "y=1"], ["--set y=1", "'y'", "parameters cell"]),
+]
+
+
+@pytest.fixture(scope="module")
+def wrong_folder(here: Path) -> Path:
+    folder = here / "wrong"
+    write_notebook(folder / "right.ipynb", TRAIN)
+    write_notebook(folder / "untagged.ipynb", TRAIN, parameters="")
+    broken = (
+        '{"cells": [{"cell_type": "code"}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+    )
+    (folder / "broken.ipynb").write_text(broken)
+    write_notebook(folder / "taken" / "0000.ipynb", "1")
+    right = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
+    (folder / "right.yml").write_text(right)
+    (folder / "unknown.yml").write_text(right.replace("x:", "xx:"))
+    (folder / "bad.yml").write_text("objective: {val: maximize\nspace: [\n")
+    (folder / "sampler.yml").write_text(right + "study: {sampler: tpee}\n")
+    (folder / "afile").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize(("changed", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_a_wrong_call_says_one_thing_and_writes_nothing(
+    wrong_folder: Path, changed: list[str], said: list[str]
+) -> None:
+    right = {"-i": "right.ipynb", "-o": "new/{run_id}.ipynb", "-p": "right.yml"}
+    flags = {**right, **dict(zip(changed[::2], changed[1::2], strict=True))}
+
+    def files() -> dict[Path, int | None]:
+        there = wrong_folder.rglob("*")
+        return {p: p.stat().st_mtime_ns if p.is_file() else None for p in there}
+
+    before = files()
+    arguments = [word for pair in flags.items() for word in pair]
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, check=False, cwd=wrong_folder
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    for fragment in said:
+        assert fragment in done.stderr
+    *progress, message = done.stderr.splitlines()
+    assert message.startswith("notebook_hpo.py: ")
+    # What needs the storage, MLflow or the kernels is looked at after the first line of progress.
+    assert [line.partition("] ")[2][:9] for line in progress] in ([], ["preparing"])
+    assert files() == before
+
+
+def test_help_names_the_commands_that_work() -> None:
+    said = call("--help").stdout
+    assert "run" in said
+    assert "status" in said
+    assert "replay" not in said
+
+
+def test_a_study_does_not_go_on_with_something_else_unless_it_is_told_to() -> None:
+    Path("beside.py").write_text("VALUE = 1\n")
+    sweep("made", "import beside", TRAIN, study={"trials": 1}).run()
+    assert sweep("made", "import beside", TRAIN, study={"trials": 1}).run().counts["completed"] == 1
+    Path("beside.py").write_text("VALUE = 2\n")
+    changed = {**SPACE, "x": {"low": 1e-3, "high": 2.0, "log": True}}
+    write_notebook(Path("made.ipynb"), "import beside", "import time", TRAIN, parameters="x = 0.5")
+    write_parameters("made", f"objective: {{val: maximize}}\nspace: {json.dumps(changed)}\n")
+    arguments = ["-i", "made.ipynb", "-o", "out/{study}.{run_id}.ipynb", "-p", "made.yml"]
+    refused = call(*arguments, "--trials", "2")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[2:] == [
+        "  code cell 3 is new",
+        "  beside.py has changed",
+        "  space.x was {type: float, low: 0.001, high: 1.0, log: true}, "
+        "now {type: float, low: 0.001, high: 2.0, log: true}",
+        "undo the change, begin another study with --study NAME, or add --allow-changes to go on "
+        "in this one: the MLflow tag sweeper.code tells new trials from earlier ones",
+    ]
+    assert call(*arguments, "--trials", "2", "--allow-changes").returncode == 0
+    assert call(*arguments, "--trials", "2").returncode == 0  # from now on this is the study
+    read = [json.loads(Path(f"out/made.000{n}.ipynb").read_text("utf-8")) for n in range(2)]
+    first, second = (node["metadata"]["sweeper"]["code"] for node in read)
+    assert first != second
+
+
+def test_set_fixes_a_parameter_and_takes_it_out_of_the_space() -> None:
+    write_notebook(Path("fixed.ipynb"), "val = x * y", parameters="x = 1.0\ny = 1.0")
+    write_parameters(
+        "fixed",
+        "objective: {val: maximize}\nspace: {x: [1.0, 2.0], y: {low: 0.0, high: 1.0}}\n"
+        "study: {trials: 1}\n",
+    )
+    done = call(
+        "run", "-i", "fixed.ipynb", "-o", "out/{study}/{run_id}.ipynb", "-p", "fixed.yml",
+        "--set", "y=1e1", "--study", "with set", "--json", "--quiet",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    result = json.loads(done.stdout)
+    assert list(result["best"]["params"]) == ["x"]
+    assert result["best"]["scores"]["val"] == 10.0 * result["best"]["params"]["x"]
+    assert result["best"]["notebook"] == "out/with set/0000.ipynb"
+
+
+def test_a_study_whose_folder_was_removed_starts_anew_beside_its_old_runs() -> None:
+    old = sweep("removed").run().to_json()
+    shutil.rmtree("out/removed")
+    for trial in old["trials"]:
+        Path(trial["notebook"]).unlink()
+    new = sweep("removed", study={"seed": 9}).run().to_json()
+    assert len(new["trials"]) == 2
+    assert [t["params"] for t in new["trials"]] != [t["params"] for t in old["trials"]]
+    client = mlflow(new["tracking_uri"])
+    for trial in new["trials"] + old["trials"]:
+        assert client.get_run(trial["mlflow_run_id"]).data.metrics == trial["scores"]
+
+
+def test_a_sweep_survives_its_observer_and_leaves_neither_thread_nor_process_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def observe(event: Event, _record: TrialRecord | None) -> None:
+        if event is Event.TRIAL_ENDED:
+            observed.stop("the observer")
+        raise ValueError(event)
+
+    before = {thread.name for thread in threading.enumerate()}
+    observed = sweep(
+        "observed",
+        jobs=1,
+        observer=observe,
+        study={"trials": 9, "pruner": "median"},
+        cost={"price_per_hour": 1.0},
+    )
+    result = observed.run()
+    assert 1 <= result.counts["completed"] < 9
+    assert result.stopped_by == "the observer"
+    failures = [r.getMessage() for r in caplog.records if "the observer failed" in r.getMessage()]
+    assert len(failures) == 1
+    own = {"ahead", "judge", "observer", "requests", "spending", "tracker"}
+    after = {thread.name for thread in threading.enumerate()}
+    assert (after - before) & own == set()
+    assert not [p for p in psutil.Process().children() if "guard.py" in str(p.cmdline())]
+    assert ours() == []
+
+
+def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    starting = sweep("early", study={"trials": 2})
+    ask_to_stop(starting.paths.requests, ALL)  # meant for an earlier sweep: dropped
+    open_tracker = Tracker.open
+
+    codes: list[int] = []
+    stopping = threading.Thread(target=lambda: codes.append(main(["stop", "out/early"])))
+
+    def slowly(*arguments: Any, **options: Any) -> Tracker:
+        assert not list(starting.paths.requests.iterdir())
+        assert main(["status", "out/early"]) == 0
+        stopping.start()
+        wait_until(lambda: starting.admission.closed_by)
+        return open_tracker(*arguments, **options)
+
+    monkeypatch.setattr(Tracker, "open", slowly)
+    stopped = starting.run()
+    stopping.join(60)
+    assert codes == [0]
+    assert stopped.records == []
+    assert stopped.stopped_by == "the command stop"
+    monkeypatch.undo()
+    assert sweep("early", study={"trials": 2}).run().counts["completed"] == 2
+
+
+def test_a_runtime_folder_that_is_cleaned_away_costs_the_trials_that_run_at_most() -> None:
+    def observe(event: Event, record: TrialRecord | None) -> None:
+        if event is Event.TRIAL_ENDED and record is not None and record.number == 2:
+            name = f"sweep-{mark_of(cleaned.paths.folder)}*"
+            (folder,) = {*Path("/tmp").glob(name), *Path(tempfile.gettempdir()).glob(name)}
+            shutil.rmtree(folder)
+
+    cleaned = sweep("cleaned", jobs=1, observer=observe, study={"trials": 8})
+    result = cleaned.run()
+    assert result.counts["completed"] >= 6, [r.message for r in result.records]
+    assert result.records[-1].state is TrialState.COMPLETED

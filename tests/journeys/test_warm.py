@@ -1,0 +1,312 @@
+"""Warm kernels: forked with the libraries imported, and not to be told from fresh ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from sweeper.settings import Settings
+from sweeper.testing import write_notebook
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
+]
+
+ROOT = Path(__file__).parents[2]
+#: Long enough for a zygote to be up before the sweep is over.
+PAUSE = "import time\ntime.sleep(0.7)"
+
+
+def sweep(
+    folder: Path,
+    *cells: str,
+    kernels: str = "warm",
+    trials: int = 16,
+    jobs: int = 2,
+    **settings: Any,
+) -> Any:
+    from sweeper import Sweep
+
+    notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0")
+    data = {
+        "objective": {"val": "maximize"},
+        "space": {"x": {"low": 1, "high": 1000}},
+        "study": {"trials": trials, "sampler": "random", "name": "warm"},
+        "execution": {"kernels": kernels},
+        **settings,
+    }
+    output = f"{folder}/out-{kernels}/{{run_id}}.ipynb"
+    read = Settings.from_mapping(data)
+    return Sweep.from_settings(read, notebook=notebook, output=output, jobs=jobs).run()
+
+
+def told(record: Any) -> Any:
+    return json.loads(record.notebook.read_text())["metadata"]["sweeper"]
+
+
+def test_warm_and_cold_kernels_give_the_same_scores(tmp_path: Path) -> None:
+    cells = (
+        "import numpy as np, pandas as pd",
+        "rng = np.random.default_rng(seed)\nframe = pd.DataFrame(rng.normal(size=(50, 5)))\n"
+        "val = float((frame @ frame.T).to_numpy().sum()) * x",
+        PAUSE,
+    )
+    warm = sweep(tmp_path, *cells)
+    cold = sweep(tmp_path, *cells, kernels="cold")
+    assert [r.scores for r in warm.records] == [r.scores for r in cold.records]
+    kinds = [told(record)["kernel"] for record in warm.records]
+    assert kinds[0] == "cold", "the first trial tells what the notebook imports"
+    assert kinds[-1] == "warm"
+    assert {told(record)["kernel"] for record in cold.records} == {"cold"}
+
+
+def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        "import random, uuid\nimport numpy as np",
+        PAUSE,
+        "import sweeper\nsweeper.score(val=random.random(), numpy=np.random.rand(), "
+        "uuid=uuid.uuid4().int % 2**50)",
+        trials=20,
+    )
+    (finding,) = result.findings
+    assert "not reproducible" in finding
+    assert told(result.records[-1])["proof"] == "none"
+    assert sum(told(record)["kernel"] == "warm" for record in result.records) >= 2
+    for name in ("val", "numpy", "uuid"):
+        assert len({record.scores[name] for record in result.records}) == len(result.records)
+
+
+def test_a_zygote_that_dies_costs_time_and_no_trial(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        "import os, signal\nfrom pathlib import Path",
+        PAUSE,
+        "parent = Path(f'/proc/{os.getppid()}/cmdline').read_text()\n"
+        "if 'zygote' in parent and not Path('killed').exists():\n"
+        "    Path('killed').touch()\n    os.kill(os.getppid(), signal.SIGKILL)\n"
+        "    time.sleep(60)",
+        "val = x",
+        trials=12,
+        jobs=1,
+    )
+    assert (tmp_path / "killed").exists()
+    assert result.counts["completed"] == 12
+    assert told(result.records[-1])["kernel"] == "warm", "another zygote was raised"
+
+
+FAILS_IN_FORKS = """
+import os
+from pathlib import Path
+
+is_forked = 'zygote' in Path(f'/proc/{os.getppid()}/cmdline').read_text()
+if is_forked and x > LIMIT:
+    raise RuntimeError('Cannot re-initialize CUDA in forked subprocess')
+val = x
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_what_fails_in_forked_kernels_only_is_run_in_started_ones(
+    limit: int, tmp_path: Path
+) -> None:
+    """Whether the trial that is repeated as a proof fails there, or one that comes later."""
+    cells = (PAUSE, FAILS_IN_FORKS.replace("LIMIT", str(limit)))
+    result = sweep(tmp_path, *cells, trials=16, jobs=1, start=[{"x": 1}])
+    assert result.counts["completed"] == 16
+    assert [told(record)["kernel"] for record in result.records] == ["cold"] * 16
+    (finding,) = result.findings
+    assert "re-initialize CUDA" in finding
+
+
+def test_a_notebook_that_fails_anywhere_keeps_its_forked_kernels(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        "import sys",
+        PAUSE,
+        "if x > 1:\n    raise ValueError('anyway')\nval = x",
+        trials=8,
+        jobs=1,
+        start=[{"x": 1}],
+    )
+    assert result.counts["completed"] == 1
+    assert told(result.records[-1])["kernel"] == "warm"
+
+
+# --- never another number -------------------------------------------------------------------------
+
+
+def assert_same_bits(warm: Any, cold: Any) -> None:
+    for one, other in zip(warm.records, cold.records, strict=True):
+        assert one.params == other.params
+        assert {n: v.hex() for n, v in one.scores.items()} == {
+            n: v.hex() for n, v in other.scores.items()
+        }
+
+
+def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) -> None:
+    """scikit-learn's import draws from Python's generator, through a style of rich's."""
+    cells = (
+        "import random; random.seed(1337)",
+        "from sklearn.datasets import make_moons",
+        "val = random.random() * x",
+    )
+    seeded = random.Random(1337)
+    warm = sweep(tmp_path, *cells, jobs=1)
+    kinds = [told(record)["kernel"] for record in warm.records]
+    assert kinds[0] == "cold"
+    assert kinds[-1] == "warm"
+    assert {told(r).get("proof") for r in warm.records if told(r)["kernel"] == "warm"} == {"equal"}
+    first, last = (r.scores["val"] / r.params["x"] for r in (warm.records[0], warm.records[-1]))
+    assert first == pytest.approx(last, rel=1e-15)
+    assert first != pytest.approx(seeded.random()), "the import has drawn before the notebook"
+    assert_same_bits(warm, sweep(tmp_path, *cells, kernels="cold", jobs=1))
+
+
+def test_a_module_of_the_project_runs_in_each_trial_when_it_makes_something_of_its_own(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cfg.py").write_text(
+        "import uuid\nfrom pathlib import Path\n"
+        "OUT = Path('runs') / uuid.uuid4().hex\nOUT.mkdir(parents=True)\n"
+    )
+    cells = (
+        f"{PAUSE}\nimport cfg, json",
+        "best = cfg.OUT / 'best.json'\n"
+        "val = max(x, json.loads(best.read_text()) if best.exists() else 0)\n"
+        "best.write_text(json.dumps(val))",
+    )
+    result = sweep(tmp_path, *cells, trials=16, start=[{"x": 1000}])
+    assert [r.scores["val"] for r in result.records] == [r.params["x"] for r in result.records]
+    assert told(result.records[-1])["kernel"] == "warm"
+
+
+def test_a_split_that_nothing_seeds_is_not_shared_however_coarse_the_score(tmp_path: Path) -> None:
+    cells = (
+        f"{PAUSE}\nimport numpy as np",
+        "split = np.random.default_rng().permutation(1000)",
+        "import sweeper\nsweeper.score(val=round(0.5 + x / 10000, 1))\nprint(split[:5])",
+    )
+    result = sweep(tmp_path, *cells, trials=12)
+    printed = [
+        nbformat.read(record.notebook, as_version=4).cells[-1].outputs[-1].text
+        for record in result.records
+    ]
+    assert len(set(printed)) == len(printed)
+
+
+#: Runs through, also the first time that it is forked after the cell above, which proves that this
+#: cell can be shared; later it hangs there, with two children, and tells who they are.
+HANGS = """
+import json, multiprocessing, os, subprocess, time
+from pathlib import Path
+
+def parent_of(pid):
+    return int(Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[1])
+
+shared = os.getppid()
+zygote = parent_of(shared)
+if all('zygote' in Path(f'/proc/{pid}/cmdline').read_text() for pid in (shared, zygote)):
+    if not Path('proof').exists():
+        Path('proof').touch()
+    else:
+        child = multiprocessing.get_context('fork').Process(target=time.sleep, args=[600])
+        child.start()
+        children = [subprocess.Popen(['sleep', '600']).pid, child.pid]
+        told = dict(kernel=os.getpid(), shared=shared, zygote=zygote, children=children)
+        part = Path(f'hangs.{os.getpid()}.part')
+        part.write_text(json.dumps(told))
+        part.rename(part.stem)
+        time.sleep(600)
+val = x
+"""
+
+
+@pytest.mark.parametrize("victim", ["sweep", "zygote", "shared", "kernel"])
+def test_whoever_is_killed_takes_his_children_along_and_leaves_true_notebooks(
+    victim: str, tmp_path: Path
+) -> None:
+    write_notebook(tmp_path / "nb.ipynb", PAUSE, HANGS, parameters="x = 1")
+    (tmp_path / "p.yml").write_text(
+        "objective: {val: maximize}\nspace: {x: {low: 1, high: 1000}}\n"
+        "study: {trials: 40, sampler: random}\n"
+    )
+    sweeping = subprocess.Popen(
+        [
+            *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"),
+            *("-o", "out/{run_id}.ipynb", "-p", "p.yml", "-j", "2"),
+        ],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        hanging = wait_for(
+            lambda: [json.loads(p.read_text()) for p in tmp_path.glob("hangs.*[0-9]")]
+        )
+        pids = {"sweep": sweeping.pid, **hanging[0]}
+        os.kill(pids[victim], signal.SIGKILL)
+        gone = [hanging[0]["kernel"], *hanging[0]["children"]]
+        deadline = time.monotonic() + 3
+        while any(is_alive(pid) for pid in gone) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [pid for pid in gone if is_alive(pid)] == []
+    finally:
+        sweeping.send_signal(signal.SIGTERM)
+        sweeping.wait()
+    assert wait_for(lambda: not processes_in(tmp_path)), "something was left"
+    states = []
+    for path in (tmp_path / "out").glob("*.ipynb"):
+        node = nbformat.read(path, as_version=4)
+        nbformat.validate(node)
+        states.append(node.metadata["sweeper"]["state"])
+        if states[-1] == "completed":
+            assert (
+                node.metadata["sweeper"]["scores"]["val"] == node.metadata["sweeper"]["params"]["x"]
+            )
+    assert "completed" in states
+    if victim == "sweep":
+        assert "running" in states, "as far as anybody could write"
+    else:
+        # A kernel that somebody kills is a failure; one that dies with its zygote is run again.
+        assert set(states) <= {"completed", "stopped", *({"failed"} if victim == "kernel" else ())}
+
+
+def wait_for(found: Callable[[], Any], limit_s: float = 60.0) -> Any:
+    deadline = time.monotonic() + limit_s
+    while not (what := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return what
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Processes that work in a folder: kernels, and what they have started."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cwd").readlink() == folder and is_alive(int(entry.name)):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,199 @@
+"""Which kernels are forked, and what has to be proven before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sweeper.kernels import Evidence, ForkPolicy, Proof, Reference, SharedRun, Way
+from sweeper.kernels.forking.evidence import Output
+from sweeper.kernels.forking.policy import Offer
+from sweeper.kernels.forking.sharing import RanCell
+from sweeper.trials import TrialSpec
+
+MakeSpec = Callable[..., TrialSpec]
+
+
+def run_of(val: float = 0.5, text: str = "") -> Evidence:
+    return Evidence(
+        scores={"val": val}, series={}, cells=[[Output(kind="stdout", texts={"text": text})]]
+    )
+
+
+def shared(duration_s: float = 5.0) -> SharedRun:
+    ran = RanCell(messages=[], execution_count=1, started_at_s=0.0, duration_s=duration_s)
+    return SharedRun(path="/s", cells={0: ran})
+
+
+def offer(**stated: Any) -> Offer:
+    return Offer(**{"is_settled": True, "can_fork": True, "import_s": 3.0, **stated})
+
+
+@pytest.fixture
+def policy(make_spec: MakeSpec) -> ForkPolicy:
+    """One that has a reference trial of 10 seconds."""
+    policy = ForkPolicy()
+    policy.offer_reference(Reference(spec=make_spec(), evidence=run_of(), duration_s=10.0))
+    return policy
+
+
+def settle(
+    policy: ForkPolicy, there_is: Offer, evidence: Evidence | str | None, *, way: Way
+) -> None:
+    experiment = policy.claim(there_is, trials_left=50)
+    assert experiment is not None
+    assert experiment.way is way
+    policy.settle(experiment, evidence, there_is)
+
+
+def test_kernels_are_started_until_a_forked_one_has_repeated_the_reference(
+    policy: ForkPolicy,
+) -> None:
+    there_is = offer()
+    assert policy.way(there_is) is Way.STARTED
+    settle(policy, there_is, run_of(), way=Way.FORKED)
+    assert policy.way(there_is) is Way.FORKED
+    assert policy.coverage(Way.FORKED) == {"proof": "equal", "proven_by": "0007"}
+    assert policy.coverage(Way.STARTED) == {}
+    assert policy.claim(there_is, trials_left=50) is None
+    assert policy.findings == []
+
+
+def test_without_a_reference_or_while_libraries_are_imported_nobody_experiments(
+    policy: ForkPolicy,
+) -> None:
+    assert ForkPolicy().claim(offer(), trials_left=50) is None
+    assert policy.claim(offer(is_settled=False), trials_left=50) is None
+
+
+def test_one_slot_at_a_time_experiments_and_one_that_was_stopped_proves_nothing(
+    policy: ForkPolicy,
+) -> None:
+    there_is = offer()
+    experiment = policy.claim(there_is, trials_left=50)
+    assert experiment is not None
+    assert policy.claim(there_is, trials_left=50) is None
+    policy.settle(experiment, None, there_is)
+    assert policy.way(there_is) is Way.STARTED
+    assert policy.claim(there_is, trials_left=50) is not None
+
+
+def test_shared_cells_are_proven_before_forking_alone(policy: ForkPolicy) -> None:
+    there_is = offer(shared=shared())
+    settle(policy, there_is, run_of(), way=Way.SHARED)
+    assert policy.way(there_is) is Way.SHARED
+    assert policy.way(offer()) is Way.STARTED, "forking alone was not tried"
+
+
+def test_cells_that_save_next_to_nothing_are_not_shared(policy: ForkPolicy) -> None:
+    settle(policy, offer(shared=shared(0.01)), run_of(), way=Way.FORKED)
+
+
+def test_a_proof_that_costs_more_than_the_remaining_trials_save_is_not_made(
+    policy: ForkPolicy,
+) -> None:
+    # 3.3 s for each of 2 trials, and 6.7 s for the proof.
+    assert policy.claim(offer(), trials_left=2) is None
+    assert policy.way(offer()) is Way.STARTED
+    assert policy.has_refused(Way.FORKED)
+
+
+def test_a_notebook_that_forking_changes_is_run_in_started_kernels(policy: ForkPolicy) -> None:
+    there_is = offer()
+    settle(policy, there_is, run_of(0.6), way=Way.FORKED)
+    settle(policy, there_is, run_of(), way=Way.STARTED)  # comes to the same in a started one
+    assert policy.way(there_is) is Way.STARTED
+    (finding,) = policy.findings
+    assert "val: 0.5 and 0.6" in finding
+    assert "seed generators after the imports" in finding
+
+
+def test_where_sharing_changes_a_notebook_forking_alone_is_tried(policy: ForkPolicy) -> None:
+    there_is = offer(shared=shared())
+    settle(policy, there_is, run_of(0.6), way=Way.SHARED)
+    settle(policy, there_is, run_of(), way=Way.STARTED)
+    settle(policy, there_is, run_of(), way=Way.FORKED)
+    assert policy.way(there_is) is Way.FORKED
+    (finding,) = policy.findings
+    assert "leading cells are not shared" in finding
+
+
+def test_where_nothing_is_forked_one_finding_is_enough(policy: ForkPolicy) -> None:
+    there_is = offer(shared=shared())
+    settle(policy, there_is, "In [3]: RuntimeError", way=Way.SHARED)
+    assert "not shared" in policy.findings[0]
+    settle(policy, there_is, "In [3]: RuntimeError", way=Way.FORKED)
+    (finding,) = policy.findings
+    assert "not forked" in finding
+    assert "failed there: In [3]: RuntimeError" in finding
+
+
+@pytest.mark.parametrize(("acc", "way"), [(5, Way.FORKED), (6, Way.STARTED)])
+def test_numbers_that_two_started_kernels_print_differently_are_not_compared(
+    acc: int, way: Way, make_spec: MakeSpec
+) -> None:
+    policy, there_is = ForkPolicy(), offer()
+    evidence = run_of(text="noise 0.1, acc 5")
+    policy.offer_reference(Reference(spec=make_spec(), evidence=evidence, duration_s=10.0))
+    settle(policy, there_is, run_of(text=f"noise 0.2, acc {acc}"), way=Way.FORKED)
+    settle(policy, there_is, run_of(text="noise 0.3, acc 5"), way=Way.STARTED)
+    assert policy.way(there_is) is way
+
+
+def test_a_notebook_that_is_close_to_itself_has_to_be_as_close_when_forked(
+    make_spec: MakeSpec,
+) -> None:
+    for forked, proof in ((0.5 + 3e-10, Proof.CLOSE), (0.9, None)):
+        policy = ForkPolicy()
+        policy.offer_reference(Reference(spec=make_spec(), evidence=run_of(), duration_s=10.0))
+        settle(policy, offer(), run_of(forked), way=Way.FORKED)
+        settle(policy, offer(), run_of(0.5 + 1e-10), way=Way.STARTED)
+        assert policy.coverage(Way.FORKED).get("proof") == proof
+
+
+def test_a_notebook_that_never_comes_to_the_same_is_never_shared_and_users_hear_of_it(
+    policy: ForkPolicy,
+) -> None:
+    there_is = offer(shared=shared())
+    settle(policy, there_is, run_of(0.6), way=Way.SHARED)
+    settle(policy, there_is, run_of(0.7), way=Way.STARTED)
+    assert policy.way(there_is) is Way.FORKED
+    assert policy.coverage(Way.FORKED) == {"proof": "none"}
+    (finding,) = policy.findings
+    assert "not reproducible" in finding
+    assert "val: 0.5 and 0.7" in finding
+
+
+def test_such_a_notebook_is_not_forked_either_where_imports_draw_numbers(
+    policy: ForkPolicy,
+) -> None:
+    there_is = offer(has_acting_imports=True)
+    settle(policy, there_is, run_of(0.6), way=Way.FORKED)
+    settle(policy, there_is, run_of(0.7), way=Way.STARTED)
+    assert policy.way(there_is) is Way.STARTED
+
+
+def test_a_reference_that_fails_in_a_forked_kernel_ends_forking(policy: ForkPolicy) -> None:
+    there_is = offer()
+    settle(policy, there_is, "In [3]: RuntimeError", way=Way.FORKED)
+    assert policy.way(there_is) is Way.STARTED
+    assert "RuntimeError" in policy.findings[0]
+
+
+def test_a_trial_that_fails_in_forked_kernels_only_ends_forking(policy: ForkPolicy) -> None:
+    there_is = offer()
+    settle(policy, there_is, run_of(), way=Way.FORKED)
+    assert policy.doubts_failures
+    policy.compare_failure("0009", "In [3]: RuntimeError", also_started=False)
+    assert policy.way(there_is) is Way.STARTED
+    assert "trial 0009 failed in a forked one" in policy.findings[0]
+
+
+def test_a_failure_that_is_the_notebooks_own_is_compared_once(policy: ForkPolicy) -> None:
+    there_is = offer()
+    settle(policy, there_is, run_of(), way=Way.FORKED)
+    policy.compare_failure("0009", "In [3]: ValueError", also_started=True)
+    assert not policy.doubts_failures
+    assert policy.way(there_is) is Way.FORKED

@@ -1,0 +1,464 @@
+"""Leading cells that run once for all trials: no trial can be told from one that ran them all."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from compared_outputs import seen
+from made_up_notebooks import SETUP, Notebook, Run, code, made_up
+from nbformat import NotebookNode
+
+from sweeper.execution.gpu_allocator import Devices
+from sweeper.kernels import (
+    ForkPolicy,
+    Guard,
+    KernelPool,
+    KernelResult,
+    Proof,
+    Way,
+    cells_to_share,
+    execute,
+    inject,
+)
+from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.scores import PrintedScores
+from sweeper.notebooks.shared_cells import shared_prefix
+from sweeper.settings import Settings
+from sweeper.testing import write_notebook
+from sweeper.trials import Channel
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
+]
+
+#: Leading cells have to save something, also on a busy machine, or they are not shared.
+LOADING = "import time\ntime.sleep(0.5)"
+SHARED, OFF = "auto", "off"
+
+
+def sweep(
+    folder: Path,
+    *cells: str,
+    prefix: str = SHARED,
+    trials: int = 16,
+    jobs: int = 1,
+    **settings: Any,
+) -> Any:
+    from sweeper import Sweep
+
+    notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4")
+    told = {
+        "objective": {"val": "maximize"},
+        "space": {"x": {"low": 1, "high": 1000}},
+        "study": {"trials": trials, "sampler": "random", "name": "shared"},
+        "execution": {"prefix": prefix},
+        **settings,
+    }
+    output = f"{folder}/out-{prefix}/{{run_id}}.ipynb"
+    given = Settings.from_mapping(told)
+    return Sweep.from_settings(given, notebook=notebook, output=output, jobs=jobs).run()
+
+
+def read(record: Any) -> NotebookNode:
+    node: NotebookNode = nbformat.read(record.notebook, as_version=4)
+    return node
+
+
+def shared_cells(record: Any) -> int:
+    """How many cells had run before the kernel of a trial was forked."""
+    told = json.loads(record.notebook.read_text())["metadata"]["sweeper"]
+    return int(told.get("shared_cells", 0))
+
+
+# --- kernels without a sweep ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool]:
+    """Kernels that are trusted to be forked, without any proof."""
+    folder = tmp_path_factory.mktemp("forking")
+    runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
+    guard = Guard(token=runtime_folder.name, folder=runtime_folder)
+    pool = KernelPool(
+        "python3",
+        env={**os.environ, **Devices([], threads=1).env},
+        cwd=folder,
+        runtime_folder=runtime_folder,
+        token=runtime_folder.name,
+        warm=True,
+        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
+    )
+    run(write_notebook(folder / "lesson.ipynb", "import random, numpy"), {}, {}, pool)
+    pool.wait_until_warm()
+    assert pool.offer.can_fork
+    yield pool
+    pool.close()
+    guard.close()
+
+
+@pytest.fixture
+def pool(forking: KernelPool) -> Iterator[KernelPool]:
+    """The same, with nothing shared and nothing of other tests beside the notebook."""
+    yield forking
+    forking.share(None)
+    for path in forking.cwd.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def run_shared(pool: KernelPool, *cells: str) -> list[KernelResult]:
+    """Run a notebook twice with x as 2, after all leading cells that can be shared."""
+    source = write_notebook(pool.cwd / "nb.ipynb", *cells)
+    node = ResearchNotebook(source).fresh_copy()
+    pool.share(cells_to_share(node, fixed={}, swept=["x"], kernel_name="python3"))
+    pool.wait_until_warm()
+    return [run(source, {}, {"x": 2.0}, pool)[1] for _ in range(2)]
+
+
+# --- one notebook, with and without --------------------------------------------------------------
+
+CELLS = [
+    # 2: the parameters cell and the injected one are before it.
+    f"{LOADING}\n"
+    "import os, random, sys, warnings\nimport matplotlib.pyplot as plt\nimport numpy as np\n"
+    "import pandas as pd\nfrom IPython.display import display\n"
+    "random.seed(3); np.random.seed(4)\nrng = np.random.default_rng(5)\n"
+    "print('loaded', rows, random.random(), np.random.rand(), rng.random())",
+    "frame = pd.DataFrame({'a': rng.normal(size=rows), 'b': range(rows)})\n"
+    "print('to stderr', file=sys.stderr)\nhandle = display('before', display_id=True)\nframe",
+    "os.environ['A_VALUE'] = 'set'\nos.makedirs('below', exist_ok=True); os.chdir('below')\n"
+    "sys.path.insert(0, 'src')\nwarnings.simplefilter('error', UserWarning)\n"
+    "np.seterr(divide='raise')\npd.options.display.max_rows = 3\nplt.rcParams['figure.dpi'] = 50",
+    "def ratio(n):\n    # far from\n    return 1 / n\n\n\ndef call(function, *given):\n"
+    "    return function(*given)",
+    # 6: a figure leaves its font open, for reading only.
+    "plt.plot(frame.a);",
+    # 7: from here on each trial runs them itself.
+    "handle.update(f'x is {x}')\n"
+    "print(x, seed, rows, random.random(), np.random.rand(), rng.random(), random.gauss(0, 1))",
+    "print(os.environ['A_VALUE'], os.path.basename(os.getcwd()), sys.path[0])\n"
+    "print(np.geterr()['divide'], pd.options.display.max_rows, plt.rcParams['figure.dpi'])\n"
+    "print(warnings.filters[0][0])\nframe * x",
+    "plt.plot(frame.b, [x] * rows); plt.title(str(x));",
+    "if x > 600:\n    call(ratio, x - x)",
+    "val = float(frame.a.sum()) * x + random.random()",
+]
+FIRST_OWN, TELLS = 7, 7
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """The records of a sweep whose trials share cells, and of the same one without."""
+    return {
+        prefix: sweep(
+            tmp_path_factory.mktemp(prefix),
+            *CELLS,
+            prefix=prefix,
+            trials=20,
+            jobs=2,
+            fixed={"rows": 5},
+        ).records
+        for prefix in (SHARED, OFF)
+    }
+
+
+def test_later_trials_begin_after_the_leading_cells(both: dict[str, list[Any]]) -> None:
+    counts = [shared_cells(record) for record in both[SHARED]]
+    assert counts[0] == 0, "the first trial tells what the notebook imports"
+    assert counts[-3:] == [FIRST_OWN] * 3
+    assert {shared_cells(record) for record in both[OFF]} == {0}
+
+
+def test_trials_end_as_without_shared_cells(both: dict[str, list[Any]]) -> None:
+    shared, alone = (
+        [(r.number, r.params, r.state, r.message, r.scores) for r in both[prefix]]
+        for prefix in (SHARED, OFF)
+    )
+    assert shared == alone
+    assert {record.state for record in both[OFF]} == {"completed", "failed"}
+
+
+def test_every_output_is_what_it_would_have_been(both: dict[str, list[Any]]) -> None:
+    for shared, alone in zip(both[SHARED], both[OFF], strict=True):
+        for cell, other in zip(seen(read(shared)), seen(read(alone)), strict=True):
+            assert cell == other
+    last = read(both[SHARED][-1]).cells
+    assert "set below src" in str(last[TELLS + 1].outputs)
+    assert "image/png" in str(last[TELLS - 1].outputs)
+
+
+def test_the_injected_cell_shows_what_was_run_in_each_trial(both: dict[str, list[Any]]) -> None:
+    for record in both[SHARED]:
+        injected, own = read(record).cells[1], read(record).cells[TELLS]
+        names: dict[str, Any] = {}
+        exec(injected.source, names)
+        assert names["rows"] == 5
+        assert names["x"] == record.params["x"]
+        assert own.outputs[0]["text"].split()[:3] == [str(names[n]) for n in ("x", "seed", "rows")]
+    seeds = {read(record).cells[TELLS].outputs[0]["text"].split()[1] for record in both[SHARED]}
+    assert len(seeds) == len(both[SHARED])
+
+
+def test_cells_are_counted_through(both: dict[str, list[Any]]) -> None:
+    for record in both[SHARED]:
+        ran = [c.execution_count for c in read(record).cells if c.execution_count is not None]
+        assert ran == list(range(1, len(ran) + 1))
+        states = [cell.metadata.papermill["status"] for cell in read(record).cells]
+        assert states[: len(ran) - 1] == ["completed"] * (len(ran) - 1)
+
+
+def test_a_failure_quotes_functions_of_shared_cells(both: dict[str, list[Any]]) -> None:
+    failed = [r for r in both[SHARED] if r.state == "failed" and shared_cells(r)]
+    assert failed
+    for record in failed:
+        (error,) = (o for c in read(record).cells for o in c.outputs if o.output_type == "error")
+        assert "far from" in "".join(error.traceback)
+
+
+# --- what keeps cells from being shared -----------------------------------------------------------
+
+
+def test_draws_that_nothing_seeds_differ_in_each_trial(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        f"{LOADING}\nimport random, sweeper\nimport numpy as np",
+        "random.seed(7)",
+        "noise = random.random()",
+        "sweeper.score(val=x, python=random.random())\nprint(np.random.rand())",
+    )
+    assert shared_cells(result.records[-1]) == 5
+    assert len({record.scores["python"] for record in result.records}) == 1
+    printed = {read(record).cells[-1].outputs[-1].text for record in result.records}
+    assert len(printed) == len(result.records)
+
+
+@pytest.mark.parametrize(
+    "draws",
+    [
+        "noise = np.random.rand()",
+        "noise = random.random()",
+        "noise = helper.noise()",
+        "noise = float(np.random.default_rng(helper.NOTHING).random())",
+    ],
+)
+def test_a_cell_that_draws_what_nothing_seeds_is_not_shared(draws: str, pool: KernelPool) -> None:
+    (pool.cwd / "helper.py").write_text(
+        "import random\nNOTHING = None\ndef noise():\n    return random.SystemRandom().random()\n"
+    )
+    results = run_shared(pool, "import numpy as np, random, helper", draws, "n0 = noise * x")
+    assert [result.shared_cells for result in results] == [3, 3]
+    assert results[0].variables != results[1].variables
+
+
+def test_a_notebook_that_is_not_reproducible_is_never_shared(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        f"{LOADING}\nimport numpy as np",
+        "noise = np.random.rand()",
+        "val = noise * x",
+        trials=20,
+    )
+    assert {shared_cells(record) for record in result.records} == {0}
+    assert len({record.scores["val"] / record.params["x"] for record in result.records}) == 20
+    (finding,) = result.findings
+    assert "not reproducible" in finding
+    assert "val" in finding
+
+
+@pytest.mark.parametrize(
+    ("cell", "shared"),
+    [
+        ("handle = open('data.txt'); handle.readline()", 4),
+        ("open('best.txt', 'w').write('0')", 3),
+        ("Path('best.txt').write_text('0')", 3),
+        ("np.save('best.npy', np.zeros(2))", 3),
+        ("os.makedirs('made', exist_ok=True)", 3),
+        ("show_progress()", 3),
+    ],
+)
+def test_cells_are_shared_up_to_one_that_reaches_beyond_its_process(
+    cell: str, shared: int, pool: KernelPool
+) -> None:
+    (pool.cwd / "data.txt").write_text("0\n1\n2\n3\n")
+    # Behind a module of the user's, so that reading the notebook finds nothing.
+    (pool.cwd / "helper.py").write_text(
+        "import os\nfrom pathlib import Path\nimport numpy as np\n"
+        "from comm import create_comm\n"
+        f"def act():\n    global handle\n    {cell}\n"
+        "def show_progress():\n    create_comm(target_name='progress')\n"
+        "def read():\n    return int(handle.readline()) if 'handle' in globals() else 1\n"
+    )
+    results = run_shared(pool, "import helper", "helper.act()", "n0 = x * helper.read()")
+    assert [result.shared_cells for result in results] == [shared, shared]
+    assert [result.variables["n0"] for result in results] == [2.0, 2.0]
+
+
+#: A library of the user's that does what a fork cannot carry over.
+HELPER = """
+import subprocess, sys, threading
+
+def leave_a_file(): 
+    global log
+    log = open("log.txt", "w")
+
+def leave_a_thread():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+def leave_a_process():
+    global process
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+"""
+
+
+@pytest.mark.parametrize("what", ["file", "thread", "process"])
+def test_cells_are_shared_up_to_one_that_leaves_what_no_fork_has(tmp_path: Path, what: str) -> None:
+    (tmp_path / "helper.py").write_text(HELPER)
+    result = sweep(
+        tmp_path,
+        f"{LOADING}\nimport helper",
+        f"helper.leave_a_{what}()",
+        "val = 2 * x",
+    )
+    assert shared_cells(result.records[-1]) == 3
+    assert [r.scores["val"] for r in result.records] == [2 * r.params["x"] for r in result.records]
+
+
+def test_a_parameter_is_shared_when_it_is_fixed(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        f"{LOADING}\nimport random\nrandom.seed(seed)\n"
+        "values = [random.random() for _ in range(rows)]",
+        "val = sum(values) + x",
+        fixed={"seed": 3, "rows": 2},
+    )
+    drawn = random.Random(3)
+    total = drawn.random() + drawn.random()
+    assert shared_cells(result.records[-1]) == 3
+    assert [r.scores["val"] for r in result.records] == [
+        total + r.params["x"] for r in result.records
+    ]
+
+
+def test_a_swept_name_that_a_library_assigns_is_not_shared(tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text("x = 1")
+    result = sweep(
+        tmp_path,
+        f"{LOADING}\nfrom config import *",
+        "val = x",
+        # As the parameters cell has it: nothing would be seen of it in the first trial.
+        start=[{"x": 1}],
+    )
+    assert {record.scores["val"] for record in result.records} == {1}
+
+
+def test_a_seed_of_each_trial_ends_what_is_shared(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        LOADING,
+        "import random\nrandom.seed(seed)\nval = random.random()",
+    )
+    assert shared_cells(result.records[-1]) == 3
+    assert len({record.scores["val"] for record in result.records}) == len(result.records)
+
+
+# --- notebooks made up by chance ------------------------------------------------------------------
+
+SHOW = """
+for name in "n0 n1 n2 l0 l1 text p0 p1 p2".split():
+    print(name, globals().get(name))
+for call in [*calls.values(), lambda: f0(2), lambda: f1(2), lambda: c0().get(), random.random]:
+    try:
+        print(call())
+    except Exception as error:
+        print(type(error))
+"""
+
+
+def long_prefixes(count: int) -> Iterator[Notebook]:
+    """Notebooks of which some cells can be shared, and not all; parameters among them or after."""
+    number = 0
+    while count:
+        notebook = made_up(str(number).encode(), 12)
+        cells = notebook.injected({})
+        leading = shared_prefix([code(cell) for cell in cells], notebook.swept).cells
+        ran = Run()
+        ran.go_on(cells[:leading])
+        is_long = 3 < leading <= notebook.place or notebook.place + 5 < leading < len(cells)
+        if is_long and ran.raised is None:
+            count -= 1
+            yield notebook
+        number += 1
+
+
+def run(
+    source: Path, fixed: dict[str, float], own: dict[str, float], pool: KernelPool
+) -> tuple[NotebookNode, KernelResult]:
+    node = ResearchNotebook(source).fresh_copy()
+    node = inject(node, {**fixed, **own}, kernel_name="python3", language="python")
+    gone = threading.Event()
+    result = execute(
+        node,
+        pool=pool,
+        more_to_come=False,
+        own_params=own,
+        env={},
+        on_gone=gone.set,
+        write=lambda: None,
+        channel=Channel(lambda _: None),
+        on_point=lambda _: None,
+        printed=PrintedScores({}, lambda _: None),
+        variables=["n0", "n1", "n2"],
+        cell_output_bytes=10**8,
+        grace_s=25.0,
+    )
+    assert gone.wait(60)
+    return node, result
+
+
+def test_made_up_notebooks_come_to_the_same_after_shared_cells(
+    pool: KernelPool, tmp_path: Path
+) -> None:
+    begin = f"import random\nfrom contextlib import nullcontext\nrandom.seed(7)\n{SETUP}"
+    places = set()
+    for number, notebook in enumerate(long_prefixes(14)):
+        cells = [begin, *notebook.cells, SHOW]
+        cells.insert(notebook.place + 1, notebook.parameters)
+        source = write_notebook(tmp_path / f"{number}.ipynb", *cells, parameters="")
+        node = nbformat.read(source, as_version=4)
+        node.cells[notebook.place + 1].metadata["tags"] = ["parameters"]
+        node.cells.insert(number % 4, nbformat.v4.new_markdown_cell("p0, p1 and p2"))
+        nbformat.write(node, source)
+
+        fixed: dict[str, float] = dict.fromkeys(notebook.fixed, 4)
+        own: dict[str, float] = dict.fromkeys(notebook.swept, 3)
+        asked = cells_to_share(
+            ResearchNotebook(source).fresh_copy(),
+            fixed=fixed,
+            swept=notebook.swept,
+            kernel_name="python3",
+        )
+        alone, ended = run(source, fixed, own, pool)
+        pool.share(asked)
+        pool.wait_until_warm()
+        shared, ended_too = run(source, fixed, own, pool)
+        pool.share(None)
+        assert ended_too.shared_cells > 3
+        assert (ended.ending, ended.variables) == (ended_too.ending, ended_too.variables)
+        for cell, other in zip(seen(shared), seen(alone), strict=True):
+            assert cell == other
+        places.add(ended_too.shared_cells > notebook.place + 3)
+    assert places == {True, False}, "parameters are found in the shared cells, and after them"

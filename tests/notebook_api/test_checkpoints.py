@@ -1,0 +1,664 @@
+"""What a checkpoint promises: all of the state or the one before it, and then the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sweeper import load_checkpoint, save_checkpoint
+from sweeper.notebook_api import checkpoints
+from sweeper.notebook_api.calls import TrialInfo
+from sweeper.notebook_api.checkpoints import checkpoint_files
+from sweeper.notebook_api.messages import TRIAL_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+pytestmark = pytest.mark.slow  # with torch, and with processes that are killed
+
+FOLDER = Path("checkpoints", "by-hand")
+
+
+class Counter:
+    """The least that has a state."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        random.random()  # as building a layer would
+        self.count = state["count"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
+def run_script(code: str, **environment: str) -> str:
+    """What a script prints that runs in the test's folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- saving and loading ----------------------------------------------------------------------
+
+
+def test_where_there_is_no_checkpoint_there_is_none_and_no_folder_is_made() -> None:
+    assert load_checkpoint(counter=Counter()) is None
+    assert not FOLDER.exists()
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_objects_are_restored_in_place_and_plain_values_returned(in_background: bool) -> None:
+    history = [0.1 + 0.2, float("inf"), None, "a"]
+    save_checkpoint(
+        in_background=in_background, counter=Counter(3), epoch=7, history=history, best={"acc": 1}
+    )
+    counter = Counter()
+    plain = load_checkpoint(counter=counter)
+    assert counter.count == 3
+    assert plain == {"epoch": 7, "history": history, "best": {"acc": 1}}
+
+
+def test_the_newest_is_loaded_and_so_many_are_kept() -> None:
+    for epoch in range(5):
+        path = save_checkpoint(keep=2, epoch=epoch)
+    assert path == Path.cwd() / FOLDER / "000005.ckpt"
+    assert names_in(FOLDER) == ["000004.ckpt", "000005.ckpt"]
+    assert load_checkpoint() == {"epoch": 4}
+    with pytest.raises(ValueError, match=r"keep=….*got 0"):
+        save_checkpoint(keep=0)
+
+
+def test_random_states_are_restored_last() -> None:
+    import numpy as np
+
+    save_checkpoint(counter=Counter())
+    expected = random.random(), np.random.rand()
+    load_checkpoint(counter=Counter())
+    assert (random.random(), np.random.rand()) == expected
+
+
+def test_a_trial_has_its_own_folder_over_all_its_attempts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: dict[str, Any] = {"number": 7, "run_id": "0007", "params": {}, "seed": 1}
+    told["folder"] = str(tmp_path / "out" / "0007")
+    monkeypatch.setenv(TRIAL_VARIABLE, json.dumps({**told, "attempt": 1}))
+    path = save_checkpoint(epoch=1)
+    assert path.parent == TrialInfo(**told, attempt=2).checkpoint_dir
+    monkeypatch.setenv(TRIAL_VARIABLE, json.dumps({**told, "attempt": 2}))
+    assert load_checkpoint() == {"epoch": 1}
+
+
+def test_a_state_dict_that_was_saved_as_such_is_restored_too() -> None:
+    save_checkpoint(counter=Counter(4).state_dict())
+    counter = Counter()
+    assert load_checkpoint(counter=counter) == {}
+    assert counter.count == 4
+
+
+def test_files_are_listed_newest_first(tmp_path: Path) -> None:
+    for name in ("000002.ckpt", "1000000.ckpt", "999999.ckpt", "000003.ckpt.part", "best.ckpt"):
+        (tmp_path / name).touch()
+    names = [path.name for path in checkpoint_files(tmp_path)]
+    assert names == ["1000000.ckpt", "999999.ckpt", "000002.ckpt"]
+    assert checkpoint_files(tmp_path / "nowhere") == []
+
+
+def test_a_script_without_torch_stays_without_it() -> None:
+    code = """if True:
+        import sys, random, sweeper
+        sweeper.save_checkpoint(epoch=1)
+        assert "numpy" not in sys.modules
+        import numpy as np
+        np.random.seed(3)
+        weights = np.arange(6.0).reshape(2, 3)
+        sweeper.save_checkpoint(weights=weights, epoch=np.int64(2), in_background=True)
+        weights += 1
+        expected = random.random(), np.random.rand()
+        plain = sweeper.load_checkpoint()
+        assert plain["weights"].tolist() == [[0, 1, 2], [3, 4, 5]] and plain["epoch"] == 2
+        plain["weights"] += 1
+        assert (random.random(), np.random.rand()) == expected
+        print("torch" in sys.modules)
+    """
+    assert run_script(code) == "False"
+
+
+def test_a_start_without_numpy_restores_its_random_state() -> None:
+    run_script("import numpy as np, sweeper; np.random.seed(3); sweeper.save_checkpoint()")
+    code = "import sweeper; sweeper.load_checkpoint(); import numpy as np; print(np.random.rand())"
+    drawn = run_script(code)
+    assert drawn == run_script("import numpy as np; np.random.seed(3); print(np.random.rand())")
+
+
+# --- what goes wrong -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (lambda: 0, "function"),
+        ([1, {"lock": threading.Lock()}], "lock"),
+        ((n for n in range(3)), "generator"),
+        ([Counter(), Counter()], "the Counter in it needs a name of its own"),
+    ],
+    ids=["function", "lock", "generator", "stateful"],
+)
+def test_what_cannot_be_stored_is_said_before_anything_is_written(
+    value: Any, words: str, in_background: bool
+) -> None:
+    with pytest.raises(TypeError, match=rf"save_checkpoint\(wrong=…\).*{words}"):
+        save_checkpoint(in_background=in_background, epoch=1, wrong=value)
+    assert not FOLDER.exists()
+
+
+def test_a_name_that_was_not_saved_is_named_beside_those_that_were() -> None:
+    save_checkpoint(model=Counter(), epoch=1)
+    counter = Counter(5)
+    with pytest.raises(ValueError, match=r"modle=….*000001\.ckpt, which has: model, epoch"):
+        load_checkpoint(model=counter, modle=Counter())
+    assert counter.count == 5, "nothing is touched before all names are known to be right"
+
+
+def test_an_object_that_cannot_take_a_state_is_named() -> None:
+    save_checkpoint(model=Counter(), epoch=1)
+    with pytest.raises(TypeError, match=r"model=….*load_state_dict\(\); got a dict"):
+        load_checkpoint(model={})
+    with pytest.raises(TypeError, match=r"epoch=….*is no state but a int: leave it out"):
+        load_checkpoint(model=Counter(), epoch=0)
+
+
+def test_a_state_that_is_forgotten_is_named() -> None:
+    save_checkpoint(model=Counter(), optimizer=Counter())
+    with pytest.warns(UserWarning, match=r"also has the state of optimizer") as told:
+        load_checkpoint(model=Counter())
+    assert told[0].filename == __file__
+
+
+def test_a_file_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "_FORMAT", 2)
+        save_checkpoint(epoch=1)
+    with pytest.raises(ValueError, match="format 2, and this version of sweeper reads format 1"):
+        load_checkpoint()
+
+
+def test_a_class_that_is_gone_is_told_with_the_file() -> None:
+    run_script(
+        "import sweeper\nclass Lost: pass\nlost = Lost()\nsweeper.save_checkpoint(lost=lost)"
+    )
+    with pytest.raises(ValueError, match=r"cannot read .*000001\.ckpt: .*Lost"):
+        load_checkpoint()
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+@pytest.mark.parametrize("damage", [truncate, empty, flip_a_bit, append])
+def test_instead_of_a_torn_file_the_one_before_it_is_used(damage: Any) -> None:
+    for epoch in range(3):
+        path = save_checkpoint(keep=3, epoch=epoch)
+    damage(path)
+    with pytest.warns(UserWarning, match=r"000003\.ckpt is torn or changed; using 000002\.ckpt"):
+        assert load_checkpoint() == {"epoch": 1}
+    save_checkpoint(keep=1, epoch=9)
+    assert load_checkpoint() == {"epoch": 9}
+    assert names_in(FOLDER) == ["000004.ckpt"]
+
+
+def test_where_all_files_are_torn_the_training_begins_anew() -> None:
+    truncate(save_checkpoint(epoch=1))
+    with pytest.warns(UserWarning, match="no older one: beginning anew"):
+        assert load_checkpoint() is None
+
+
+def test_what_a_killed_attempt_left_half_written_is_removed() -> None:
+    save_checkpoint(epoch=1)
+    (FOLDER / "000002.ckpt.part").write_bytes(b"half")
+    assert load_checkpoint() == {"epoch": 1}
+    save_checkpoint(epoch=2)
+    assert names_in(FOLDER) == ["000002.ckpt"]
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_folder_that_cannot_be_made_is_named(in_background: bool) -> None:
+    FOLDER.parent.touch()
+    with pytest.raises(NotADirectoryError, match=r"cannot write into .*by-hand: Not a directory"):
+        save_checkpoint(in_background=in_background, epoch=1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_named_and_keeps_its_checkpoint() -> None:
+    save_checkpoint(epoch=1)
+    FOLDER.chmod(0o500)
+    try:
+        with pytest.raises(PermissionError, match=r"cannot write into .*by-hand: Permission"):
+            save_checkpoint(epoch=2)
+        assert load_checkpoint() == {"epoch": 1}
+    finally:
+        FOLDER.chmod(0o700)
+
+
+FULL_DISK = """if True:
+    import os, resource, sys
+    %s
+    import sweeper
+    folder = sweeper.save_checkpoint(epoch=1).parent
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, unlimited[1]))  # as a disk that is full
+    try:
+        sweeper.save_checkpoint(epoch=2, bulk=%s, in_background=%s)
+        sweeper.save_checkpoint(epoch=3)
+    except OSError as error:
+        print(error.errno, error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    print(os.listdir(folder), sweeper.load_checkpoint())
+    sweeper.save_checkpoint(epoch=4)
+    print(os.listdir(folder), sweeper.load_checkpoint())
+"""
+
+
+def check_full_disk(printed: str) -> None:
+    first, *others = printed.splitlines()
+    assert "save_checkpoint: cannot write into" in first
+    assert "by-hand: File too large; the checkpoint before this one is as it was" in first
+    assert others == ["['000001.ckpt'] {'epoch': 1}", "['000002.ckpt'] {'epoch': 4}"]
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_full_disk_costs_only_the_new_checkpoint(in_background: bool) -> None:
+    check_full_disk(run_script(FULL_DISK % ("", "bytes(10**6)", in_background)))
+
+
+@pytest.mark.kernel
+def test_torch_tells_a_full_disk_as_plainly() -> None:
+    check_full_disk(run_script(FULL_DISK % ("import torch", "torch.zeros(10**6)", False)))
+
+
+# --- in the background -----------------------------------------------------------------------
+
+
+def test_a_background_save_has_copied_when_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    write, may_write = checkpoints._write, threading.Event()
+
+    def write_later(*args: Any, **options: Any) -> None:
+        assert may_write.wait(30)
+        write(*args, **options)
+
+    monkeypatch.setattr(checkpoints, "_write", write_later)
+    history = [{"acc": 1}]
+    path = save_checkpoint(in_background=True, history=history)
+    assert not path.exists()
+    drawn = random.random()
+    history[0]["acc"] = 2
+    may_write.set()
+    assert load_checkpoint() == {"history": [{"acc": 1}]}
+    assert random.random() == drawn
+
+
+def test_background_saves_are_written_in_order_and_mix_with_others() -> None:
+    for epoch in range(6):
+        save_checkpoint(in_background=epoch % 3 > 0, keep=9, epoch=epoch)
+    assert load_checkpoint() == {"epoch": 5}
+    assert names_in(FOLDER) == [f"00000{n}.ckpt" for n in range(1, 7)]
+
+
+def test_at_exit_the_write_that_runs_is_finished() -> None:
+    code = "import sweeper; sweeper.save_checkpoint(bulk=bytes(30_000_000), in_background=True)"
+    run_script(code)
+    plain = load_checkpoint()
+    assert plain is not None
+    assert len(plain["bulk"]) == 30_000_000
+    assert names_in(FOLDER) == ["000001.ckpt"]
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_write() -> None:
+    code = """if True:
+        import os, time, sweeper
+        from sweeper import checkpoints
+        checkpoints._write = lambda *args, **options: time.sleep(1)
+        sweeper.save_checkpoint(in_background=True)
+        child = os.fork()
+        if child == 0:
+            sweeper.load_checkpoint()
+            os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run_script(code) == "7"
+
+
+# --- killed ----------------------------------------------------------------------------------
+
+SAVING = """if True:
+    import sweeper
+    n = (sweeper.load_checkpoint() or {"n": 0})["n"]
+    while True:
+        n += 1
+        in_background = n % 3 == 0
+        sweeper.save_checkpoint(n=n, bulk=bytes([n % 256]) * 1_000_000, in_background=in_background)
+        print(n - in_background, flush=True)  # what is surely on the disk
+"""
+
+
+def test_killed_while_it_writes_a_process_leaves_a_complete_checkpoint() -> None:
+    draw = random.Random(0)
+    for _ in range(20):
+        with subprocess.Popen([sys.executable, "-c", SAVING], stdout=subprocess.PIPE) as saver:
+            assert saver.stdout is not None
+            first = saver.stdout.readline()
+            time.sleep(draw.uniform(0, 0.04))
+            saver.send_signal(signal.SIGKILL)
+            lines = [first, *saver.stdout.read().splitlines()]
+        saved = load_checkpoint()
+        assert saved is not None
+        assert saved["n"] >= int(lines[-1])
+        assert saved["bulk"] == bytes([saved["n"] % 256]) * 1_000_000
+
+
+TRAINING = """if True:
+    import hashlib, json, random, sys
+    import numpy as np
+    import torch
+    import sweeper
+
+    n_epochs, num_workers, in_background = map(int, sys.argv[1:])
+
+    class Noisy(torch.utils.data.Dataset):
+        def __len__(self):
+            return 22
+
+        def __getitem__(self, index):
+            return torch.randn(4) + index, torch.tensor([np.random.rand() + random.random()])
+
+    sweeper.seed_everything(5)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(), torch.nn.Linear(16, 1)
+    )
+    adam = torch.optim.Adam(model[0].parameters(), lr=0.01, amsgrad=True)
+    sgd = torch.optim.SGD(model[1:].parameters(), lr=0.01, momentum=0.9, nesterov=True)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(adam, n_epochs)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(sgd, patience=1)
+    loader = sweeper.seeded_loader(
+        Noisy(), batch_size=4, shuffle=True, num_workers=num_workers, seed=5
+    )
+    parts = dict(
+        model=model, adam=adam, sgd=sgd, cosine=cosine, plateau=plateau, loader=loader
+    )
+    saved = sweeper.load_checkpoint(**parts) or {"epoch": -1, "scores": []}
+    scores = saved["scores"]
+    print("from", saved["epoch"] + 1, flush=True)
+    for epoch in range(saved["epoch"] + 1, n_epochs):
+        sys.stdin.readline()
+        total = 0.0
+        for x, y in loader:
+            adam.zero_grad()
+            sgd.zero_grad()
+            noise = random.random() + np.random.rand() + torch.rand(())
+            loss = (model(x) - y + noise).square().mean()
+            loss.backward()
+            adam.step()
+            sgd.step()
+            total += loss.item()
+        cosine.step()
+        plateau.step(total)
+        scores.append(total)
+        sweeper.save_checkpoint(
+            epoch=epoch, scores=scores, in_background=bool(in_background), **parts
+        )
+        print("epoch", epoch, flush=True)
+    digest = hashlib.sha256()
+    for part in (model.state_dict().values(), *(o.state.values() for o in (adam, sgd))):
+        for entry in part:
+            for tensor in entry.values() if isinstance(entry, dict) else [entry]:
+                digest.update(tensor.numpy().tobytes())
+    draws = [random.random(), np.random.rand(), torch.rand(()).item()]
+    print(json.dumps([digest.hexdigest(), adam.param_groups[0]["lr"], scores, draws]))
+"""
+
+
+class Training:
+    """A real process, of which each epoch begins when it is told to."""
+
+    def __init__(
+        self,
+        n_epochs: int,
+        num_workers: int = 0,
+        in_background: bool = False,
+        folder: Path | None = None,
+    ) -> None:
+        arguments = [str(int(n)) for n in (n_epochs, num_workers, in_background)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore::UserWarning", "-c", TRAINING, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+        )
+        self.first_epoch = int(self._said().split()[1])
+
+    def _said(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def _begin_epochs(self, n: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n" * n)
+        self._process.stdin.flush()
+
+    def kill_in_epoch(self, epoch: int, *, after_s: float) -> None:
+        """Let all epochs before this one end, and kill the process in it, or right behind it."""
+        self._begin_epochs(epoch - self.first_epoch + 1)
+        for _ in range(self.first_epoch, epoch):
+            self._said()
+        time.sleep(after_s)
+        self._process.kill()
+        self._process.communicate()
+        assert self._process.returncode == -signal.SIGKILL
+
+    def finish(self) -> str:
+        said, _ = self._process.communicate("\n" * 1000)
+        assert self._process.returncode == 0
+        return said.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def train_in_one_go(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
+    """What a training of so many epochs ends with if it is let alone."""
+
+    @cache
+    def train(n_epochs: int) -> str:
+        return Training(n_epochs, folder=tmp_path_factory.mktemp("whole")).finish()
+
+    return train
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("num_workers", "in_background"), [(0, False), (2, True)])
+def test_killed_and_started_again_a_training_ends_in_the_same_bits(
+    num_workers: int, in_background: bool, train_in_one_go: Callable[[int], str]
+) -> None:
+    training = Training(5, num_workers, in_background)
+    training.kill_in_epoch(random.randint(2, 4), after_s=random.uniform(0, 0.1))
+    training = Training(5, num_workers, in_background)
+    assert training.first_epoch > 0
+    assert training.finish() == train_in_one_go(5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("in_background", [False, True])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_killed_many_times_a_long_training_ends_in_the_same_bits(
+    num_workers: int, in_background: bool, train_in_one_go: Callable[[int], str]
+) -> None:
+    n_epochs, epoch = 40, 0
+    while epoch < n_epochs - 8:
+        training = Training(n_epochs, num_workers, in_background)
+        epoch = training.first_epoch + random.randint(0, 7)
+        training.kill_in_epoch(epoch, after_s=random.uniform(0, 0.2))
+    assert Training(n_epochs, num_workers, in_background).finish() == train_in_one_go(n_epochs)
+
+
+# --- torch's own objects ---------------------------------------------------------------------
+
+
+def build(width: int = 3) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    import torch
+
+    model = torch.nn.Linear(4, width)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.rand(2, 4)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+@pytest.mark.kernel
+def test_a_state_that_does_not_fit_is_told_with_the_reason_of_torch() -> None:
+    model, optimizer = build()
+    save_checkpoint(model=model, optimizer=optimizer)
+    wider, _ = build(width=5)
+    with pytest.raises(ValueError, match=r"(?s)model=….*does not fit this Linear.*size mismatch"):
+        load_checkpoint(model=wider, optimizer=optimizer)
+
+
+@pytest.mark.kernel
+def test_tensors_are_copied_before_a_background_save_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    write, may_write = checkpoints._write, threading.Event()
+
+    def write_later(*args: Any, **options: Any) -> None:
+        assert may_write.wait(30)
+        write(*args, **options)
+
+    monkeypatch.setattr(checkpoints, "_write", write_later)
+    model, optimizer = build()
+    before = [p.detach().clone() for p in model.parameters()]
+    average = torch.ones(3, requires_grad=True)
+    save_checkpoint(in_background=True, model=model, optimizer=optimizer, ema=[average * 2])
+    optimizer.step()
+    may_write.set()
+    plain = load_checkpoint(model=model, optimizer=optimizer)
+    assert plain is not None
+    assert plain["ema"][0].tolist() == [2, 2, 2]
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert {int(state["step"]) for state in optimizer.state.values()} == {1}
+
+
+@pytest.mark.kernel
+def test_a_checkpoint_from_a_gpu_loads_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    model, optimizer = build()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.serialization, "location_tag", lambda _: "cuda:0")
+        path = save_checkpoint(model=model, optimizer=optimizer, best=torch.ones(2))
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="deserialize object on a CUDA device"):
+            torch.load(path, weights_only=False)
+    plain = load_checkpoint(model=model, optimizer=optimizer)
+    assert plain is not None
+    assert plain["best"].device == torch.device("cpu")
+
+
+@pytest.mark.kernel
+def test_a_checkpoint_is_a_file_that_torch_reads_by_itself() -> None:
+    import torch
+
+    model, _ = build()
+    content = torch.load(save_checkpoint(model=model, epoch=3), weights_only=False)
+    assert content["values"] == {"epoch": 3}
+    assert (content["run_id"], content["attempt"]) == ("by-hand", 1)
+
+
+ON_A_GPU = """if True:
+    import torch, sweeper
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    sweeper.seed_everything(1)
+    model = torch.nn.Linear(4, 3).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), fused=device == "cuda")
+    parts = dict(model=model, optimizer=optimizer)
+    def step():
+        optimizer.zero_grad()
+        model(torch.rand(2, 4, device=device)).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_gpu_training_goes_on_with_the_same_bits_and_loads_on_a_cpu(in_background: bool) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    save = f"""
+    step()
+    sweeper.save_checkpoint(in_background={in_background}, best=model.weight, **parts)
+    step()
+    print(model.weight.tolist(), torch.rand(2, device=device).tolist())
+    """
+    expected = run_script(ON_A_GPU + save)
+    load = """
+    step()
+    plain = sweeper.load_checkpoint(**parts)
+    assert plain["best"].device.type == "cpu"
+    assert {s["exp_avg"].device.type for s in optimizer.state.values()} == {device}
+    step()
+    print(model.weight.tolist(), torch.rand(2, device=device).tolist())
+    """
+    assert run_script(ON_A_GPU + load) == expected
+    run_script(ON_A_GPU + load, CUDA_VISIBLE_DEVICES="")

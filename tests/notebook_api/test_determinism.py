@@ -1,0 +1,361 @@
+"""What the in-notebook seeding promises: same seed, same bits, however the loading is spread."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sweeper.notebook_api.determinism import seed_everything, seeded_loader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+pytestmark = pytest.mark.kernel
+
+EPOCHS = 2
+SAMPLES = 23  # not a multiple of the batch size
+
+
+class Augmented:
+    """Each sample: its index, then one draw from each global generator."""
+
+    classes = ("even", "odd")
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        import numpy as np
+        import torch
+
+        draws = [random.random(), float(np.random.rand()), float(torch.rand(()))]
+        return torch.tensor([float(index), *draws], dtype=torch.float64)
+
+
+class ThreadCounts(Augmented):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        import torch
+
+        return torch.tensor(torch.get_num_threads())
+
+
+class RawDraws(Augmented):
+    """Eight 32-bit draws of numpy, then eight of torch."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        import numpy as np
+        import torch
+
+        draws = np.random.randint(2**32, size=8, dtype=np.int64)
+        return torch.cat([torch.from_numpy(draws), torch.randint(2**32, (8,))])
+
+
+def add_noise(samples: list[torch.Tensor]) -> torch.Tensor:
+    """A collate function that is random itself, as MixUp is."""
+    import torch
+
+    batch = torch.stack(samples)
+    return batch + torch.rand_like(batch)
+
+
+def epochs(**options: Any) -> list[torch.Tensor]:
+    """The rows of two epochs as they come, one tensor an epoch."""
+    import torch
+
+    options = {"batch_size": 4, "shuffle": True, "seed": 7} | options
+    loader = seeded_loader(Augmented(), **options)
+    return [torch.cat(list(loader)) for _ in range(EPOCHS)]
+
+
+def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    import torch
+
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+@pytest.fixture(autouse=True)
+def _torch_as_it_was() -> Iterator[None]:
+    import torch
+
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.deterministic = False
+    os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker")  # on two cores
+@pytest.mark.parametrize(
+    "workers",
+    [
+        {"num_workers": 1},
+        {"num_workers": 2},
+        {"num_workers": 3, "persistent_workers": True},
+        {"num_workers": 2, "multiprocessing_context": "spawn"},
+    ],
+    ids=["one", "two", "three-persistent", "two-spawned"],
+)
+def test_batches_do_not_depend_on_the_workers(workers: dict[str, Any]) -> None:
+    assert same(epochs(num_workers=0), epochs(**workers))
+
+
+def test_a_random_collate_function_does_not_depend_on_the_workers() -> None:
+    alone = epochs(num_workers=0, collate_fn=add_noise)
+    assert same(alone, epochs(num_workers=2, collate_fn=add_noise))
+    assert not same(alone, epochs(num_workers=0))
+
+
+def test_samples_are_loaded_with_one_thread_as_in_a_worker() -> None:
+    import torch
+
+    torch.set_num_threads(2)
+    [[count, *_], *_] = seeded_loader(ThreadCounts(), batch_size=4)
+    assert count == 1
+    assert torch.get_num_threads() == 2
+
+
+def test_the_same_seed_repeats_and_another_does_not() -> None:
+    assert same(epochs(), epochs())
+    assert not same(epochs(), epochs(seed=8))
+
+
+def test_epochs_differ_in_order_and_in_augmentation() -> None:
+    first, second = epochs()
+    assert first[:, 0].tolist() != second[:, 0].tolist()
+    by_index = first[first[:, 0].argsort()], second[second[:, 0].argsort()]
+    assert bool((by_index[0][:, 0] == by_index[1][:, 0]).all())
+    assert not bool((by_index[0][:, 1:] == by_index[1][:, 1:]).any())
+
+
+def test_the_samples_of_an_epoch_and_the_three_generators_draw_differently() -> None:
+    draws = epochs()[0][:, 1:].flatten().tolist()
+    assert len(set(draws)) == 3 * SAMPLES
+
+
+def test_numpy_and_torch_do_not_share_one_stream() -> None:
+    draws = next(iter(seeded_loader(RawDraws())))[0].tolist()
+    assert not set(draws[:8]) & set(draws[8:])
+
+
+def test_augmentation_belongs_to_the_sample_not_to_its_place() -> None:
+    shuffled, ordered = epochs()[0], epochs(shuffle=False, batch_size=5)[0]
+    assert same([shuffled[shuffled[:, 0].argsort()]], [ordered])
+
+
+def test_without_shuffling_the_order_is_kept() -> None:
+    for epoch in epochs(shuffle=False, num_workers=2):
+        assert epoch[:, 0].tolist() == list(range(SAMPLES))
+
+
+def test_set_epoch_continues_where_a_run_was_cut() -> None:
+    import torch
+
+    loader = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7)
+    loader.sampler.set_epoch(1)  # type: ignore[attr-defined]
+    assert same([torch.cat(list(loader))], epochs()[1:])
+
+
+@pytest.mark.parametrize(
+    "workers", [{}, {"num_workers": 2, "persistent_workers": True}], ids=["none", "two-persistent"]
+)
+def test_a_loader_with_the_state_of_another_continues_where_that_one_stood(
+    workers: dict[str, Any],
+) -> None:
+    import torch
+
+    first: Any = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7, **workers)
+    list(first)
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+    then: Any = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7)
+    then.load_state_dict(state)
+    assert same([torch.cat(list(then))], epochs()[1:])
+
+
+@pytest.mark.parametrize("where", ["sampler", "batch_sampler"])
+def test_a_loader_with_a_sampler_of_the_caller_has_a_state_too(where: str) -> None:
+    import torch
+
+    given: dict[str, Any] = {where: [5, 3] if where == "sampler" else [[5, 3]]}
+    first: Any = seeded_loader(Augmented(), **given)
+    rows = [torch.cat(list(first)) for _ in range(EPOCHS)]
+    then: Any = seeded_loader(Augmented(), **given)
+    then.load_state_dict({**first.state_dict(), "epoch": 1})
+    assert same([torch.cat(list(then))], rows[1:])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_random_stream_of_the_training_is_untouched(num_workers: int) -> None:
+    import numpy as np
+    import torch
+
+    def draw() -> list[float]:
+        return [random.random(), float(np.random.rand()), float(torch.rand(()))]
+
+    seed_everything(3)
+    expected = [draw() for _ in range(3)]
+    seed_everything(3)
+    drawn = [draw()]
+    batches = iter(seeded_loader(Augmented(), batch_size=4, shuffle=True, num_workers=num_workers))
+    next(batches)
+    drawn.append(draw())
+    list(batches)
+    drawn.append(draw())
+    assert drawn == expected
+
+
+def test_the_random_stream_survives_a_sample_that_raises() -> None:
+    import torch
+
+    seed_everything(3)
+    expected = torch.rand(())
+    seed_everything(3)
+    with pytest.raises(ZeroDivisionError):
+        list(seeded_loader([0], collate_fn=lambda _: 1 // 0))
+    assert torch.equal(torch.rand(()), expected)
+
+
+def test_a_sampler_of_the_caller_is_followed() -> None:
+    order = [5, 3, 3, 11]
+    first, second = epochs(shuffle=False, sampler=order)
+    assert first[:, 0].tolist() == second[:, 0].tolist() == order
+    assert len(seeded_loader(Augmented(), batch_size=3, sampler=order)) == 2
+    assert first[1, 1:].tolist() != first[2, 1:].tolist(), "a repeated sample has its own draws"
+
+
+def test_a_random_sampler_of_the_caller_is_seeded() -> None:
+    from torch.utils.data import WeightedRandomSampler
+
+    def run() -> list[torch.Tensor]:
+        sampler = WeightedRandomSampler([1.0] * SAMPLES, num_samples=40)
+        return epochs(shuffle=False, sampler=sampler)
+
+    random_order = run()
+    assert same(random_order, run())
+    assert random_order[0][:, 0].tolist() != random_order[1][:, 0].tolist()
+
+
+def test_a_batch_sampler_of_the_caller_is_followed() -> None:
+    plan = [[4, 2], [9], [0, 1, 4]]
+    loader = seeded_loader(Augmented(), batch_sampler=plan)
+    assert [batch[:, 0].tolist() for batch in loader] == plan
+    assert len(loader) == 3
+
+
+def test_shuffle_and_a_sampler_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="drop one"):
+        seeded_loader(Augmented(), shuffle=True, sampler=[1, 2])
+
+
+def test_an_iterable_dataset_repeats_for_the_same_number_of_workers() -> None:
+    import torch
+    from torch.utils.data import IterableDataset
+
+    class Stream(IterableDataset[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            for _ in range(6):
+                yield torch.rand(())
+
+    def build() -> Any:
+        return seeded_loader(Stream(), batch_size=2, num_workers=2, seed=1)
+
+    loader, again, resumed = build(), build(), build()
+    first = torch.cat(list(loader))
+    resumed.load_state_dict(loader.state_dict())
+    second = torch.cat(list(loader))
+    assert not torch.equal(first, second)
+    assert same([first, second], [torch.cat(list(again)) for _ in range(EPOCHS)])
+    assert same([second], [torch.cat(list(resumed))])
+    with pytest.raises(ValueError, match="one of the two loaders has an IterableDataset"):
+        resumed.load_state_dict({**resumed.state_dict(), "epoch": 1})
+
+
+def test_batch_size_none_gives_single_samples() -> None:
+    samples = list(seeded_loader(Augmented(), batch_size=None, seed=7))
+    assert len(samples) == SAMPLES
+    assert samples[3].shape == (4,)
+
+
+def test_the_dataset_can_be_read_through_the_loader() -> None:
+    dataset: Any = seeded_loader(Augmented(), batch_size=4).dataset
+    assert len(dataset) == SAMPLES
+    assert dataset.classes == ("even", "odd")
+    assert dataset[2][0] == 2
+    assert len(pickle.loads(pickle.dumps(dataset))) == SAMPLES
+    assert not hasattr(dataset, "transform")
+
+
+def train_tiny_model(seed: int) -> torch.Tensor:
+    import torch
+
+    seed_everything(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=seed)
+    for _ in range(EPOCHS):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch.float() / SAMPLES).square().mean().backward()
+            optimizer.step()
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def test_a_seeded_training_ends_in_the_same_weights() -> None:
+    import torch
+
+    assert torch.equal(train_tiny_model(5), train_tiny_model(5))
+    assert not torch.allclose(train_tiny_model(5), train_tiny_model(6), equal_nan=True)
+
+
+def test_seed_everything_seeds_all_three_generators() -> None:
+    import numpy as np
+    import torch
+
+    draws: list[Callable[[], float]] = [
+        random.random,
+        np.random.rand,
+        lambda: float(torch.rand(())),
+    ]
+    for draw in draws:
+        seed_everything(2**40 + 1)  # more than numpy takes
+        first = draw()
+        seed_everything(2**40 + 1)
+        assert draw() == first
+        assert draw() != first
+
+
+def test_seed_everything_asks_for_repeatable_kernels_without_errors() -> None:
+    import torch
+
+    seed_everything(0)
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.is_deterministic_algorithms_warn_only_enabled()
+    assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.benchmark
+    assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    assert not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+
+
+def test_seed_everything_leaves_a_cublas_setting_of_the_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    seed_everything(0)
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    seed_everything(0)
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_importing_the_module_loads_neither_torch_nor_numpy() -> None:
+    code = "import sys, sweeper.determinism; print({'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,146 @@
+"""What the trials of a study are made of, and what is said when it has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper import Settings
+from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.fingerprint import Ingredients, changes, ingredients, version
+from sweeper.testing import write_notebook
+
+Make = Callable[..., Ingredients]
+SPACE = {"x": {"low": 0.0, "high": 1.0}, "k": ["a", "b"]}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """What trials of a notebook with these cells are made of."""
+
+    def make(*cells: str, parameters: str = "x = 1.0\nk = 'a'", **changed: Any) -> Ingredients:
+        data = {"objective": {"val": "maximize"}, "space": SPACE, **changed}
+        notebook = write_notebook(tmp_path / "nb.ipynb", *cells, parameters=parameters)
+        settings = Settings.from_mapping(data)
+        return ingredients(ResearchNotebook(notebook), settings, kernel_name="python3")
+
+    return make
+
+
+def write(folder: Path, **files: str) -> None:
+    """Modules by their dotted names, with underscores for dots."""
+    for name, text in files.items():
+        path = folder / (name.replace("_", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_the_same_has_not_changed(make: Make) -> None:
+    before = make("val = x")
+    assert changes(before, make("val = x\n")) == []
+    assert version(before) == version(make("val = x"))
+    assert len(version(before)) == 8
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["a = 1", "b = 3", "c"], ["code cell 3 changed"]),
+        (["a = 1", "new", "b = 2", "c"], ["code cell 3 is new"]),
+        (["c"], ["code cells 2 to 3 of before are gone"]),
+        (["a = 1", "x", "y"], ["code cells 3 to 4 changed"]),
+    ],
+)
+def test_cells_are_named_as_people_count_them(
+    make: Make, cells: list[str], said: list[str]
+) -> None:
+    assert changes(make("a = 1", "b = 2", "c"), make(*cells)) == said
+
+
+def test_defaults_of_the_parameters_cell_are_part_of_it(make: Make) -> None:
+    other = make("c", parameters="x = 2.0\nk = 'a'")
+    assert changes(make("c"), other) == ["code cell 1 changed"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"space": {**SPACE, "x": {"low": 0.0, "high": 2.0}}},
+            "space.x was {type: float, low: 0.0, high: 1.0}, "
+            "now {type: float, low: 0.0, high: 2.0}",
+        ),
+        (
+            {"space": {"k": ["a", "b"]}},
+            "space.x was {type: float, low: 0.0, high: 1.0}, and is gone",
+        ),
+        ({"fixed": {"epochs": 3}}, "fixed.epochs is new: 3"),
+        ({"study": {"seed": 5}}, "study.seed was 0, now 5"),
+        ({"resources": {"cpus_per_trial": 2}}, "resources.cpus_per_trial was 1, now 2"),
+        ({"scores": {"val": {"variable": "v"}}}, "scores.val is new: {variable: v}"),
+        (
+            {"objective": {"val": {"direction": "maximize", "take": "best"}}},
+            "objective.val was {direction: maximize, take: last}, "
+            "now {direction: maximize, take: best}",
+        ),
+    ],
+)
+def test_what_a_trial_is_in_the_parameters_file_counts(
+    make: Make, changed: dict[str, Any], said: str
+) -> None:
+    assert changes(make("c"), make("c", **changed)) == [said]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"study": {"trials": 99, "sampler": "random", "pruner": "median"}},
+        {"limits": {"trial": "5m"}, "cost": {"price_per_hour": 2.0}},
+        {"execution": {"kernels": "cold"}, "resources": {"gpus": "none"}},
+        {"start": [{"x": 0.5}]},
+    ],
+)
+def test_how_trials_are_run_does_not_count(make: Make, changed: dict[str, Any]) -> None:
+    assert changes(make("c"), make("c", **changed)) == []
+
+
+def test_code_beside_the_notebook_counts_however_deep(make: Make, tmp_path: Path) -> None:
+    write(tmp_path, helpers="from pkg import net\n", pkg_net="from . import deep")
+    (tmp_path / "pkg" / "__init__.py").touch()
+    write(tmp_path, pkg_deep="VALUE = 1", unused="VALUE = 1")
+    cells = ("%matplotlib inline\nimport torch, helpers", "!ls")
+    before = make(*cells)
+    assert set(before["files"]) == {"helpers.py", "pkg/__init__.py", "pkg/net.py", "pkg/deep.py"}
+    write(tmp_path, pkg_deep="VALUE = 2", unused="VALUE = 2")
+    assert changes(before, make(*cells)) == ["pkg/deep.py has changed"]
+    (tmp_path / "pkg" / "deep.py").unlink()
+    assert changes(before, make(*cells)) == ["pkg/deep.py is not used any more"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "file"),
+    [
+        (["import sys; sys.path.append('../src')\nimport model"], "../src/model.py"),
+        (["import sys\nsys.path.insert(0, '../src')", "from model import Net"], "../src/model.py"),
+        (["%run model.py"], "model.py"),
+        (["def later():\n    import model"], "model.py"),
+        (["if x:\n    %run -i 'model.py'\n    pass"], "model.py"),
+    ],
+)
+def test_code_is_found_where_notebooks_keep_it(tmp_path: Path, cells: list[str], file: str) -> None:
+    folder = tmp_path / "notebooks"
+    notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1.0")
+    write((folder / file).parent.resolve(), model="Net = 1")
+    data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}}
+    settings = Settings.from_mapping(data)
+    made_of = ingredients(ResearchNotebook(notebook), settings, kernel_name="python3")
+    assert set(made_of["files"]) == {file}
+
+
+def test_cells_that_are_no_python_stop_nothing(make: Make, tmp_path: Path) -> None:
+    write(tmp_path, helpers="")
+    cells = ("%%bash\nimport helpers", "def broken(:", "x = $HOME", "import helpers as h")
+    assert set(make(*cells)["files"]) == {"helpers.py"}

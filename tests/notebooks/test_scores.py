@@ -1,0 +1,365 @@
+"""Every source of a score, which of them wins, and that nothing is lost on the way to disk."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sweeper.notebook_api.messages import Point, encode_float
+from sweeper.notebooks import ExecutedNotebook, ResearchNotebook, read_executed
+from sweeper.notebooks.scores import (
+    PrintedScores,
+    Scraped,
+    displayed_point,
+    scrape,
+    variables_to_read,
+)
+from sweeper.settings.sections import Objective, ScoreSource
+from sweeper.testing import write_notebook
+from sweeper.trials import TrialSpec
+
+NAN = math.nan
+
+
+def stream(text: str | list[str], name: str = "stdout") -> dict[str, Any]:
+    return {"output_type": "stream", "name": name, "text": text}
+
+
+def shown(mime: str, content: Any) -> dict[str, Any]:
+    return {"output_type": "display_data", "data": {mime: content}, "metadata": {}}
+
+
+def glued(name: str, value: Any) -> dict[str, Any]:
+    content = {"name": name, "data": value, "encoder": "json", "version": 1}
+    return shown("application/scrapbook.scrap.json+json", content)
+
+
+def recorded(**values: Any) -> dict[str, Any]:
+    return shown("application/papermill.record+json", values)
+
+
+def reported(*values: float) -> dict[str, Any]:
+    return {"steps": list(range(len(values))), "values": [encode_float(v) for v in values]}
+
+
+def scraped(
+    *outputs: Mapping[str, Any],
+    scores: Mapping[str, Mapping[str, Any]] | None = None,
+    take: str = "last",
+    direction: str = "maximize",
+    **told: Any,
+) -> Scraped:
+    """From a notebook with one cell of these outputs, whose sweep was told `told`; of `acc`."""
+    node = {"metadata": {"sweeper": told}, "cells": [{"source": "# text"}, {"outputs": outputs}]}
+    return scrape(
+        node,
+        sources={name: ScoreSource.model_validate(s) for name, s in (scores or {}).items()},
+        objectives={"acc": Objective.model_validate({"direction": direction, "take": take})},
+    )
+
+
+# --- the sources and their order -----------------------------------------------------------------
+
+#: From the strongest to the weakest: what a notebook may leave of `acc`, each with its own value.
+SOURCES: dict[str, tuple[float, dict[str, Any], list[dict[str, Any]]]] = {
+    "score": (1.0, {"finals": {"acc": 1.0}}, []),
+    "report": (2.0, {"series": {"acc": reported(0.0, 2.0)}}, []),
+    "glue": (3.0, {}, [glued("acc", 3.0)]),
+    "record": (4.0, {}, [recorded(acc=4.0)]),
+    "pattern": (5.0, {}, [stream("acc=0\nacc=5\n")]),
+    "variable": (6.0, {"variables": {"acc": 6.0}}, []),
+}
+
+
+def left_by(*names: str) -> Scraped:
+    told = {key: value for name in names for key, value in SOURCES[name][1].items()}
+    outputs = [output for name in names for output in SOURCES[name][2]]
+    return scraped(*outputs, scores={"acc": {"pattern": r"acc=(\S+)"}}, **told)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_score_is_found_in_any_source(name: str) -> None:
+    assert left_by(name).scores == {"acc": SOURCES[name][0]}
+
+
+@pytest.mark.parametrize(("stronger", "weaker"), list(itertools.combinations(SOURCES, 2)))
+def test_the_stronger_of_two_sources_wins(stronger: str, weaker: str) -> None:
+    assert left_by(stronger, weaker).scores == {"acc": SOURCES[stronger][0]}
+    assert left_by(weaker, stronger).scores == {"acc": SOURCES[stronger][0]}
+
+
+def test_a_named_variable_is_a_source_of_any_score() -> None:
+    found = scraped(scores={"loss": {"variable": "l"}}, variables={"l": 0.25, "acc": 0.5})
+    assert found.scores == {"loss": 0.25, "acc": 0.5}
+
+
+def test_the_objectives_own_variable_serves_when_the_named_one_is_not_there() -> None:
+    named = {"acc": {"variable": "a"}}
+    assert scraped(scores=named, variables={"a": 1.0, "acc": 0.5}).scores == {"acc": 1.0}
+    assert scraped(scores=named, variables={"acc": 0.5}).scores == {"acc": 0.5}
+
+
+def test_a_variable_that_nobody_asked_for_is_no_score() -> None:
+    assert scraped(variables={"other": 0.25}).scores == {}
+
+
+def test_the_kernel_is_asked_for_named_variables_and_the_objectives_own_names() -> None:
+    sources = {
+        "loss": ScoreSource(variable="l"),
+        "acc": ScoreSource(variable="a"),
+        "x": ScoreSource(pattern="(.)"),
+    }
+    asked = variables_to_read(sources, ["acc", "f1"])
+    assert asked == ["l", "a", "acc", "f1"]
+
+
+def test_scores_that_are_no_objectives_are_kept_too() -> None:
+    found = scraped(glued("f1", 0.5), series={"loss": reported(3.0, 1.0)})
+    assert found.scores == {"f1": 0.5, "loss": 1.0}
+    assert found.series == {"loss": [(0, 3.0), (1, 1.0)]}
+
+
+def test_a_notebook_without_any_score_gives_none() -> None:
+    found = scrape({"metadata": {}, "cells": []}, sources={}, objectives={})
+    assert found == Scraped(scores={}, series={})
+
+
+@pytest.mark.parametrize("content", [True, "high", [1.0], {"a": 1}, None])
+def test_what_is_displayed_but_is_no_number_is_no_score(content: Any) -> None:
+    assert scraped(glued("acc", content), recorded(acc=content)).scores == {}
+
+
+def test_the_last_glue_of_a_name_counts() -> None:
+    assert scraped(glued("acc", 1), glued("acc", 2)).scores == {"acc": 2.0}
+
+
+@pytest.mark.parametrize("word", ["NaN", "nan", "Infinity", "-Infinity", "inf"])
+def test_displayed_words_for_what_json_has_no_number_for_are_numbers(word: str) -> None:
+    value = scraped(glued("acc", word)).scores["acc"]
+    assert encode_float(value) == encode_float(float(word))
+
+
+# --- which value of a series ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("take", "direction", "values", "score"),
+    [
+        ("last", "maximize", [3.0, 1.0, 2.0], 2.0),
+        ("best", "maximize", [3.0, 1.0, 2.0], 3.0),
+        ("best", "minimize", [3.0, 1.0, 2.0], 1.0),
+        ("mean", "maximize", [3.0, 1.0, 2.0], 2.0),
+        ("last", "maximize", [1.0, NAN], NAN),
+        ("best", "maximize", [1.0, NAN, 0.5], 1.0),
+        ("best", "minimize", [NAN, 1.0, 0.5], 0.5),
+        ("best", "maximize", [NAN, NAN], NAN),
+        ("best", "maximize", [1.0, math.inf], math.inf),
+        ("mean", "maximize", [1.0, NAN], NAN),
+        ("mean", "maximize", [math.inf, -math.inf], NAN),
+        ("mean", "maximize", [math.inf, 1.0], math.inf),
+        ("mean", "maximize", [1e308, 1e308], 1e308),
+        ("mean", "maximize", [1e16, 1.0, -1e16, 1.0], 0.5),
+    ],
+)
+def test_the_objective_says_which_value_of_its_series_counts(
+    take: str, direction: str, values: list[float], score: float
+) -> None:
+    found = scraped(take=take, direction=direction, series={"acc": reported(*values)})
+    assert encode_float(found.scores["acc"]) == encode_float(score)
+
+
+def test_a_score_stated_last_stands_above_its_series_whatever_is_taken() -> None:
+    found = scraped(take="best", series={"acc": reported(1.0, 9.0)}, finals={"acc": 5.0})
+    assert found.scores == {"acc": 5.0}
+    assert found.series == {"acc": [(0, 1.0), (1, 9.0)]}
+
+
+def test_what_is_taken_applies_to_printed_series_too() -> None:
+    scores = {"acc": {"pattern": r"acc=(\S+)"}}
+    assert scraped(stream("acc=3\nacc=1"), scores=scores, take="best").scores == {"acc": 3.0}
+
+
+# --- printed lines -------------------------------------------------------------------------------
+
+LOSS = {"acc": {"pattern": r"loss=([0-9.eE+-]+)"}}
+
+
+def test_every_match_is_a_point() -> None:
+    found = scraped(stream("loss=3 then loss=2.5\nnothing\nloss=1e-3\n"), scores=LOSS)
+    assert found.series == {"acc": [(0, 3.0), (1, 2.5), (2, 0.001)]}
+
+
+def test_a_line_that_arrived_in_pieces_is_one_line() -> None:
+    found = scraped(stream("lo"), stream(["ss=0", ".2"]), stream("5\n"), scores=LOSS)
+    assert found.series == {"acc": [(0, 0.25)]}
+
+
+def test_lines_between_which_stderr_came_are_still_whole() -> None:
+    outputs = [stream("loss=0."), stream("warning\n", "stderr"), stream("25\n")]
+    assert scraped(*outputs, scores=LOSS).scores == {"acc": 0.25}
+
+
+def test_what_is_logged_to_stderr_counts() -> None:
+    assert scraped(stream("loss=0.5", "stderr"), scores=LOSS).scores == {"acc": 0.5}
+
+
+def test_a_pattern_may_look_at_the_ends_of_lines() -> None:
+    scores = {"acc": {"pattern": r"^final (\S+)$"}}
+    assert scraped(stream("a\nfinal 1\nnot final 2\n"), scores=scores).scores == {"acc": 1.0}
+
+
+def test_a_match_that_is_no_number_is_passed_over() -> None:
+    scores = {"acc": {"pattern": r"loss=(\S+)?"}}
+    found = scraped(stream("loss=n/a loss= loss=nan loss=2"), scores=scores)
+    assert [str(value) for _, value in found.series["acc"]] == ["nan", "2.0"]
+
+
+def test_a_pattern_without_a_match_gives_no_score() -> None:
+    assert scraped(stream("nothing"), scores=LOSS) == Scraped(scores={}, series={})
+
+
+def test_each_cell_is_read_by_itself() -> None:
+    cells = [{"outputs": [stream("loss=1")]}, {"outputs": [stream("2 loss=3")]}]
+    sources = {"acc": ScoreSource(pattern=r"loss=(\d+)")}
+    found = scrape({"metadata": {}, "cells": cells}, sources=sources, objectives={})
+    assert found.series == {"acc": [(0, 1.0), (1, 3.0)]}
+
+
+# --- printed lines as they come ------------------------------------------------------------------
+
+
+class Heard:
+    """A reader of printed text, and the values that it has found."""
+
+    def __init__(self, pattern: str = r"loss=([0-9.a-z+-]+)") -> None:
+        self.points: list[Point] = []
+        sources = {"loss": ScoreSource(pattern=pattern)}
+        self.reader = PrintedScores(sources, self.points.append)
+
+    def read(self, *pieces: str, stream: str = "stdout") -> list[float]:
+        for piece in pieces:
+            self.reader.read(stream, piece)
+        return self.values
+
+    @property
+    def values(self) -> list[float]:
+        return [point.metrics["loss"] for point in self.points]
+
+
+def test_a_line_is_heard_when_it_ends() -> None:
+    heard = Heard()
+    assert heard.read("loss=0.", "5") == []
+    assert heard.read("\nloss=0.25\nlo") == [0.5, 0.25]
+    assert [point.step for point in heard.points] == [0, 1]
+
+
+def test_a_line_at_rest_is_heard_once() -> None:
+    heard = Heard()
+    heard.read("loss=0.5")
+    heard.reader.settle()
+    heard.reader.settle()
+    assert heard.values == [0.5]
+    heard.read(", then loss=0.25")
+    heard.reader.end_cell()
+    assert heard.values == [0.5, 0.25]
+    heard.reader.end_cell()
+    assert heard.values == [0.5, 0.25]
+
+
+def test_a_line_that_is_drawn_again_counts_when_it_says_something_new() -> None:
+    heard = Heard()
+    heard.read("\r10% loss=0.5", "\r20% loss=0.5", "\r30%", "\r40% loss=0.5", "\r50% loss=nan")
+    heard.reader.settle()
+    heard.read("\r60% loss=nan", "\r70% loss=0.25\n", "\r10% loss=0.25\r\n")
+    assert [repr(value) for value in heard.values] == ["0.5", "nan", "0.25", "0.25"]
+
+
+def test_lines_that_say_the_same_are_points_of_their_own() -> None:
+    assert Heard().read("loss=1\nloss=1\n", "loss=1\r\nloss=1\r\n") == [1.0] * 4
+
+
+def test_the_two_streams_are_read_apart() -> None:
+    heard = Heard()
+    heard.read("loss=", stream="stdout")
+    heard.read("0.5\n", stream="stderr")
+    assert heard.read("2\n", stream="stdout") == [2.0]
+
+
+def test_a_cell_ends_its_last_line() -> None:
+    heard = Heard()
+    heard.read("loss=")
+    heard.reader.end_cell()
+    assert heard.read("3\n") == []
+
+
+@given(
+    st.lists(st.sampled_from(["loss=1", "loss=2", " ", "\n", "\r", "x"]), max_size=30), st.data()
+)
+def test_it_is_heard_the_same_in_whatever_pieces_it_comes(parts: list[str], data: Any) -> None:
+    text = "".join(parts)
+    whole, pieces = Heard(), Heard()
+    whole.read(text)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    for start, end in itertools.pairwise([0, *cuts, len(text)]):
+        pieces.read(text[start:end])
+    whole.reader.end_cell()
+    pieces.reader.end_cell()
+    assert pieces.values == whole.values
+
+
+def test_what_was_heard_while_it_was_printed_is_the_series() -> None:
+    printed = {"acc": reported(0.25, 0.5)}
+    sources = {"acc": {"pattern": r"acc=(\S+)"}}
+    found = scraped(stream("acc=0.5"), scores=sources, printed=printed)
+    assert found.series == {"acc": [(0, 0.25), (1, 0.5)]}
+
+
+def test_a_display_of_scores_is_a_point_without_a_step() -> None:
+    assert displayed_point(glued("acc", 0.5)["data"]) == Point(step=None, metrics={"acc": 0.5})
+    assert displayed_point(recorded(acc=1)["data"]) == Point(step=None, metrics={"acc": 1.0})
+    assert displayed_point({"text/plain": "0.5"}) is None
+
+
+# --- through a file ------------------------------------------------------------------------------
+
+
+def bits(value: float) -> bytes:
+    return b"nan" if math.isnan(value) else struct.pack("<d", value)
+
+
+AWKWARD = [0.1 + 0.2, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, 2**53 + 1.0, NAN, -math.inf]
+
+
+def test_scores_read_again_from_disk_are_the_same_to_the_last_bit(
+    tmp_path: Any, make_spec: Callable[..., TrialSpec]
+) -> None:
+    research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb"))
+    file = ExecutedNotebook(research.fresh_copy(), make_spec(), started_at="now")
+    for step, value in enumerate(AWKWARD):
+        file.record(Point(step=step, metrics={"acc": value}))
+        file.record(Point(step=None, metrics={f"final{step}": value}))
+    file.write()
+    found = scrape(read_executed(file.path), sources={}, objectives={})
+    assert [step for step, _ in found.series["acc"]] == list(range(len(AWKWARD)))
+    assert [bits(v) for _, v in found.series["acc"]] == [bits(v) for v in AWKWARD]
+    finals = [found.scores[f"final{step}"] for step in range(len(AWKWARD))]
+    assert [bits(v) for v in finals] == [bits(v) for v in AWKWARD]
+
+
+@example([sys.float_info.max] * 3)
+@given(st.lists(st.floats(), min_size=1))
+def test_no_series_of_floats_stops_the_scraping(values: list[float]) -> None:
+    for take, direction in itertools.product(("last", "best", "mean"), ("maximize", "minimize")):
+        found = scraped(take=take, direction=direction, series={"acc": reported(*values)})
+        assert [bits(v) for _, v in found.series["acc"]] == [bits(v) for v in values]
+        if all(map(math.isfinite, values)):
+            bound = max(map(abs, values)) * (1 + 1e-15)  # a mean is rounded
+            assert -bound <= found.scores["acc"] <= bound

@@ -1,0 +1,109 @@
+"""URLs with credentials: what libraries get, and what anybody else sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeper.settings.addresses import Address, driver_missing
+
+SHOWN = [
+    ("sqlite:////folder/study.db", "sqlite:////folder/study.db"),
+    ("sqlite:////me@home:8/x@y/study.db", "sqlite:////me@home:8/x@y/study.db"),
+    ("http://host:5000/base", "http://host:5000/base"),
+    ("databricks", "databricks"),
+    ("./mlruns", "./mlruns"),
+    ("file:///home/me@work/mlruns", "file:///home/me@work/mlruns"),
+    ("http://me:hush@host:5000/base", "http://me:***@host:5000/base"),
+    ("https://hush@host", "https://***@host"),
+    ("postgresql://me:hush@host:5432/db", "postgresql://me:***@host:5432/db"),
+    ("postgresql://me@host/db", "postgresql://me@host/db"),
+    ("postgresql+psycopg://me:hush@[::1]:5/db", "postgresql+psycopg://me:***@[::1]:5/db"),
+    ("postgresql://me:hu@sh@host/db", "postgresql://me:***@host/db"),
+    ("postgresql://me:hu/sh@host/db", "postgresql://me:***@host/db"),
+    ("postgresql://me:hu?s#h@host/db", "postgresql://me:***@host/db"),
+    ("postgresql://me:hush:hush@host/db", "postgresql://me:***@host/db"),
+    ("mysql://:hush@host/db", "mysql://:***@host/db"),
+    (
+        "postgresql://host/db?user=me&password=hush&sslmode=require",
+        "postgresql://host/db?user=me&password=***&sslmode=require",
+    ),
+    ("mssql:///?odbc_connect=UID%3Dme%3BPWD%3Dhush", "mssql:///?odbc_connect=***"),
+]
+
+
+@pytest.mark.parametrize(("given", "shown"), SHOWN)
+def test_an_address_shows_no_password(given: str, shown: str) -> None:
+    address = Address.of(given)
+    assert str(address) == f"{address}" == shown
+    assert "hush" not in repr(address)
+    assert "hush" not in address.bare
+    assert str(Address.of(shown)) == shown
+    assert Address.of(shown).is_incomplete == ("***" in shown)
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [
+        ("http://me:hush@host/base", "http://me:hush@host/base"),
+        ("http://me:hu%40sh@host", "http://me:hu%40sh@host"),
+        ("http://me:hu@sh@host", "http://me:hu%40sh@host"),
+        ("mysql://me:hu/s#h@host/db", "mysql://me:hu%2Fs%23h@host/db"),
+        ("sqlite:////a b/study.db", "sqlite:////a b/study.db"),
+        ("postgresql+pg8000://me:hush@host/db", "postgresql+pg8000://me:hush@host/db"),
+        ("http://me:***@host/base", "http://host/base"),
+        ("mysql://me:***@host/db?a=1", "mysql://me@host/db?a=1"),
+        ("mysql://host/db?user=me&password=***", "mysql://host/db?user=me"),
+        ("mysql://host/db?password=***", "mysql://host/db"),
+    ],
+)
+def test_a_library_gets_the_whole_address_or_none_of_the_stars(given: str, full: str) -> None:
+    assert Address.of(given).full == full
+
+
+def test_postgresql_is_reached_by_the_driver_that_is_installed() -> None:
+    for scheme in ("postgres", "postgresql"):
+        full = Address.of(f"{scheme}://me:hush@host/db").full
+        assert full == "postgresql+psycopg://me:hush@host/db"
+
+
+def test_a_missing_password_is_taken_from_the_same_address_only() -> None:
+    stored = Address.of(str(Address.of("http://me:hush@host:5000")))
+    assert stored.completed_by("http://me:hush@host:5000/").full == "http://me:hush@host:5000/"
+    for other in (None, "", "http://me:hush@other:5000", "http://you:hush@host:5000"):
+        assert stored.completed_by(other) is stored
+    whole = Address.of("http://me:old@host")
+    assert whole.completed_by("http://me:new@host") is whole
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "cannot reach http://me:hu%40sh@host/api",
+        "could not translate host name 'hu@sh'",
+        "tried postgresql://you:x@else/where",
+    ],
+)
+def test_what_a_library_says_is_shown_without_the_password(said: str) -> None:
+    told = Address.of("http://me:hu@sh@host").scrubbed(said)
+    assert "***" in told
+    assert "hu@sh" not in told
+    assert "hu%40sh" not in told
+    assert ":x@" not in told
+
+
+def test_a_missing_driver_is_named_with_its_package() -> None:
+    def missing(module: str) -> str | None:
+        try:
+            try:
+                __import__(module)
+            except ImportError as error:
+                raise RuntimeError("cannot load a dialect") from error
+        except RuntimeError as error:
+            return driver_missing(error)
+        return "it is installed"
+
+    assert missing("psycopg2") == (
+        "the database driver psycopg2 is not installed: pip install 'notebook-hpo[postgres]'"
+    )
+    assert missing("pg8001") == ("the database driver pg8001 is not installed: pip install pg8001")
+    assert driver_missing(ValueError("else")) is None

@@ -1,0 +1,381 @@
+"""Dimensions in all their forms, the branches they live in, and what values they allow."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_core import PydanticCustomError
+
+from sweeper.settings.messages import nearest
+from sweeper.settings.space import (
+    AnyDimension,
+    ChoiceDimension,
+    FloatDimension,
+    IntDimension,
+    SearchSpace,
+    as_scalar,
+    check_branches,
+    read_dimension,
+)
+
+
+def space_of(**entries: Any) -> SearchSpace:
+    return SearchSpace({name: read_dimension(entry) for name, entry in entries.items()})
+
+
+OPTIMIZERS = {
+    "optimizer": ["sgd", "adam"],
+    "nesterov": {"choices": [True, False], "when": {"optimizer": "sgd"}},
+    "momentum": {"low": 0.8, "high": 0.99, "when": {"nesterov": True}},
+    "width": {"low": 16, "high": 64, "step": 16},
+}
+
+
+# --- forms ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ({"low": 1, "high": 3}, IntDimension),
+        ({"low": 1, "high": 9, "step": 2}, IntDimension),
+        ({"low": 1, "high": 3, "log": True}, IntDimension),
+        ({"low": 1.0, "high": 3}, FloatDimension),
+        ({"low": 1, "high": 3.0}, FloatDimension),
+        ({"low": 0, "high": 1, "step": 0.25}, FloatDimension),
+        ({"type": "float", "low": 1, "high": 3}, FloatDimension),
+        ({"type": "int", "low": 1, "high": 3}, IntDimension),
+        ([1, 2], ChoiceDimension),
+        (["a"], ChoiceDimension),
+        ([None, True, 0.5, "x"], ChoiceDimension),
+        ({"choices": [1, 2]}, ChoiceDimension),
+        ({"type": "choice", "choices": [1, 2]}, ChoiceDimension),
+        ({"type": "categorical", "choices": [1, 2]}, ChoiceDimension),
+    ],
+)
+def test_a_dimension_is_what_it_says_or_what_its_bounds_imply(entry: Any, kind: type) -> None:
+    assert type(read_dimension(entry)) is kind
+
+
+def test_choices_keep_their_types() -> None:
+    choices = read_dimension([None, True, 2, 3.0, "4"])
+    assert isinstance(choices, ChoiceDimension)
+    assert list(map(repr, choices.choices)) == ["None", "True", "2", "3.0", "'4'"]
+
+
+def test_a_choice_may_be_a_list_or_a_mapping_in_the_short_form_too() -> None:
+    for entry in ([[32], [64, 64]], {"choices": [[32], [64, 64]]}, [(32,), (64, 64)]):
+        choices = read_dimension(entry)
+        assert isinstance(choices, ChoiceDimension)
+        assert choices.choices == ([32], [64, 64])
+        assert choices.count() == 2
+
+
+def test_what_stands_for_a_value_is_the_same_for_no_other() -> None:
+    values: list[Any] = [
+        *([1], [1.0], [True], "[1]", "json:[1]", 'json:"json:[1]"', [[1]], ["1"], [None]),
+        *(1, "1", None, [], {}, {"a": 1}, {"a": [1]}, {"a": "1"}, "json:", "ä", ["ä"], -0.5),
+    ]
+    scalars = [as_scalar(value) for value in values]
+    assert len({repr(scalar) for scalar in scalars}) == len(values)
+    assert all(s is None or isinstance(s, int | float | str) for s in scalars)
+    # Studies remember these: another spelling would make their lists other choices.
+    assert as_scalar([64, 1.0, True, None, "ä"]) == 'json:[64, 1.0, true, null, "ä"]'
+    assert (
+        as_scalar({"b": 1, "a": [2]})
+        == as_scalar({"a": [2], "b": 1})
+        == ('json:{"a": [2], "b": 1}')
+    )
+    assert as_scalar("json:[1]") == 'json:"json:[1]"'
+
+
+def test_what_older_versions_allowed_stands_for_itself() -> None:
+    values = [None, True, 2, 3.0, "4", "[32]", "{}", "", "json"]
+    assert list(map(repr, map(as_scalar, values))) == list(map(repr, values))
+
+
+def test_a_whole_number_is_a_good_bound_of_a_float() -> None:
+    dimension = read_dimension({"type": "float", "low": 1, "high": 2})
+    assert isinstance(dimension, FloatDimension)
+    assert isinstance(dimension.low, float)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "allowed"),
+    [
+        ({"low": 1, "high": 9, "step": 4}, 5, True),
+        ({"low": 1, "high": 9, "step": 4}, 6, False),
+        ({"low": 1, "high": 9}, 0, False),
+        ({"low": 1, "high": 9}, 10, False),
+        ({"low": 1, "high": 9}, 3.0, False),
+        ({"low": 0, "high": 9}, True, False),
+        ({"low": 0.0, "high": 1.0}, 1, True),
+        ({"low": 0.0, "high": 1.0}, 1.0000001, False),
+        ({"low": 0.0, "high": 1.0}, True, False),
+        ({"low": 0.0, "high": 1.0}, float("nan"), False),
+        ({"low": 0.0, "high": 1.0}, "0.5", False),
+        ({"low": 0.0, "high": 0.9, "step": 0.3}, 0.1 + 0.2, True),
+        ({"low": 0.0, "high": 0.9, "step": 0.3}, 0.4, False),
+        ([1, 2], 1, True),
+        ([1, 2], 1.0, True),
+        ([1, 2], True, False),
+        ([True, False], 1, False),
+        ([None], None, True),
+        (["1"], 1, False),
+        ([[32], [64, 64]], [64, 64], True),
+        ([[32], [64, 64]], (64, 64), False),
+        ([[32], [64, 64]], 32, False),
+        ([[32], [64, 64]], "[32]", False),
+        ([[32], [64, 64]], "json:[32]", False),
+        (["[32]", "json:[32]"], [32], False),
+        ([[1]], [1.0], False),
+        ([[1]], [True], False),
+        ([{"a": [1], "b": None}], {"b": None, "a": [1]}, True),
+        ([{"a": [1]}], {"a": [True]}, False),
+        ([[]], {}, False),
+    ],
+)
+def test_a_dimension_allows_its_values_and_no_others(entry: Any, value: Any, allowed: bool) -> None:
+    assert read_dimension(entry).allows(value) is allowed
+
+
+@pytest.mark.parametrize(
+    ("entry", "count"),
+    [
+        ({"low": 1, "high": 9}, 9),
+        ({"low": 1, "high": 10, "step": 4}, 3),
+        ({"low": 5, "high": 5}, 1),
+        ({"low": 0.0, "high": 0.3, "step": 0.1}, 4),
+        ({"low": 0.0, "high": 1.0, "step": 0.3}, 4),
+        ({"low": 0.0, "high": 1.0}, None),
+        (["a", "b", "c"], 3),
+    ],
+)
+def test_a_dimension_knows_how_many_values_it_has(entry: Any, count: int | None) -> None:
+    assert read_dimension(entry).count() == count
+
+
+# --- branches ------------------------------------------------------------------------------------
+
+
+def picking(**picks: Any) -> dict[str, Any]:
+    return space_of(**OPTIMIZERS).sample(lambda name, _: picks[name])
+
+
+def test_a_dimension_exists_only_in_its_branch_and_branches_nest() -> None:
+    inner = picking(optimizer="sgd", nesterov=True, momentum=0.9, width=16)
+    assert inner == {"optimizer": "sgd", "nesterov": True, "momentum": 0.9, "width": 16}
+    assert picking(optimizer="sgd", nesterov=False, width=16).keys() == inner.keys() - {"momentum"}
+    assert picking(optimizer="adam", width=16).keys() == {"optimizer", "width"}
+
+
+def test_a_branch_opens_for_any_of_several_values() -> None:
+    space = space_of(o=["a", "b", "c"], x={"low": 0, "high": 1, "when": {"o": ["a", "b"]}})
+    assert [space.exists("x", {"o": value}) for value in "abc"] == [True, True, False]
+
+
+def test_one_does_not_open_the_branch_of_true() -> None:
+    space = space_of(o=[True, False], x={"low": 0, "high": 1, "when": {"o": True}})
+    assert not space.exists("x", {"o": 1})
+
+
+def test_a_list_opens_a_branch_where_the_branch_has_a_list_of_lists() -> None:
+    space = space_of(
+        layers=[[], [32], [64, 64], [64.0, 64]],
+        x={"low": 0, "high": 1, "when": {"layers": [[], [64, 64]]}},
+    )
+    values: list[Any] = [[], [32], [64, 64], [64.0, 64]]
+    assert [space.exists("x", {"layers": v}) for v in values] == [True, False, True, False]
+    assert set(space.without({"layers": [64, 64]})) == {"x"}
+    assert set(space.without({"layers": [64, 64, 64]})) == set()
+    assert space.count() == 2 * 2 + 2
+
+
+def test_parents_come_first_however_the_file_orders_them() -> None:
+    entries = dict(reversed(OPTIMIZERS.items()))
+    order = list(space_of(**entries))
+    assert order.index("optimizer") < order.index("nesterov") < order.index("momentum")
+
+
+def test_a_fixed_parent_keeps_the_branch_that_it_opens() -> None:
+    space = space_of(**OPTIMIZERS).without({"optimizer": "sgd"})
+    assert set(space) == {"nesterov", "momentum", "width"}
+    assert space["nesterov"].when == {}
+    assert space["momentum"].when == {"nesterov": (True,)}
+
+
+def test_a_fixed_parent_closes_the_other_branches_and_all_inside_them() -> None:
+    space = space_of(**OPTIMIZERS).without({"optimizer": "adam"})
+    assert set(space) == {"width"}
+    assert space.is_flat
+
+
+def test_a_fixed_parent_needs_no_dimension_of_its_own() -> None:
+    entries = {name: entry for name, entry in OPTIMIZERS.items() if name != "optimizer"}
+    assert set(space_of(**entries).without({"optimizer": "sgd"})) == set(entries)
+    assert set(space_of(**entries).without({"optimizer": "adam"})) == {"width"}
+
+
+def test_branches_in_a_circle_are_refused() -> None:
+    with pytest.raises(PydanticCustomError, match="a, b refer to each other in a circle"):
+        space_of(
+            a={"choices": [1], "when": {"b": 1}},
+            b={"choices": [1], "when": {"a": 1}},
+            c=[1],
+        )
+
+
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [
+        ({"optimiser": "sgd"}, "did you mean 'optimizer'?"),
+        ({"optimizer": "sdg"}, "'sdg' never occurs; expected one of 'sgd', 'adam'"),
+        ({"width": 16}, "'width' is a range; only choices open a branch"),
+        ({"x": 1}, "'x' is a range"),
+    ],
+)
+def test_a_branch_that_can_never_open_is_refused(when: Mapping[str, Any], said: str) -> None:
+    dimensions: dict[str, AnyDimension] = dict(space_of(**OPTIMIZERS).items())
+    dimensions["x"] = read_dimension({"low": 0, "high": 1, "when": when})
+    with pytest.raises(PydanticCustomError) as raised:
+        check_branches(dimensions, {})
+    assert said in str(raised.value)
+
+
+def test_a_log_scale_is_known_by_name() -> None:
+    space = space_of(lr={"low": 1e-4, "high": 1.0, "log": True}, n={"low": 1, "high": 9}, c=[1])
+    assert space.log_names == ["lr"]
+
+
+def test_a_tree_of_branches_is_counted_without_walking_all_of_it() -> None:
+    wide = {f"w{i}": {"low": 1, "high": 1000} for i in range(20)}
+    assert space_of(**wide).count() == 1000**20
+    assert space_of(**OPTIMIZERS).count() is None  # momentum is continuous
+    stepped = {"low": 0.8, "high": 0.9, "step": 0.05, "when": {"nesterov": True}}
+    assert space_of(**{**OPTIMIZERS, "momentum": stepped}).count() == 4 * (3 + 1 + 1)
+
+
+# --- params --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"width": 32},
+        {"momentum": 0.9},
+        {"optimizer": "sgd", "nesterov": True, "momentum": 0.8},
+    ],
+)
+def test_params_may_be_partial(params: Mapping[str, Any]) -> None:
+    space_of(**OPTIMIZERS).check_params(params)
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"widht": 32}, "'widht' is not in the space; did you mean 'width'?"),
+        ({"width": 40}, "width: 40 is outside the space; expected a whole number from 16 to 64"),
+        ({"optimizer": "rms"}, "expected one of 'sgd', 'adam'"),
+        ({"nesterov": 1}, "nesterov: 1 is outside the space"),
+        ({"momentum": "0.9"}, "expected a number from 0.8 to 0.99"),
+        (
+            {"optimizer": "adam", "nesterov": True},
+            "'nesterov' does not exist when optimizer is 'adam'; leave it out",
+        ),
+    ],
+)
+def test_params_that_no_trial_could_have_are_refused(params: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(PydanticCustomError) as raised:
+        space_of(**OPTIMIZERS).check_params(params)
+    assert said in str(raised.value)
+
+
+def test_a_wrong_word_is_answered_with_the_nearest_or_with_all() -> None:
+    assert nearest("learning_rte", ["learning_rate", "width"]) == "did you mean 'learning_rate'?"
+    assert nearest("zzz", ["lr", "width"]) == "known: lr, width"
+    assert nearest("zzz", []) == "none is known"
+
+
+# --- for any space -------------------------------------------------------------------------------
+
+
+def values_of(dimension: AnyDimension) -> list[Any]:
+    if isinstance(dimension, ChoiceDimension):
+        return list(dimension.choices)
+    assert dimension.step is not None
+    return [dimension.low + i * dimension.step for i in range(dimension.count() or 0)]
+
+
+@st.composite
+def finite_spaces(draw: st.DrawFn) -> SearchSpace:
+    entries: dict[str, dict[str, Any]] = {}
+    for name in "abcd"[: draw(st.integers(1, 4))]:
+        kind = draw(st.sampled_from(["choice", "choice", "int", "float"]))
+        if kind == "choice":
+            entry: dict[str, Any] = {"choices": list("xyz"[: draw(st.integers(1, 3))])}
+        else:
+            step = draw(st.integers(1, 2)) if kind == "int" else 0.25
+            low = draw(st.integers(-2, 2))
+            entry = {"type": kind, "low": low, "high": low + draw(st.integers(0, 2)), "step": step}
+        parents = [n for n, e in entries.items() if "choices" in e]
+        entry["when"] = {
+            parent: draw(st.lists(st.sampled_from(entries[parent]["choices"]), min_size=1))
+            for parent in parents
+            if draw(st.booleans())
+        }
+        entries[name] = entry
+    names = draw(st.permutations(sorted(entries)))
+    return space_of(**{name: entries[name] for name in names})
+
+
+def all_trials(space: SearchSpace) -> set[frozenset[tuple[str, Any]]]:
+    names = list(space)
+    trials = set()
+    for combination in itertools.product(*(values_of(space[name]) for name in names)):
+        chosen = dict(zip(names, combination, strict=True))
+
+        def pick(name: str, _: AnyDimension, chosen: dict[str, Any] = chosen) -> Any:
+            return chosen[name]
+
+        trials.add(frozenset(space.sample(pick).items()))
+    return trials
+
+
+@given(finite_spaces())
+@settings(max_examples=60, deadline=None)
+def test_every_trial_has_allowed_values_for_exactly_the_names_of_its_branch(
+    space: SearchSpace,
+) -> None:
+    for trial in map(dict, all_trials(space)):
+        space.check_params(trial)
+        for name, dimension in space.items():
+            opened = all(
+                parent in trial and trial[parent] in values
+                for parent, values in dimension.when.items()
+            )
+            assert (name in trial) == opened
+            assert name not in trial or dimension.allows(trial[name])
+
+
+@given(finite_spaces())
+@settings(max_examples=60, deadline=None)
+def test_as_many_trials_are_counted_as_there_are(space: SearchSpace) -> None:
+    assert space.count() == len(all_trials(space))
+
+
+@given(finite_spaces(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_fixing_a_name_leaves_the_trials_that_had_its_value(
+    space: SearchSpace, data: st.DataObject
+) -> None:
+    roots = [name for name, dimension in space.items() if not dimension.when]
+    fixed = data.draw(st.sampled_from(roots))
+    value = data.draw(st.sampled_from(values_of(space[fixed])))
+    expected = {trial - {(fixed, value)} for trial in all_trials(space) if (fixed, value) in trial}
+    assert all_trials(space.without({fixed: value})) == expected

@@ -1,0 +1,536 @@
+"""A study's storage that goes away, comes back, or is lost; and what belongs to one sweep alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from sweeper.errors import BrokenError, StorageAwayError, StudyError
+from sweeper.settings import Settings
+from sweeper.study import SamplerFactory, Study
+from sweeper.study.access import open_storage
+from sweeper.study_folder.loss import LostFileError, Presence, Watch
+from sweeper.study_folder.ownership import held_folder, held_outputs, held_storage
+from sweeper.study_folder.patience import patience_with_disk
+from sweeper.testing import PostgresServer, write_notebook
+from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState, run_id_of
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = Settings.from_mapping(
+    {
+        "study": {"sampler": "random", "name": "kept", "trials": 8},
+        "objective": {"acc": "maximize"},
+        "space": {"x": {"low": 0.0, "high": 1.0}},
+        "start": [{"x": 0.5}, {"x": 0.5}],
+    }
+)
+COMPLETED = TrialOutcome(state=TrialState.COMPLETED, scores={"acc": 0.5}, duration_s=1.5)
+
+
+class Trials:
+    """A study, asked and told as a sweep does."""
+
+    def __init__(self, folder: Path, study: Study) -> None:
+        self._folder = folder
+        self.study = study
+        self._samplers = SamplerFactory(SETTINGS)
+
+    def notebook_of(self, number: int) -> Path:
+        return self._folder / f"{run_id_of(number)}.ipynb"
+
+    def next(self) -> TrialRecord | None:
+        return self.study.ask(SETTINGS, self._samplers, self.notebook_of)
+
+    def ask(self) -> TrialRecord:
+        record = self.next()
+        assert record is not None
+        return record
+
+    def write_end(self, record: TrialRecord, **changes: Any) -> None:
+        """Write a trial's notebook, as it is when the trial has ended."""
+        told = {
+            "study_id": self.study.study_id,
+            "attempt": record.attempt,
+            "state": "completed",
+            "scores": {"acc": 0.25},
+            "duration_s": 2.0,
+            **changes,
+        }
+        record.notebook.write_text(json.dumps({"metadata": {"sweeper": told}, "cells": []}))
+
+
+Begin = Callable[..., Trials]
+
+
+@pytest.fixture(scope="module")
+def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """To make the tables takes most of a second."""
+    file = tmp_path_factory.mktemp("empty") / "study.db"
+    Study.open(f"sqlite:///{file}", SETTINGS).close()
+    return file
+
+
+@pytest.fixture
+def begin(tmp_path: Path, empty_study: Path) -> Begin:
+    """Opens the study in the test's folder, as each process does that goes on with it."""
+    file = tmp_path / "study.db"
+
+    def begin(**options: Any) -> Trials:
+        if not options.pop("is_gone", False) and not file.exists():
+            shutil.copy(empty_study, file)
+        storage = open_storage(f"sqlite:///{file}", is_known=file.exists(), **options)
+        return Trials(tmp_path, Study.open(storage, SETTINGS))
+
+    return begin
+
+
+# --- it goes away and comes back --------------------------------------------------------------
+
+
+class Unheard(sqlite3.Connection):
+    """A connection of which every third change arrives, and its answer does not."""
+
+    commits: ClassVar[int] = 0
+
+    def commit(self) -> None:
+        is_change = self.in_transaction
+        super().commit()
+        Unheard.commits += is_change
+        if is_change and Unheard.commits % 3 == 0:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorname = "SQLITE_IOERR"
+            raise error
+
+
+def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Path) -> None:
+    begin().study.close()
+    Unheard.commits = 0
+    shaky = begin(connect_args={"factory": Unheard})
+    shaky.study.be_patient(lambda: 30.0)
+    while (record := shaky.next()) is not None:
+        shaky.study.note_facts(latest=record.number)
+        shaky.study.tell(record.number, COMPLETED)
+    assert Unheard.commits > 20
+    shaky.study.close()
+    again = begin().study
+    assert [r.number for r in again.records()] == list(range(8))
+    assert [r.params["x"] for r in again.records()[:2]] == [0.5, 0.5]
+    assert again.counts() == {TrialState.COMPLETED: 8}
+    assert again.facts["latest"] == 7
+    with closing(sqlite3.connect(tmp_path / "study.db")) as file:
+        assert file.execute("SELECT count(*) FROM trials").fetchone() == (8,)
+
+
+def test_a_storage_that_is_locked_for_a_while_is_waited_for(
+    begin: Begin, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trials = begin(connect_args={"timeout": 0.01})
+    trials.study.be_patient(lambda: 30.0)
+    number = trials.ask().number
+    with closing(sqlite3.connect(tmp_path / "study.db", check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        free = threading.Timer(0.5, other.rollback)
+        free.start()
+        trials.study.tell(number, COMPLETED)
+        free.join()
+    assert trials.study.records()[0].state is TrialState.COMPLETED
+    away, back = (record.getMessage() for record in caplog.records)
+    assert "study.db: database is locked; trials go on" in away
+    assert "can be used again" in back
+    assert begin().study.records()[0].state is TrialState.COMPLETED
+
+
+def test_a_storage_that_stays_away_is_told_of_and_the_ended_trial_is_not_run_again(
+    begin: Begin,
+    tmp_path: Path,
+) -> None:
+    trials = begin(connect_args={"timeout": 0.01})
+    ended, unfinished = trials.ask(), trials.ask()
+    trials.study.be_patient(lambda: 0.3)
+    trials.write_end(ended)
+    trials.write_end(unfinished, state="running")
+    with closing(sqlite3.connect(tmp_path / "study.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageAwayError, match=r"study\.db: database is locked"):
+            trials.study.tell(ended.number, COMPLETED)
+    trials.study.close()
+    again = begin()
+    assert again.study.records()[0].state is TrialState.COMPLETED
+    assert again.study.records()[0].scores == {"acc": 0.25}
+    assert again.study.best()[0].number == ended.number
+    assert again.ask().number == unfinished.number
+    assert again.ask().number == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"study_id": "another"},
+        {"attempt": 2},
+        {"state": "stopped", "reason": "interrupted"},
+        {"scores": "none"},
+        {"state": "unheard of"},
+    ],
+)
+def test_only_the_end_of_the_same_try_at_the_same_trial_counts(
+    begin: Begin, changes: dict[str, Any]
+) -> None:
+    trials = begin()
+    record = trials.ask()
+    trials.write_end(record, **changes)
+    trials.study.close()
+    assert begin().ask().number == record.number
+
+
+def test_a_trial_that_has_ended_is_not_marked_as_stopped(begin: Begin, tmp_path: Path) -> None:
+    trials = begin()
+    ended, running = trials.ask(), trials.ask()
+    trials.write_end(ended, state="failed", reason="cell_error", message="1/0")
+    trials.study.close()
+    looked_at = Study.load(f"sqlite:///{tmp_path / 'study.db'}", "kept")
+    first, second = looked_at.mark_interrupted()
+    assert (first.number, first.state, first.message) == (ended.number, TrialState.FAILED, "1/0")
+    assert (second.number, second.state) == (running.number, TrialState.STOPPED)
+    assert second.reason is Reason.INTERRUPTED
+
+
+def test_nothing_is_waited_for_before_the_first_trial(begin: Begin, tmp_path: Path) -> None:
+    begin().study.close()
+    with closing(sqlite3.connect(tmp_path / "study.db")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StudyError, match="locked"):
+            begin(connect_args={"timeout": 0.01}).study.note_facts(a=1)
+
+
+def test_a_full_disk_is_waited_for_and_one_that_is_not_there_is_not() -> None:
+    patience = patience_with_disk("the outputs in out")
+    failures = [OSError(28, "No space left on device")] * 3
+
+    def write() -> str:
+        if failures:
+            raise failures.pop()
+        return "written"
+
+    with pytest.raises(OSError, match="No space"):
+        patience.insist(write)
+    patience.begin(lambda: 30.0)
+    patience.attempt(write)
+    assert patience.insist(write) == "written"
+    failures.append(PermissionError(13, "Permission denied"))
+    with pytest.raises(PermissionError):
+        patience.insist(write)
+
+
+# --- it is lost -------------------------------------------------------------------------------
+
+
+def test_a_study_whose_file_was_removed_is_not_made_anew_behind_the_sweep(
+    begin: Begin, tmp_path: Path
+) -> None:
+    trials = begin()
+    trials.study.be_patient(lambda: 30.0)
+    record = trials.ask()
+    (tmp_path / "study.db").unlink()
+    with pytest.raises(LostFileError, match=r"study\.db was removed while the sweep was using it"):
+        trials.study.tell(record.number, COMPLETED)
+    with pytest.raises(LostFileError):
+        trials.ask()
+    assert not (tmp_path / "study.db").exists()
+    sqlite3.connect(tmp_path / "study.db").close()
+    with pytest.raises(LostFileError, match=r"study\.db was replaced"):
+        trials.study.note_facts(a=1)
+
+
+def test_nothing_of_a_study_that_was_removed_comes_into_a_new_one(
+    begin: Begin, tmp_path: Path
+) -> None:
+    trials = begin()
+    for _ in range(3):
+        trials.study.tell(trials.ask().number, COMPLETED)
+    log = tmp_path / "study.db-wal"
+    left = log.read_bytes()
+    assert left
+    trials.study.close()
+    (tmp_path / "study.db").unlink()
+    log.write_bytes(left)  # as a sweep leaves it whose file is gone
+    assert begin(is_gone=True).study.records() == []
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "folder"])
+def test_a_loss_is_noticed_within_a_second(tmp_path: Path, how: str) -> None:
+    file, other = tmp_path / "folder" / "file", tmp_path / "other"
+    file.parent.mkdir()
+    file.touch()
+    other.touch()
+    lost: list[Path] = []
+    noticed = threading.Event()
+
+    def on_loss(path: Path) -> None:
+        lost.append(path)
+        noticed.set()
+
+    watch = Watch(Presence(tmp_path / "never there", other, file), on_loss)
+    assert not watch.look()
+    match how:
+        case "removed":
+            file.unlink()
+        case "replaced":
+            other.rename(tmp_path / "kept open")
+            file.replace(other)
+        case "folder":
+            shutil.rmtree(file.parent)
+    assert noticed.wait(1.5)
+    assert watch.look()
+    watch.close()
+    assert lost == [other if how == "replaced" else file]
+    if how == "folder":
+        assert "folder was removed" in str(LostFileError(file))
+
+
+# --- it is another's --------------------------------------------------------------------------
+
+
+def outputs(folder: Path, study: str, template: str = "out/{run_id}.ipynb") -> StudyPaths:
+    return StudyPaths.parse(str(folder / template), study=study)
+
+
+def test_two_studies_do_not_write_to_the_same_outputs(tmp_path: Path) -> None:
+    first, second = outputs(tmp_path, "first"), outputs(tmp_path, "second")
+    with held_folder(first) as keep, held_outputs(first):
+        keep()
+        with pytest.raises(StudyError) as refused, held_folder(second), held_outputs(second):
+            pass
+        message = str(refused.value)
+        assert "out/{run_id}.ipynb" in message
+        assert "the study 'first' (process " in message
+        assert "choose other names with -o" in message
+        apart = outputs(tmp_path, "second", "out/{study}.{run_id}.ipynb")
+        with held_folder(apart), held_outputs(apart):
+            pass
+        beside = outputs(tmp_path, "second", "out/b.{run_id}.ipynb")
+        with held_folder(beside), held_outputs(beside):
+            pass
+    with held_folder(second), held_outputs(second):
+        pass
+    left = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")]
+    assert sorted(left) == ["out", "out/first", "out/first/sweep.lock"]
+
+
+def test_a_study_in_a_file_elsewhere_is_swept_from_one_folder_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "studies.db"
+    here, there = (outputs(tmp_path / name, "kept") for name in ("here", "there"))
+    another = outputs(tmp_path / "there", "another")
+    with held_storage(file, here):
+        with pytest.raises(StudyError, match=r"'kept' in .* is being swept from another folder"):
+            held_storage(file, there).__enter__()
+        with held_storage(file, another):
+            pass
+        with held_storage(here.storage, here), held_storage(None, here):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- on a server ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    import tempfile
+
+    if not PostgresServer.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    pytest.importorskip("psycopg")
+    # Not below pytest's own folder, which another user may not enter.
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:
+        Path(folder).chmod(0o755)
+        server = PostgresServer(Path(folder) / "server")
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop(clean=False)
+
+
+@pytest.mark.slow
+def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    first = Trials(tmp_path, Study.open(server.url, SETTINGS))
+    first.study.be_patient(lambda: 30.0)
+    with pytest.raises(
+        StudyError, match=r"'kept' in postgresql.* is being swept by process \d+ on"
+    ):
+        Study.open(server.url, SETTINGS)
+    elsewhere = Study.open(server.url, SETTINGS.with_overrides(study="another"))
+    elsewhere.close()
+    # The connection breaks: it is taken again before anything is written.
+    server.stop(clean=False)
+    server.start()
+    record = first.ask()
+    with pytest.raises(StudyError, match="is being swept by"):
+        Study.open(server.url, SETTINGS)
+    # It breaks, and another is faster.
+    server.stop(clean=False)
+    server.start()
+    second = Trials(tmp_path, Study.open(server.url, SETTINGS))
+    taken = r"process \d+ on .* has begun to sweep the study 'kept' while this sweep had no"
+    with pytest.raises(StudyError, match=taken):
+        first.study.tell(record.number, COMPLETED)
+    first.study.close()
+    assert second.ask().number == record.number  # left running, as by a sweep that was killed
+    second.study.close()
+    Study.open(server.url, SETTINGS).close()
+
+
+@pytest.mark.slow
+def test_a_session_that_the_server_has_not_seen_end_is_no_other_sweep(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    trials = Trials(tmp_path, Study.open(server.url, SETTINGS.with_overrides(study="cut off")))
+    trials.study.be_patient(lambda: 30.0)
+    engine = trials.study._mirror._kept.engine
+    kept = engine.pool.connect()  # the network is cut: nobody hears of this connection's end
+    kept.detach()
+    trials.study.note_facts(here=1)
+    assert trials.study.facts["here"] == 1
+    trials.study.close()
+
+
+# --- whole sweeps -----------------------------------------------------------------------------
+
+WORK = (
+    "import time, sweeper\nfor i in range(30):\n    time.sleep(0.1)\n    sweeper.report(i, val=x)"
+)
+#: Goes on when it is told to.
+PATIENT = "import os, time\nwhile not os.path.exists('{}.go'):\n    time.sleep(0.1)\nval = x"
+PARAMETERS = """
+objective: {val: maximize}
+space: {x: {low: 0.0, high: 1.0}}
+study: {sampler: random, trials: 4}
+"""
+
+
+def start(name: str, *options: str, cell: str = WORK) -> subprocess.Popen[str]:
+    write_notebook(Path(f"{name}.ipynb"), cell.replace("{}", name), parameters="x = 0.5")
+    Path(f"{name}.yml").write_text(PARAMETERS)
+    template = () if "-o" in options else ("-o", f"{name}/{{run_id}}.ipynb")
+    command = [sys.executable, str(ROOT / "notebook_hpo.py"), "-i", f"{name}.ipynb"]
+    return subprocess.Popen(
+        [*command, "-p", f"{name}.yml", "-j", "2", "--json", *template, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_until(is_so: Callable[[], object], limit_s: float = 90.0) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+@pytest.mark.kernel
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("lost", ["out/lost/study.db", "out/mlflow.db", "out"])
+def test_a_sweep_whose_files_are_removed_says_so_and_ends(lost: str) -> None:
+    from sweeper import Sweep
+    from sweeper.trials import Event
+
+    folder = Path("lost")
+    shutil.rmtree(folder, ignore_errors=True)
+    happened_s: dict[str, float] = {}
+
+    def remove(event: Event, record: TrialRecord | None) -> None:
+        happened_s.setdefault(event, time.monotonic())
+        if event is Event.TRIAL_STARTED and record is not None and record.number == 2:
+            happened_s["removed"] = time.monotonic()
+            path = folder / lost
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)  # it is being written to
+            else:
+                path.unlink()
+
+    notebook = write_notebook(Path("lost.ipynb"), WORK, parameters="x = 0.5")
+    Path("lost.yml").write_text(PARAMETERS)
+    sweep = Sweep.from_settings(
+        Settings.load("lost.yml"),
+        notebook=notebook,
+        output=str(folder / "out" / "{run_id}.ipynb"),
+        jobs=2,
+        observer=remove,
+    )
+    with pytest.raises(BrokenError, match=f"lost/{lost}(/lost)? was removed while") as told:
+        sweep.run()
+    assert happened_s[Event.STOPPING] - happened_s["removed"] < 5
+    assert "\n" not in str(told.value)
+    states = {
+        path.stem: json.loads(path.read_text("utf-8"))["metadata"]["sweeper"]["state"]
+        for path in folder.glob("out/*.ipynb")
+    }
+    assert "running" not in states.values()
+    assert "stopped" in states.values()
+    if lost == "out/mlflow.db":
+        again = start("lost", "-o", f"{folder}/out/{{run_id}}.ipynb")
+        said, complaints = again.communicate(timeout=120)
+        assert again.returncode == 0, complaints
+        result = json.loads(said)
+        assert result["counts"]["completed"] == 4
+        with closing(sqlite3.connect(folder / lost)) as file:
+            runs = file.execute("SELECT name, status FROM runs ORDER BY name").fetchall()
+        assert runs == [(f"000{n}", "FINISHED") for n in range(4)]
+
+
+@pytest.mark.kernel
+@pytest.mark.usefixtures("here")
+def test_a_second_study_with_the_same_outputs_is_refused_and_a_loss_exits_with_1() -> None:
+    first = start("outputs", "--study", "first", cell=PATIENT)
+    wait_until(lambda: list(Path("outputs").glob("000*.ipynb")))
+    second = start("outputs", "--study", "second", cell=PATIENT)
+    said, complaint = second.communicate(timeout=120)
+    assert (second.returncode, said) == (2, "")
+    assert f"the study 'first' (process {first.pid} on " in complaint
+    assert complaint.splitlines()[-1].startswith("notebook_hpo.py: outputs/{run_id}.ipynb are")
+    assert not Path("outputs/second").exists()
+    shutil.rmtree("outputs/first")
+    said, complaints = first.communicate(timeout=120)
+    assert (first.returncode, said) == (1, "")
+    assert "outputs/first was removed while the sweep was using it" in complaints.splitlines()[-1]
+    assert "Traceback" not in complaints
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+@pytest.mark.usefixtures("here")
+def test_a_server_that_restarts_costs_nothing_and_another_folder_is_refused(
+    server: PostgresServer,
+) -> None:
+    first = start("served", "--storage", server.url, cell=PATIENT)
+    wait_until(lambda: list(Path("served").glob("000*.ipynb")))
+    second = start(
+        "served", "--storage", server.url, "-o", "elsewhere/{run_id}.ipynb", cell=PATIENT
+    )
+    said, complaint = second.communicate(timeout=120)
+    assert (second.returncode, said) == (2, "")
+    assert f"is being swept by process {first.pid} on " in complaint
+    assert not Path("elsewhere").exists()
+    server.stop(clean=False)
+    Path("served.go").touch()
+    time.sleep(3)
+    server.start()
+    said, complaints = first.communicate(timeout=120)
+    assert first.returncode == 0, complaints
+    assert json.loads(said)["counts"] == {"completed": 4, "pruned": 0, "failed": 0, "stopped": 0}
+    assert "Traceback" not in complaints
+    assert [r.attempt for r in Study.load(server.url, "served").records()] == [1, 1, 1, 1]

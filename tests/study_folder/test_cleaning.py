@@ -1,0 +1,109 @@
+"""Which checkpoints stay when trials have ended."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.settings.sections import CheckpointPolicy
+from sweeper.study_folder.cleaning import clean
+from sweeper.trials import TrialRecord, TrialState, run_id_of
+
+STATES = [
+    TrialState.COMPLETED,
+    TrialState.COMPLETED,
+    TrialState.PRUNED,
+    TrialState.FAILED,
+    TrialState.STOPPED,
+    TrialState.RUNNING,
+]
+BEST = 1
+
+
+def record(number: int, state: TrialState, retry_of: int | None = None) -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        state=state,
+        params={},
+        seed=0,
+        attempt=1,
+        notebook=Path(),
+        started_at_s=100.0 - number,
+        retry_of=retry_of,
+    )
+
+
+RECORDS = [record(number, state) for number, state in enumerate(STATES)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(len(STATES)):
+        (tmp_path / run_id_of(number)).mkdir()
+        (tmp_path / run_id_of(number) / "000001.ckpt").write_bytes(b"x" * 1000)
+    (tmp_path / "notes").mkdir()
+    return tmp_path
+
+
+def left(folder: Path, *more: TrialRecord, **policy: Any) -> list[int]:
+    told = CheckpointPolicy.model_validate(policy)
+    clean(folder, [*RECORDS, *more], best={BEST}, policy=told)
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        ({}, [0, 1, 3, 4, 5]),
+        ({"pruned": "keep"}, [0, 1, 2, 3, 4, 5]),
+        ({"completed": "best"}, [1, 3, 4, 5]),
+        ({"completed": "remove"}, [3, 4, 5]),
+        ({"limit": "5kB"}, [0, 1, 3, 4, 5]),
+        ({"limit": "4kB"}, [1, 3, 4, 5]),
+        ({"limit": "1kB"}, [3, 4, 5]),
+        ({"limit": "4kB", "pruned": "keep"}, [0, 1, 3, 4, 5][1:]),
+    ],
+)
+def test_what_may_be_needed_stays_and_the_rest_is_as_told(
+    folder: Path, policy: dict[str, Any], kept: list[int]
+) -> None:
+    assert left(folder, **policy) == kept
+    assert (folder / "notes").is_dir()
+
+
+def test_the_last_try_decides(folder: Path) -> None:
+    assert 3 in left(folder, record(6, TrialState.RUNNING, retry_of=3), completed="remove")
+    assert 3 not in left(folder, record(6, TrialState.COMPLETED, retry_of=3), completed="remove")
+
+
+def test_a_study_without_checkpoints_is_left_alone(tmp_path: Path) -> None:
+    assert not (tmp_path / "none").exists()
+    clean(tmp_path / "none", RECORDS, best=(), policy=CheckpointPolicy())
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("limit", [None, "1kB"])
+def test_folders_that_vanish_while_they_are_cleaned_are_passed_over(
+    tmp_path: Path, limit: str | None
+) -> None:
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            for number in range(len(STATES)):
+                (tmp_path / run_id_of(number) / "a" / "b").mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(tmp_path / run_id_of(number), ignore_errors=True)
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        for _ in range(300):
+            left_over = CheckpointPolicy.model_validate({"limit": limit})
+            clean(tmp_path, RECORDS, best={BEST}, policy=left_over)
+    finally:
+        ended.set()
+        thread.join()

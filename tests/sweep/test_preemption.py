@@ -1,0 +1,185 @@
+"""Notices of preemption, from metadata services that answer like those of the clouds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from sweeper.errors import SettingsError
+from sweeper.sweep.preemption import Cloud, Notice, check_service
+from sweeper.testing import write_notebook
+
+ROOT = Path(__file__).parents[2]
+
+
+class Service(BaseHTTPRequestHandler):
+    """Both clouds' services; as strict about headers as they are."""
+
+    preempted = False
+    #: How often a token was asked for, and which one holds.
+    tokens = 0
+    #: How many answers are nonsense, one after the other: a line that is no status, half an answer,
+    #: bytes that are no text.
+    nonsense: Sequence[bytes] = ()
+
+    def do_GET(self) -> None:
+        if type(self).nonsense:
+            first, *type(self).nonsense = type(self).nonsense
+            self.wfile.write(first)
+            self.close_connection = True
+        elif self.path == "/computeMetadata/v1/instance/preempted":
+            known = self.headers.get("Metadata-Flavor") == "Google"
+            self._answer(200 if known else 403, "TRUE" if type(self).preempted else "FALSE")
+        elif self.path == "/latest/meta-data/spot/instance-action":
+            if self.headers.get("X-aws-ec2-metadata-token") != f"token {type(self).tokens}":
+                self._answer(401, "")
+            elif type(self).preempted:
+                self._answer(200, '{"action": "terminate", "time": "2026-11-21T12:00:00Z"}')
+            else:
+                self._answer(404, "")
+
+    def do_PUT(self) -> None:
+        known = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+        type(self).tokens += 1
+        is_right = known and self.path == "/latest/api/token"
+        self._answer(200 if is_right else 400, f"token {type(self).tokens}")
+
+    def _answer(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Service]]:
+    own = type("Own", (Service,), {})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), own)
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+    at = f"127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("GCE_METADATA_HOST", at)
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://{at}/")
+    yield own
+    server.shutdown()
+
+
+@pytest.mark.slow  # it asks once a second
+@pytest.mark.parametrize("cloud", ["gcp", "aws"])
+def test_a_notice_is_told_once(cloud: Cloud, service: type[Service]) -> None:
+    told: list[float] = []
+    heard = threading.Event()
+
+    def on_notice() -> None:
+        told.append(time.monotonic())
+        heard.set()
+
+    notice = Notice(cloud, on_notice)
+    assert not heard.wait(0.2)
+    service.preempted = True
+    assert heard.wait(10)
+    notice.close()
+    assert len(told) == 1
+
+
+NONSENSE = (
+    b"hello\r\n\r\n",
+    b"",
+    b"HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\nTR",
+    b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe",
+    b"HTTP/1.0 200 OK\r\n" + b"x: y\r\n" * 200,
+)
+
+
+@pytest.mark.parametrize("cloud", ["gcp", "aws"])
+def test_a_notice_is_heard_although_earlier_answers_were_nonsense(
+    cloud: Cloud, service: type[Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.sweep.preemption._ASK_S", 0.001)
+    service.nonsense, service.preempted = list(NONSENSE), True
+    heard = threading.Event()
+    notice = Notice(cloud, heard.set)
+    assert heard.wait(10)
+    notice.close()
+    assert not service.nonsense
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_a_service_that_answers_nonsense_is_none(service: type[Service], nonsense: bytes) -> None:
+    service.nonsense = [nonsense]
+    with pytest.raises(SettingsError, match=r"resources.preemption: gcp: .* does not answer \(."):
+        check_service("gcp")
+
+
+def test_a_token_is_asked_for_once_and_again_when_it_is_refused(
+    service: type[Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.sweep.preemption._ASK_S", 0.001)
+    asked = threading.Event()
+    times: list[int] = []
+    get = service.do_GET
+
+    def count(self: Service) -> None:
+        times.append(type(self).tokens)
+        get(self)
+        if len(times) in (10, 20):
+            asked.set()
+
+    monkeypatch.setattr(service, "do_GET", count)
+    heard = threading.Event()
+    notice = Notice("aws", heard.set)
+    assert asked.wait(10)
+    assert set(times[:10]) == {1}
+    asked.clear()
+    service.tokens = 5  # the service was started anew and knows none of its tokens
+    assert asked.wait(10)
+    service.preempted = True
+    assert heard.wait(10)
+    notice.close()
+    assert service.tokens == 6
+
+
+@pytest.mark.parametrize("cloud", ["gcp", "aws"])
+def test_elsewhere_there_is_no_such_service(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(SettingsError, match=f"resources.preemption: {cloud}: .* does not answer"):
+        check_service(cloud)
+
+
+@pytest.mark.kernel
+def test_a_sweep_on_a_machine_that_is_taken_away_ends_with_143_and_goes_on_later(
+    service: type[Service], tmp_path: Path
+) -> None:
+    write_notebook(tmp_path / "nb.ipynb", "import time\nif x < 0.5: time.sleep(60)\nval = x")
+    (tmp_path / "nb.yml").write_text(
+        "objective: {val: maximize}\nspace: {x: [0.25, 0.75]}\nstudy: {trials: 2, sampler: grid}\n"
+        "resources: {preemption: gcp}\n"
+    )
+    command = [
+        *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb", "-p", "nb.yml"),
+        *("-o", "out/{run_id}.ipynb", "-j", "2"),
+    ]
+    sweep = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert sweep.stderr is not None
+    said = ""
+    while "completed" not in said:
+        line = sweep.stderr.readline()
+        assert line, said
+        said += line
+    service.preempted = True
+    _, rest = sweep.communicate(timeout=60)
+    assert sweep.returncode == 143
+    assert "stopping (the machine's preemption notice)" in rest
+    service.preempted = False
+    (tmp_path / "nb.yml").write_text((tmp_path / "nb.yml").read_text() + "limits: {trial: 2s}\n")
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 completed, 1 failed" in again.stdout

@@ -1,0 +1,1277 @@
+"""The remote copy: its layout, what is left of a torn one, and a study brought back from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from sweeper import Settings
+from sweeper.errors import OutputError, SettingsError, SyncError
+from sweeper.notebook_api.sealed import SealedFile
+from sweeper.object_store import Store, StoreError
+from sweeper.object_store.store import scrubbed, shown
+from sweeper.study import SamplerFactory, Study, facts_in
+from sweeper.sync import RemoteCopy
+from sweeper.sync.contents import Contents, snapshot
+from sweeper.sync.manifest import Manifest, Owner
+from sweeper.testing import write_notebook
+from sweeper.trials import StudyPaths, TrialOutcome, TrialState, run_id_of
+
+pytestmark = pytest.mark.slow  # each makes a study's tables anew, many wait for a thread
+
+ROOT = Path(__file__).parents[2]
+URL = "memory://bucket/copies"
+
+
+@pytest.fixture(autouse=True)
+def empty_memory() -> Iterator[None]:
+    """The store of `memory://` is one for the whole process."""
+    MemoryFileSystem.store.clear()
+    yield
+    MemoryFileSystem.store.clear()
+
+
+def settings(name: str = "digits", **changes: Any) -> Settings:
+    data = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
+    study = {"name": name, "trials": 4, "sampler": "random"}
+    return Settings.from_mapping({**data, "study": study, **changes})
+
+
+class Machine:
+    """A folder in which a study is swept, without any kernel."""
+
+    def __init__(self, folder: Path, *, url: str = URL, every_s: float = 0.1) -> None:
+        self.settings = settings()
+        self.paths = StudyPaths.parse(str(folder / "out" / "d.{run_id}.ipynb"), study="digits")
+        self.paths.folder.mkdir(parents=True, exist_ok=True)
+        self.storage_url = f"sqlite:///{self.paths.storage}"
+        self.copy = RemoteCopy(
+            url,
+            every_s=every_s,
+            paths=self.paths,
+            storage_url=self.storage_url,
+            tracking_uri="http://127.0.0.1:1",  # its state is not ours to copy
+        )
+        self.study: Study | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[bool]:
+        with self.copy.opened(lambda: None) as is_brought_back:
+            self.study = Study.open(self.storage_url, self.settings)
+            self.study.note_facts(template=self.paths.template)
+            yield is_brought_back
+
+    def run(self, *, state: TrialState = TrialState.COMPLETED) -> str:
+        """One trial, from its question to its end; its notebook holds its params."""
+        assert self.study is not None
+        record = self.study.ask(
+            self.settings,
+            SamplerFactory(self.settings),
+            lambda n: self.paths.notebook(run_id_of(n)),
+        )
+        assert record is not None
+        write_notebook(record.notebook, f"x = {record.params['x']!r}")
+        node = nbformat.read(record.notebook, as_version=4)
+        node.metadata["sweeper"] = {"study_id": self.study.study_id, "state": str(state)}
+        nbformat.write(node, record.notebook)
+        if state is not TrialState.RUNNING:
+            value = record.params["x"]
+            assert isinstance(value, float)
+            self.study.tell(record.number, TrialOutcome(state=state, scores={"val": value}))
+        return record.run_id
+
+    def checkpoint(self, run_id: str, name: str, data: bytes = b"weights") -> Path:
+        file = self.paths.checkpoints(run_id) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        os.utime(file, (time.time() - 60, time.time() - 60))
+        return file
+
+    def now(self) -> None:
+        """Copy what has changed."""
+        self.copy._copy(is_last=False)
+
+    def told(self) -> list[tuple[int, str, float]]:
+        study = Study.load(self.storage_url, "digits")
+        return [(r.number, str(r.state), r.scores.get("val", -1.0)) for r in study.records()]
+
+
+def manifest() -> Manifest:
+    data = Store(URL).get("digits/manifest.json")
+    assert data is not None
+    return Manifest.read(data)
+
+
+def names_in_copy() -> set[str]:
+    data = Store(URL).get("digits/manifest.json")
+    return set() if data is None else set(Manifest.read(data).files)
+
+
+def objects() -> set[str]:
+    return {name.removeprefix("digits/") for name in Store(URL).names("digits/objects")}
+
+
+def is_whole() -> bool:
+    """Whether the manifest names only objects that are there, and are what it says."""
+    import hashlib
+
+    for entry in manifest().files.values():
+        data = Store(URL).get(f"digits/{entry.object}")
+        if data is None or hashlib.blake2b(data, digest_size=32).hexdigest() != entry.hash:
+            return False
+    return True
+
+
+def as_if_dead(name: str = "digits") -> None:
+    """The process that writes the copy has not been heard of for long."""
+    store = Store(URL)
+    data = store.get(f"{name}/owner.json")
+    assert data is not None
+    owner = {**json.loads(data), "every_s": 1e-9}
+    store.put(f"{name}/owner.json", json.dumps(owner).encode())
+
+
+# --- the layout ----------------------------------------------------------------------------------
+
+
+def test_a_copy_is_a_manifest_over_objects_that_are_named_by_their_content(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        run_id = a.run()
+        a.checkpoint(run_id, "epoch-1/model.pt")
+        a.checkpoint(run_id, "epoch-2.part/model.pt")
+        a.checkpoint(run_id, "optimizer.pt.part")
+        a.now()
+        assert set(manifest().files) == {
+            "study.db",
+            "notebooks/0000.ipynb",
+            "checkpoints/0000/epoch-1/model.pt",
+        }
+        assert is_whole()
+        assert objects() == manifest().objects
+        assert manifest().generation == 1
+        a.now()
+        assert manifest().generation == 1, "nothing has changed"
+    assert Owner.read(Store(URL).get("digits/owner.json") or b"").has_ended
+
+
+def test_what_a_trial_that_the_copied_study_does_not_know_has_written_is_left_out(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run()
+        database = a.paths.storage.read_bytes()
+        a.now()
+        a.run()
+        a.checkpoint("0001", "model.pt")
+        # The trial began after the study was read: its number is not taken in the copy.
+        stamps = a.copy._objects._stamps
+        stamps["study.db"] = (_stamps(a.paths.storage), stamps["study.db"][1])
+        a.now()
+        assert {n for n in manifest().files if "0001" in n} == set()
+        del stamps["study.db"]
+        a.now()
+        assert {n for n in manifest().files if "0001" in n} == {
+            "notebooks/0001.ipynb",
+            "checkpoints/0001/model.pt",
+        }
+    assert database
+
+
+def _stamps(database: Path) -> Any:
+    from sweeper.sync.contents import stamp_of_database
+
+    return stamp_of_database(database)
+
+
+def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        file = a.checkpoint("0000", "model.pt", b"one")
+        a.now()
+        before = manifest().files["checkpoints/0000/model.pt"]
+        file.write_bytes(b"half")
+        a.now()
+        assert manifest().files["checkpoints/0000/model.pt"] == before
+        a.copy._copy(is_last=True)
+        assert manifest().files["checkpoints/0000/model.pt"].size == 4
+
+
+def test_what_has_ended_is_in_the_copy_before_a_large_checkpoint_of_what_has_not(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        first = a.checkpoint("0000", "model.pt", b"first")
+        a.now()
+        before = manifest().files["checkpoints/0000/model.pt"]
+        a.checkpoint("0000", "model.pt", bytes(40_000_000))
+        ended = a.run()
+        seen: list[Manifest] = []
+        send = Store.put_file
+
+        def slowly(store: Store, name: str, file: Path) -> None:
+            seen.append(manifest())
+            send(store, name, file)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "put_file", slowly)
+            a.now()
+        assert [m.files["checkpoints/0000/model.pt"] for m in seen] == [before]
+        assert f"notebooks/{ended}.ipynb" in seen[0].files
+        assert manifest().files["checkpoints/0000/model.pt"].size == 40_000_000
+        assert is_whole()
+    assert first.exists()
+
+
+def test_a_checkpoint_that_a_new_process_finds_half_written_stays_as_it_was_in_the_copy(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        file = a.checkpoint("0000", "model.pt", b"whole")
+        a.now()
+    before = manifest().files["checkpoints/0000/model.pt"]
+    file.write_bytes(b"half")
+    again = Machine(tmp_path)
+    with again.opened():
+        again.now()
+        assert manifest().files["checkpoints/0000/model.pt"] == before
+
+
+def test_a_copy_that_is_hurried_does_not_wait_for_its_turn(tmp_path: Path) -> None:
+    a = Machine(tmp_path, every_s=3600)
+    with a.opened():
+        a.run()
+        a.copy.start()
+        until(names_in_copy)
+        run_id = a.run()
+        a.copy.hurry()
+        until(lambda: f"notebooks/{run_id}.ipynb" in names_in_copy())
+        assert a.copy.finish(10)
+
+
+def test_a_trial_that_is_completed_in_the_copy_has_its_last_checkpoint_there(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        file = a.checkpoint(a.run(), "model.pt")
+        file.touch()
+        a.now()
+        assert "checkpoints/0000/model.pt" in manifest().files
+
+
+def sealed(file: Path, content: bytes) -> None:
+    """Write a checkpoint as `save_checkpoint` does."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    with part.open("wb") as opened:
+        writing = SealedFile(opened)
+        writing.write(content)
+        writing.close()
+    part.replace(file)
+
+
+def numbers_in_copy() -> list[str]:
+    return sorted(n.split("/")[2] for n in names_in_copy() if n.startswith("checkpoints/0000/"))
+
+
+def test_our_own_checkpoints_are_copied_however_young_they_are(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        folder = a.paths.checkpoints("0000")
+        for epoch in range(1, 4):
+            sealed(folder / f"{epoch:06d}.ckpt", b"weights" * epoch)
+            (folder / f"{epoch - 1:06d}.ckpt").unlink(missing_ok=True)
+            a.now()
+            assert numbers_in_copy() == [f"{epoch:06d}.ckpt"]
+            assert is_whole()
+        (folder / "000004.ckpt").write_bytes(b"by somebody else, perhaps half of it")
+        a.now()
+        assert numbers_in_copy() == ["000003.ckpt"]
+
+
+@pytest.mark.parametrize("size", [100, 40_000_000])
+def test_a_checkpoint_whose_place_the_next_one_takes_while_it_is_sent_is_in_the_copy(
+    tmp_path: Path, size: int
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        folder = a.paths.checkpoints("0000")
+        sealed(folder / "000001.ckpt", bytes(size))
+        a.now()
+        sealed(folder / "000002.ckpt", b"2" + bytes(size))
+        (folder / "000001.ckpt").unlink()
+        seen: list[set[str]] = []
+        send, send_file = Store.put, Store.put_file
+
+        def overtaken() -> None:
+            if not (folder / "000003.ckpt").exists():
+                seen.append(set(numbers_in_copy()))
+                sealed(folder / "000003.ckpt", b"3" + bytes(size))
+                (folder / "000002.ckpt").unlink()
+
+        def put(store: Store, name: str, data: bytes) -> None:
+            if len(data) >= size and "objects/" in name:
+                overtaken()
+            send(store, name, data)
+
+        def put_file(store: Store, name: str, file: Path) -> None:
+            overtaken()
+            send_file(store, name, file)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "put", put)
+            patch.setattr(Store, "put_file", put_file)
+            a.now()
+        assert seen == [{"000001.ckpt"}], "the copy had none while the next was under way"
+        assert numbers_in_copy() == ["000002.ckpt"]
+        assert is_whole()
+        a.now()
+        assert numbers_in_copy() == ["000003.ckpt"]
+        assert is_whole()
+        assert not a.paths.copying.exists()
+
+
+def test_a_checkpoint_whose_place_the_next_one_takes_while_the_folder_is_read_is_not_overlooked(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        folder = a.paths.checkpoints("0000")
+        sealed(folder / "000001.ckpt", b"1")
+        sealed(folder / "000001.json", b"1")
+        files = a.copy._contents.files(None)
+        found = [name for name, _ in (next(files), next(files))]
+        sealed(folder / "000002.json", b"2")
+        (folder / "000001.json").unlink()
+        found += [name for name, _ in files]
+        assert found[-1] == "checkpoints/0000/000001.json"
+
+
+def test_the_copy_has_a_whole_checkpoint_of_a_trial_that_saves_all_the_time(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run(state=TrialState.RUNNING)
+        folder = a.paths.checkpoints("0000")
+        ended = threading.Event()
+
+        def save() -> None:
+            epoch = 0
+            while not ended.is_set():
+                epoch += 1
+                sealed(folder / f"{epoch:06d}.ckpt", b"%d" % epoch * 1000)
+                (folder / f"{epoch - 1:06d}.ckpt").unlink(missing_ok=True)
+                time.sleep(0.005)
+
+        saving = threading.Thread(target=save)
+        saving.start()
+        try:
+            newest: list[str] = []
+            end_s = time.monotonic() + 60
+            while len(set(newest)) < 10:
+                assert time.monotonic() < end_s, newest
+                a.now()
+                assert is_whole()
+                if newest or numbers_in_copy():  # from the first on there is always one
+                    assert 1 <= len(numbers_in_copy()) <= 2
+                    newest.append(numbers_in_copy()[-1])
+            assert newest == sorted(newest)
+        finally:
+            ended.set()
+            saving.join()
+
+
+def test_links_do_not_lead_out_of_the_study_nor_round_in_a_circle(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("not for the bucket")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "big.bin").write_bytes(b"gigabytes")
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run()
+        a.checkpoint("0000", "epoch-9.pt", b"weights")
+        folder = a.paths.checkpoints("0000")
+        (folder / "last.pt").symlink_to("epoch-9.pt")
+        (folder / "out.txt").symlink_to(secret)
+        (folder / "up.txt").symlink_to("../../../../secret.txt")
+        (folder / "data").symlink_to(tmp_path / "data")
+        (folder / "again").symlink_to(".")
+        (folder / "gone.pt").symlink_to("nowhere")
+        a.now()
+        a.now()
+        assert numbers_in_copy() == ["epoch-9.pt", "last.pt"]
+        assert b"not for the bucket" not in b"".join(
+            Store(URL).get(f"digits/{n}") or b"" for n in objects()
+        )
+    said = [r.getMessage() for r in caplog.records if "is a link to" in r.getMessage()]
+    assert len(said) == 4, "once for each"
+    b = Machine(tmp_path / "elsewhere")
+    with b.opened():
+        assert (b.paths.checkpoints("0000") / "last.pt").read_bytes() == b"weights"
+
+
+def test_who_was_replaced_meanwhile_removes_nothing_of_who_goes_on(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run()
+        a.now()
+        a.run()
+        send = Store.put
+
+        def put(store: Store, name: str, data: bytes) -> None:
+            send(store, name, data)
+            if name.endswith("manifest.json"):  # and now this machine sleeps for a while
+                owner = json.loads(store.get("digits/owner.json") or b"")
+                other = {**owner, "token": "another", "host": "elsewhere"}
+                send(store, "digits/owner.json", json.dumps(other).encode())
+                send(store, "digits/objects/next", b"for a manifest to come")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "put", put)
+            a.copy._objects._is_tidy = False  # as in the first copy of a sweep
+            with pytest.raises(SyncError, match=r"taken over by process .* on elsewhere"):
+                a.now()
+        assert "objects/next" in objects()
+
+
+def test_an_object_is_removed_one_generation_after_nothing_names_it(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        a.run()
+        Store(URL).put("digits/objects/orphan", b"of a sweep that was killed")
+        seen: list[str] = []
+        for content in (b"one", b"two", b"three"):
+            a.checkpoint("0000", "model.pt", content)
+            os.utime(a.paths.checkpoints("0000") / "model.pt", (1, len(seen)))
+            a.now()
+            seen.append(manifest().files["checkpoints/0000/model.pt"].object)
+        assert "objects/orphan" not in objects()
+        assert seen[0] not in objects()
+        assert {seen[1], seen[2]} <= objects()
+        assert is_whole()
+
+
+def test_file_urls_have_the_same_layout(tmp_path: Path) -> None:
+    url = (tmp_path / "backup").as_uri()
+    a = Machine(tmp_path / "a", url=url)
+    with a.opened():
+        a.run()
+        a.now()
+    there = tmp_path / "backup" / "digits"
+    assert {p.name for p in there.iterdir()} == {"manifest.json", "objects", "owner.json"}
+    b = Machine(tmp_path / "b", url=url)
+    with b.opened() as is_brought_back:
+        assert is_brought_back
+    assert b.told() == a.told()
+
+
+# --- torn copies ---------------------------------------------------------------------------------
+
+
+def test_whichever_write_is_the_last_the_copy_is_the_old_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Store.put
+    left = 10**9
+
+    def failing(self: Store, name: str, data: bytes) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise StoreError("the line is cut")
+        put(self, name, data)
+
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        a.run()
+        a.now()
+        before = manifest()
+        monkeypatch.setattr(Store, "put", failing)
+        for number in range(3):
+            run_id = a.run() if number < 2 else "0000"
+            a.checkpoint(run_id, "model.pt", f"{number}".encode())
+            for n_writes in range(20):
+                left = n_writes
+                try:
+                    a.now()
+                except StoreError:
+                    assert manifest() == before
+                    assert is_whole()
+                else:
+                    break
+            assert n_writes > 0
+            assert manifest().generation == before.generation + 1
+            before = manifest()
+            assert is_whole()
+        left = 10**9
+
+
+def test_a_copy_made_while_trials_end_speaks_of_no_trial_whose_files_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = Machine(tmp_path / "a")
+
+    def trial() -> None:
+        run_id = a.run()
+        a.checkpoint(run_id, "model.pt", run_id.encode())
+
+    def busy(database: Path, target: Path) -> None:
+        trial()
+        snapshot(database, target)
+        trial()
+
+    monkeypatch.setattr("sweeper.sync.objects.snapshot", busy)
+    with a.opened():
+        a.now()
+    with (b := Machine(tmp_path / "b")).opened() as is_brought_back:
+        assert is_brought_back
+    assert [number for number, _, _ in b.told()] == [0]
+    assert b.paths.notebook("0000").exists()
+    assert not b.paths.notebook("0001").exists()
+    assert (b.paths.checkpoints("0000") / "model.pt").read_bytes() == b"0000"
+    assert not b.paths.checkpoints("0001").exists()
+
+
+def test_what_is_cut_off_is_said_once_and_caught_up_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    put, is_away = Store.put, threading.Event()
+
+    def failing(self: Store, name: str, data: bytes) -> None:
+        if is_away.is_set():
+            raise StoreError("memory://bucket/copies: the line is cut")
+        put(self, name, data)
+
+    monkeypatch.setattr(Store, "put", failing)
+    a = Machine(tmp_path, every_s=0.05)
+    with a.opened():
+        a.run()
+        a.copy.start()
+        until(lambda: a.copy._before is not None)
+        assert a.copy.late_s is None
+        is_away.set()
+        a.run()
+        until(lambda: a.copy.late_s is not None)
+        is_away.clear()
+        until(lambda: "notebooks/0001.ipynb" in manifest().files)
+        until(lambda: not a.copy._has_failed)
+        assert a.copy.finish(10)
+        assert a.copy.lag_s == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "the line is cut; trials go on" in said[0]
+    assert "is up to date again" in said[1]
+
+
+def test_a_sweep_that_ends_while_the_store_is_away_waits_so_long_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = Machine(tmp_path, every_s=0.05)
+    with a.opened():
+        a.run()
+        a.copy.start()
+        until(lambda: a.copy._before is not None)
+
+        def away(self: Store, name: str, data: bytes) -> None:
+            raise StoreError("the line is cut")
+
+        monkeypatch.setattr(Store, "put", away)
+        a.run()
+        assert not a.copy.finish(0.5)
+        assert a.copy.lag_s >= 0.5
+
+
+# --- brought back --------------------------------------------------------------------------------
+
+
+def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        a.run()
+        a.run(state=TrialState.RUNNING)
+        file = a.checkpoint("0001", "deep/model.pt")
+        earlier = a.paths.notebook("0001").with_suffix(".attempt1.ipynb")
+        shutil.copy(a.paths.notebook("0001"), earlier)
+        a.now()
+    told, study_id = a.told(), facts_in(a.paths.storage, "digits")
+    shutil.rmtree(tmp_path / "a")
+    b = Machine(tmp_path / "somewhere else")
+    b.paths = StudyPaths.parse(str(tmp_path / "b" / "{study}-{run_id}.ipynb"), study="digits")
+    b.storage_url = f"sqlite:///{b.paths.storage}"
+    b.copy._paths = b.paths
+    b.copy._contents = Contents.of(
+        b.paths, storage_url=b.storage_url, tracking_uri="http://127.0.0.1:1"
+    )
+    with b.opened() as is_brought_back:
+        assert is_brought_back
+        assert b.told() == told
+        study = Study.load(b.storage_url, "digits")
+        assert [r.notebook for r in study.records()] == [
+            tmp_path / "b" / "digits-0000.ipynb",
+            tmp_path / "b" / "digits-0001.ipynb",
+        ]
+        assert all(r.notebook.exists() for r in study.records())
+        assert (tmp_path / "b" / "digits-0001.attempt1.ipynb").exists()
+        assert study.study_id == (study_id or {})["id"]
+        assert study.facts["template"] == b.paths.template
+        restored = b.paths.checkpoints("0001") / "deep" / "model.pt"
+        assert restored.read_bytes() == b"weights"
+        assert restored.stat().st_mtime < time.time() - 30
+        assert b.run() == "0001", "what was interrupted runs first"
+        assert b.run() == "0002"
+        b.now()
+        assert manifest().copy_id == b.copy._copy_id != a.copy._copy_id
+    assert file.name == "model.pt"
+    assert not list((tmp_path / "b").rglob("*.part"))
+
+
+def test_a_copy_whose_writer_was_killed_is_another_machines_once_it_is_old(tmp_path: Path) -> None:
+    a = Machine(tmp_path / "a", every_s=20)
+    with a.opened():
+        a.run()
+        a.now()
+        with pytest.raises(SyncError) as raised:
+            Machine(tmp_path / "b").copy._open(lambda: None)
+        message = str(raised.value)
+        assert f"process {os.getpid()} on {socket.gethostname()} sweeps this study" in message
+        waits = re.search(r"if it is dead, wait (\d+) s and try again", message)
+        assert waits is not None
+        assert 30 < int(waits[1]) <= 60
+        assert "--study" in message
+        as_if_dead()
+        b = Machine(tmp_path / "b")
+        with b.opened() as is_brought_back:
+            assert is_brought_back
+            # The first one was not dead at all: it finds out, and leaves the copy alone.
+            a.run()
+            with pytest.raises(SyncError, match="was taken over by process"):
+                a.now()
+            b.now()
+            assert manifest().copy_id == b.copy._copy_id
+    assert Owner.read(Store(URL).get("digits/owner.json") or b"").copy_id == b.copy._copy_id
+
+
+def test_the_same_folder_goes_on_at_once_after_a_kill(tmp_path: Path) -> None:
+    a = Machine(tmp_path, every_s=60)
+    with a.opened():
+        a.run()
+        a.now()
+        again = Machine(tmp_path)
+        with again.opened() as is_brought_back:
+            assert not is_brought_back
+            again.run()
+            again.now()
+            assert manifest().copy_id == a.copy._copy_id
+            assert manifest().generation == 2
+
+
+def test_a_folder_that_was_left_behind_does_not_overwrite_what_went_on_elsewhere(
+    tmp_path: Path,
+) -> None:
+    a, b = Machine(tmp_path / "a"), Machine(tmp_path / "b")
+    with a.opened():
+        a.run()
+        a.now()
+    with b.opened():
+        b.run()
+        b.now()
+    was = manifest()
+    with pytest.raises(SyncError, match="another machine or folder has continued it; move"):
+        Machine(tmp_path / "a").copy._open(lambda: None)
+    with pytest.raises(SyncError, match="another study of this name"):
+        other = Machine(tmp_path / "c")
+        Study.open(other.storage_url, other.settings)
+        other.copy._open(lambda: None)
+    assert manifest() == was
+    shutil.rmtree(tmp_path / "a")
+    with (again := Machine(tmp_path / "a")).opened() as is_brought_back:
+        assert is_brought_back
+        assert again.told() == b.told()
+
+
+def test_a_folder_that_was_itself_brought_back_from_a_backup_is_refused(tmp_path: Path) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        a.run()
+        a.now()
+    shutil.copytree(tmp_path / "a", tmp_path / "backup")
+    with (a := Machine(tmp_path / "a")).opened():
+        a.run()
+        a.now()
+    shutil.rmtree(tmp_path / "a")
+    shutil.copytree(tmp_path / "backup", tmp_path / "a")
+    with pytest.raises(SyncError, match="is older than its copy"):
+        Machine(tmp_path / "a").copy._open(lambda: None)
+
+
+def test_what_a_sweep_that_was_killed_at_once_has_left_is_not_in_the_way(tmp_path: Path) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        a.run()
+        a.now()
+    b = Machine(tmp_path / "b")
+    with closing(sqlite3.connect(b.paths.storage)) as half, half:
+        half.execute("PRAGMA journal_mode=WAL")
+        half.execute("CREATE TABLE studies (study_id INTEGER)")
+        for ending in ("", "-wal"):
+            file = Path(f"{b.paths.storage}{ending}")
+            shutil.copy(file, tmp_path / file.name)
+    for file in tmp_path.glob("study.db*"):
+        shutil.copy(file, b.paths.folder / file.name)
+    with b.opened() as is_brought_back:
+        assert is_brought_back
+    assert b.told() == a.told()
+
+
+def test_a_damaged_object_is_found_out_and_nothing_is_begun(tmp_path: Path) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        a.run()
+        a.now()
+    store = Store(URL)
+    store.put(f"digits/{manifest().files['study.db'].object}", b"torn")
+    b = Machine(tmp_path / "b")
+    with pytest.raises(SyncError, match="is damaged"), b.opened():
+        pass
+    assert not b.paths.storage.exists()
+    assert not list(b.paths.root.rglob("*.part"))
+
+
+def test_a_file_of_somebody_else_is_never_overwritten(tmp_path: Path) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        a.run()
+        a.now()
+    b = Machine(tmp_path / "b")
+    there = b.paths.notebook("0000")
+    write_notebook(there, "mine")
+    mine = there.read_bytes()
+    with pytest.raises(OutputError, match=r"d\.0000\.ipynb is in the way"), b.opened():
+        pass
+    assert there.read_bytes() == mine
+
+
+def test_a_manifest_cannot_lead_out_of_the_studys_folders(tmp_path: Path) -> None:
+    contents = Machine(tmp_path).copy._contents
+    for name in (
+        "checkpoints/../../../etc/passwd",
+        "checkpoints//etc/passwd",
+        "notebooks/0000.ipynb/../../x",
+        "notebooks/passwd",
+        "notebooks/0000.attempt1/../../x.ipynb",
+        "artifacts/..",
+        "artifacts",
+        "sweep.json",
+    ):
+        with pytest.raises(ValueError, match="none of a study's"):
+            contents.place(name)
+
+
+def test_a_store_that_is_away_at_the_start_is_waited_for_only_where_nothing_can_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(self: Store, name: str) -> bytes | None:
+        raise StoreError("the line is cut")
+
+    get = Store.get
+    monkeypatch.setattr(Store, "get", away)
+    a = Machine(tmp_path / "a")
+    with pytest.raises(SyncError, match="nobody knows whether it has this study"), a.opened():
+        pass
+    Study.open(a.storage_url, a.settings)
+    with (a := Machine(tmp_path / "a")).opened() as is_brought_back:
+        assert not is_brought_back
+        a.run()
+        a.copy.start()
+        time.sleep(0.2)
+        monkeypatch.setattr(Store, "get", get)
+        assert a.copy.finish(10)
+        assert a.copy.lag_s == 0
+    assert is_whole()
+
+
+def test_what_servers_keep_is_not_copied_and_wants_the_same_output(tmp_path: Path) -> None:
+    def machine(folder: str) -> RemoteCopy:
+        paths = StudyPaths.parse(str(tmp_path / folder / "d.{run_id}.ipynb"), study="digits")
+        paths.folder.mkdir(parents=True, exist_ok=True)
+        return RemoteCopy(
+            URL,
+            every_s=1,
+            paths=paths,
+            storage_url="postgresql://db/optuna",
+            tracking_uri="http://127.0.0.1:1",
+        )
+
+    with (a := machine("a")).opened(lambda: None):
+        write_notebook(tmp_path / "a" / "d.0000.ipynb", "x")
+        a._copy(is_last=True)
+        assert set(manifest().files) == {"notebooks/0000.ipynb"}
+    shutil.rmtree(tmp_path / "a")
+    with (
+        pytest.raises(SyncError, match="give that output with -o"),
+        machine("b").opened(lambda: None),
+    ):
+        pass
+    with machine("a").opened(lambda: None) as is_brought_back:
+        assert is_brought_back
+    assert (tmp_path / "a" / "d.0000.ipynb").exists()
+    with (
+        pytest.raises(SyncError, match="another kind of --storage"),
+        Machine(tmp_path / "c").opened(),
+    ):
+        pass
+
+
+def test_an_mlflow_store_moves_with_its_study_and_forgets_what_that_does_not_know(
+    tmp_path: Path,
+) -> None:
+    from mlflow import MlflowClient
+
+    from sweeper.tracking import drop_unknown_runs, move_artifacts
+
+    file, before, now = tmp_path / "mlflow.db", tmp_path / "a b", tmp_path / "c"
+    client = MlflowClient(f"sqlite:///{file}")
+    experiment = client.create_experiment("digits", f"{before.as_uri()}/digits")
+    other = client.create_experiment("other", f"{before.as_uri()}-2/other")
+    for name, study_id in (("0000", "mine"), ("0001", "mine"), ("0001", "earlier")):
+        tags = {"sweeper.study_id": study_id}
+        run = client.create_run(experiment, run_name=name, tags=tags)
+        client.log_text(run.info.run_id, study_id, "file.txt")
+    before.rename(now)
+    move_artifacts(file, before=before.as_uri(), now=now.as_uri())
+    drop_unknown_runs(file, study_id="mine", known=["0000"])
+    client = MlflowClient(f"sqlite:///{file}")
+    runs = client.search_runs([experiment])
+    assert sorted((r.info.run_name, r.data.tags["sweeper.study_id"]) for r in runs) == [
+        ("0000", "mine"),
+        ("0001", "earlier"),
+    ]
+    for run in runs:
+        there = Path(client.download_artifacts(run.info.run_id, "file.txt"))
+        assert there.read_text() == run.data.tags["sweeper.study_id"]
+    assert client.get_experiment(experiment).artifact_location == f"{now.as_uri()}/digits"
+    assert client.get_experiment(other).artifact_location == f"{before.as_uri()}-2/other"
+
+
+# --- what is refused, and what is said -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "fragments"),
+    [
+        ("nope", ["sync", "'nope' is no URL", "s3://bucket/prefix"]),
+        (7, ["sync", "7"]),
+        ({"every": "5s"}, ["sync.url", "missing"]),
+        ({"url": "s3://b", "evry": 3}, ["sync", "'evry'", "did you mean 'every'?"]),
+        ({"url": "s3://b", "every": "soon"}, ["sync.every", "'soon'", "90s"]),
+        ("s3://key:hush@bucket/x", ["sync", "come from the environment"]),
+        ("abfs://bucket/x?sig=hush", ["sync", "'abfs://bucket/x'", "come from the environment"]),
+    ],
+)
+def test_a_wrong_url_is_refused_without_telling_secrets(written: Any, fragments: list[str]) -> None:
+    with pytest.raises(SettingsError) as raised:
+        settings(sync=written)
+    for fragment in fragments:
+        assert fragment in str(raised.value)
+    assert "hush" not in str(raised.value)
+
+
+def test_the_url_alone_is_enough() -> None:
+    short, long = settings(sync="s3://b/p/"), settings(sync={"url": "s3://b/p", "every": "1m"})
+    assert short.sync is not None
+    assert long.sync is not None
+    assert (short.sync.url, short.sync.every) == ("s3://b/p", 15.0)
+    assert (long.sync.url, long.sync.every) == ("s3://b/p", 60.0)
+    assert settings().sync is None
+
+
+def test_schemes_and_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match=r"fsspec knows no s4://; expected something like s3:"):
+        Store("s4://bucket/x")
+    import fsspec
+
+    def missing(scheme: str) -> Any:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    with pytest.raises(SettingsError, match="a package for s3:// is missing: pip install s3fs"):
+        Store("s3://bucket/x")
+
+
+def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
+    assert shown("sftp://me:hush@host/x?sig=hush") == "sftp://host/x"
+    told = scrubbed("cannot reach http://me:hush@host/x?X-Amz-Signature=hush with hush-hush")
+    assert told == "cannot reach http://host/x with …"
+
+
+def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.02)
+
+
+# --- a real S3 API on loopback -------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Line:
+    """A TCP line to a server, which can be cut and mended."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._is_cut = threading.Event()
+        self._flows = threading.Event()
+        self._flows.set()
+        self._open: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._is_cut.set()
+        for side in self._open:
+            with suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+
+    def stall(self) -> None:
+        """From now on it is open, and nothing comes through."""
+        self._flows.clear()
+
+    def mend(self) -> None:
+        self._is_cut.clear()
+        self._flows.set()
+
+    def close(self) -> None:
+        self.cut()
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listening.accept()
+            except OSError:
+                return
+            if self._is_cut.is_set():
+                here.close()
+                continue
+            there = socket.create_connection(("127.0.0.1", self._to))
+            self._open += [here, there]
+            for pair in ((here, there), (there, here)):
+                threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self._flows.wait()
+                target.sendall(data)
+        for side in (source, target):
+            side.close()
+
+
+@pytest.fixture(scope="module")
+def s3_port() -> Iterator[int]:
+    """Moto's server, which speaks S3."""
+    port = free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: not _refuses(port))
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _refuses(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture
+def line(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
+    """The line to the store, which the environment tells of as it usually does."""
+    import s3fs
+
+    line = Line(s3_port)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{line.port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush-hush")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    fs = s3fs.S3FileSystem(skip_instance_cache=True)
+    if not fs.exists("sweeps"):
+        fs.mkdir("sweeps")
+    yield line
+    line.close()
+
+
+CELL = """
+import time, sweeper
+trial = sweeper.trial()
+trial.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+for i in range(8):
+    sweeper.report(i, val=x * i)
+    time.sleep(0.2)
+(trial.checkpoint_dir / 'model.pt').write_text(str(x))
+"""
+
+
+class Subprocess:
+    """The same command in a folder of its own."""
+
+    def __init__(
+        self, folder: Path, name: str, *, trials: int, url: str, grace_s: float = 25
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_notebook(folder / "n.ipynb", CELL, parameters="x = 0.5")
+        (folder / "p.yml").write_text(
+            "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
+            f"study: {{name: {name}, trials: {trials}, sampler: random}}\n"
+            f"sync: {{url: '{url}', every: 1s}}\n"
+            f"limits: {{grace: {grace_s}}}\n"
+        )
+        self.folder, self.name = folder, name
+        self.stderr = ""
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [
+                *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "n.ipynb", "-p", "p.yml"),
+                *("-o", "out/{study}.{run_id}.ipynb", "-j", "2", "--json"),
+            ],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def told(self) -> dict[int, tuple[str, float | None]]:
+        """State and score of each trial, as the study's file has them."""
+        storage = self.folder / "out" / self.name / "study.db"
+        if facts_in(storage, self.name) is None:
+            return {}
+        study = Study.load(f"sqlite:///{storage}", self.name)
+        return {r.number: (str(r.state), r.scores.get("val")) for r in study.records()}
+
+    def completed(self) -> int:
+        return sum(state == "completed" for state, _ in self.told().values())
+
+    def run(self, limit_s: float = 120) -> tuple[int, dict[str, Any]]:
+        return self.result(self.start(), limit_s)
+
+    def result(
+        self, process: subprocess.Popen[str], limit_s: float = 120
+    ) -> tuple[int, dict[str, Any]]:
+        stdout, self.stderr = process.communicate(timeout=limit_s)
+        assert "hush" not in stdout + self.stderr
+        last = stdout.splitlines()[-1] if stdout else "{}"
+        return process.returncode, json.loads(last)
+
+
+def remote(name: str) -> Manifest | None:
+    try:
+        data = Store("s3://sweeps/x").get(f"{name}/manifest.json")
+    except StoreError:
+        return None
+    return None if data is None else Manifest.read(data)
+
+
+def check_mlflow(result: dict[str, Any], folder: Path) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(result["tracking_uri"])
+    runs = client.search_runs([result["experiment_id"]])
+    assert sorted(r.info.run_name for r in runs) == [t["run_id"] for t in result["trials"]]
+    assert {r.info.status for r in runs} == {"FINISHED"}
+    scores = {t["run_id"]: (t["params"]["x"], t["scores"]["val"]) for t in result["trials"]}
+    for run in runs:
+        x, val = scores[run.info.run_name]
+        assert run.data.params["x"] == str(x)
+        assert run.data.metrics["val"] == val
+        assert run.info.artifact_uri.startswith(folder.as_uri())
+        assert len(client.list_artifacts(run.info.run_id)) == 2
+        there = Path(client.download_artifacts(run.info.run_id, ""))
+        assert there.is_relative_to(folder)
+        for found in there.glob("*.ipynb"):
+            nbformat.validate(nbformat.read(found, as_version=4))
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("trials", "cut_s"), [(10, 0), pytest.param(60, 30, marks=pytest.mark.long)]
+)
+def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
+    tmp_path: Path, line: Line, trials: int, cut_s: float
+) -> None:
+    name = f"killed-{trials}"
+    options: dict[str, Any] = {"trials": trials, "url": "s3://sweeps/x"}
+    a = Subprocess(tmp_path / "a", name, **options)
+    b = Subprocess(tmp_path / "elsewhere" / "b", name, **options)
+    sweeping = a.start()
+    until(lambda: a.completed() >= 5 and "artifacts" in str(remote(name)))
+    if cut_s:
+        line.cut()
+        time.sleep(cut_s)
+        line.mend()
+    generation = getattr(remote(name), "generation", 0)
+    until(lambda: getattr(remote(name), "generation", 0) > generation)
+    sweeping.kill()
+    sweeping.communicate()
+    done, copied = a.told(), remote(name)
+    assert copied is not None
+    code, _ = b.run()
+    if code == 2:  # at once: perhaps it is not dead
+        assert f"process {sweeping.pid} on {socket.gethostname()} sweeps this study" in b.stderr
+        assert len(b.stderr.splitlines()) == 2  # the first says that the sweep is prepared
+        assert not (b.folder / "out").exists()
+        time.sleep(3.5)
+        code, _ = b.run()
+    assert code == 0, b.stderr
+    (a.folder).rename(tmp_path / "gone")
+    code, result = b.run()  # nothing is left to do
+    assert code == 0, b.stderr
+    assert result["counts"] == {"completed": trials, "pruned": 0, "failed": 0, "stopped": 0}
+    assert result["sync_lag_s"] == 0
+    assert [t["run_id"] for t in result["trials"]] == [run_id_of(n) for n in range(trials)]
+    again = [t["run_id"] for t in result["trials"] if t["attempt"] > 1]
+    brought = {n.split("/")[1][:4] for n in copied.files if n.startswith("notebooks/")}
+    assert len(brought) >= 3
+    assert set(again) <= brought
+    assert len(again) <= 4
+    for number, (state, val) in done.items():
+        if state == "completed":
+            assert result["trials"][number]["scores"]["val"] == val
+    for trial in result["trials"]:
+        file = b.folder / trial["notebook"]
+        node = nbformat.read(file, as_version=4)
+        nbformat.validate(node)
+        assert node.metadata["sweeper"]["state"] == "completed"
+        model = b.folder / "out" / name / "checkpoints" / trial["run_id"] / "model.pt"
+        assert model.read_text() == str(trial["params"]["x"])
+    check_mlflow(result, b.folder)
+    seen = subprocess.run(
+        [sys.executable, str(ROOT / "notebook_hpo.py"), "status", name, "--json"],
+        cwd=b.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(seen.stdout)["counts"] == result["counts"]
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("trouble", ["cut", pytest.param("stall", marks=pytest.mark.long)])
+def test_a_store_that_is_away_holds_nothing_up_and_loses_nothing(
+    tmp_path: Path, line: Line, trouble: str
+) -> None:
+    options: dict[str, Any] = {"trials": 16, "url": "s3://sweeps/x"}
+    a = Subprocess(tmp_path / "a", trouble, **options)
+    sweeping = a.start()
+    until(lambda: a.completed() >= 2 and remote(trouble) is not None)
+    getattr(line, trouble)()
+    before = a.completed()
+    time.sleep(6)
+    during = a.completed()
+    line.mend()
+    assert during >= before + 3, "trials went on"
+    code, result = a.result(sweeping)
+    assert code == 0, a.stderr
+    assert result["sync_lag_s"] == 0
+    assert result["counts"]["completed"] == 16
+    n_said = 1 if trouble == "cut" else 0  # what is only slow is no trouble yet
+    assert a.stderr.count("trials go on, and it is tried again") == n_said
+    assert a.stderr.count("is up to date again") == n_said
+    shutil.rmtree(a.folder)
+    b = Subprocess(tmp_path / "b", trouble, **options)
+    code, result = b.run()
+    assert code == 0, b.stderr
+    assert f"bringing the study back from s3://sweeps/x/{trouble}" in b.stderr
+    assert [t["attempt"] for t in result["trials"]] == [1] * 16
+    check_mlflow(result, b.folder)
+
+
+@pytest.mark.kernel
+@pytest.mark.long
+def test_a_sweep_whose_store_stays_away_ends_and_says_how_old_the_copy_is(
+    tmp_path: Path, line: Line
+) -> None:
+    a = Subprocess(tmp_path / "a", "away", trials=4, url="s3://sweeps/x")
+    sweeping = a.start()
+    until(lambda: remote("away") is not None)
+    line.cut()
+    code, result = a.result(sweeping)
+    assert code == 0, a.stderr
+    assert result["sync_lag_s"] > 60
+    assert "copying what is new to s3://sweeps/x/away" in a.stderr
+    assert "remote copy: not complete" in a.stderr
+    line.mend()
+    code, result = a.run()
+    assert (code, result["sync_lag_s"]) == (0, 0), a.stderr
+
+
+@pytest.mark.kernel
+def test_a_bucket_that_is_not_there_is_told_before_any_kernel_starts(
+    tmp_path: Path, line: Line
+) -> None:
+    a = Subprocess(tmp_path / "a", "lost", trials=1, url="s3://nowhere-at-all/x")
+    code, _ = a.run()
+    assert code == 2
+    assert len(a.stderr.splitlines()) == 2  # likewise
+    assert "s3://nowhere-at-all/x" in a.stderr
+    assert not (a.folder / "out").exists()
+
+
+@pytest.mark.kernel
+def test_a_machine_that_is_taken_away_is_left_in_time_though_the_store_hangs(
+    tmp_path: Path, line: Line
+) -> None:
+    a = Subprocess(tmp_path, "preempted", trials=6, url="s3://sweeps/x", grace_s=6)
+    sweeping = a.start()
+    until(lambda: a.completed() >= 2 and remote("preempted") is not None)
+    line.stall()
+    sweeping.terminate()
+    code, result = a.result(sweeping, limit_s=6 + 6)  # without the limit it waits a minute
+    assert code == 143
+    assert result["sync_lag_s"] > 0
+    assert result["counts"]["stopped"] >= 1
+    line.mend()
+    code, result = a.run()
+    assert code == 0, a.stderr
+    assert result["counts"]["completed"] == 6
+    assert result["sync_lag_s"] == 0

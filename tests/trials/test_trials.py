@@ -1,0 +1,213 @@
+"""Output templates, and the paths and names that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sweeper.errors import OutputError
+from sweeper.files import write_beside
+from sweeper.trials import (
+    Reason,
+    StudyPaths,
+    TrialRecord,
+    TrialState,
+    attempt_path,
+    run_id_of,
+    shown,
+)
+
+
+def touch(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("template", "notebook", "root"),
+    [
+        ("out/digits.{run_id}.ipynb", "out/digits.0007.ipynb", "out"),
+        ("./out/digits.{run_id}.ipynb", "out/digits.0007.ipynb", "out"),
+        ("{run_id}.ipynb", "0007.ipynb", "."),
+        ("out/{study}/{run_id}.ipynb", "out/d/0007.ipynb", "out"),
+        ("{study}.{run_id}.ipynb", "d.0007.ipynb", "."),
+        ("a/b/{run_id}/{study}.ipynb", "a/b/0007/d.ipynb", "a/b"),
+        ("a/{run_id}/x.{run_id}.ipynb", "a/0007/x.0007.ipynb", "a"),
+        ("a/../b/{run_id}.ipynb", "b/0007.ipynb", "b"),
+        ("a b/ü.{run_id}.ipynb", "a b/ü.0007.ipynb", "a b"),
+    ],
+)
+def test_a_template_says_where_each_notebook_and_all_else_lies(
+    template: str, notebook: str, root: str, tmp_path: Path
+) -> None:
+    paths = StudyPaths.parse(template, study="d")
+    assert paths.notebook("0007") == tmp_path / notebook
+    assert paths.root == tmp_path / root
+    assert paths.folder == tmp_path / root / "d"
+
+
+def test_a_template_in_the_home_folder_is_found_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    paths = StudyPaths.parse("~/out/{run_id}.ipynb", study="d")
+    assert paths.notebook("0000") == tmp_path / "me" / "out" / "0000.ipynb"
+    assert paths.root == tmp_path / "me" / "out"
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("out/digits.ipynb", "has no {run_id}, so all trials would write the same file"),
+        ("out/{study}.ipynb", "has no {run_id}"),
+        ("out/{run_id}/../x.ipynb", "has no {run_id}"),
+        ("out/{{run_id}}.ipynb", "braces cannot be doubled"),
+        ("out/{{a}}.{run_id}.ipynb", "braces cannot be doubled"),
+        ("out/{{{run_id}.ipynb", "braces cannot be doubled"),
+        ("out/{run_id}}}.ipynb", "braces cannot be doubled"),
+        ("out/{run_id}.{lr}.ipynb", "{lr} is not known; only {run_id} and {study} can be used"),
+        ("out/{}.ipynb", "{} is not known"),
+        ("out/{0}.ipynb", "{0} is not known"),
+        ("out/{run_id:06d}.ipynb", "{run_id:06d} is not known"),
+        ("out/{run_id!r}.ipynb", "{run_id!r} is not known"),
+        ("out/{run_id.real}.ipynb", "{run_id.real} is not known"),
+        ("out/{run_id.ipynb", "expected '}'"),
+        ("out/run_id}.ipynb", "Single '}'"),
+        ("out/{run_id}.html", "does not end in .ipynb"),
+        ("out/{run_id}", "does not end in .ipynb"),
+        ("", "has no {run_id}"),
+    ],
+)
+def test_a_wrong_template_is_refused_with_itself_its_fault_and_a_right_one(
+    template: str, said: str
+) -> None:
+    with pytest.raises(OutputError) as raised:
+        StudyPaths.parse(template, study="d")
+    assert repr(template) in str(raised.value)
+    assert said in str(raised.value)
+    assert "./out/digits.{run_id}.ipynb" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (f"out/{'n' * 260}.{{run_id}}.ipynb", "has 271 bytes, and at most 239 are possible"),
+        (f"out/{'n' * 229}.{{run_id}}.ipynb", "has 240 bytes"),
+        (f"out/{'ü' * 120}.{{run_id}}.ipynb", "has 251 bytes"),
+        (f"{'f' * 256}/{{run_id}}.ipynb", "has 256 bytes, and at most 255 are possible"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused(template: str, said: str) -> None:
+    with pytest.raises(OutputError) as raised:
+        StudyPaths.parse(template, study="d")
+    assert said in str(raised.value)
+    assert "-o" in str(raised.value)
+
+
+def test_the_longest_name_can_be_written_and_kept(tmp_path: Path) -> None:
+    template = f"{tmp_path}/{'n' * 228}.{{run_id}}.ipynb"
+    notebook = StudyPaths.parse(template, study="d").notebook("0000")
+    write_beside(notebook, "{}")
+    notebook.rename(attempt_path(notebook, 12))
+
+
+def test_a_working_folder_with_braces_is_refused_instead_of_misread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "{project}").mkdir()
+    monkeypatch.chdir(tmp_path / "{project}")
+    with pytest.raises(OutputError, match=r"\{project\} is not known"):
+        StudyPaths.parse("out/{run_id}.ipynb", study="d")
+
+
+def test_studies_share_the_mlflow_store_and_nothing_else() -> None:
+    one = StudyPaths.parse("out/{study}.{run_id}.ipynb", study="one")
+    two = StudyPaths.parse("out/{study}.{run_id}.ipynb", study="two")
+
+    def own(paths: StudyPaths) -> set[Path]:
+        files = {paths.storage, paths.lock, paths.owner, paths.checkpoints("0000")}
+        return files | {paths.notebook("0000")}
+
+    assert (one.tracking, one.artifacts) == (two.tracking, two.artifacts)
+    assert len(own(one)) == 5
+    assert own(one).isdisjoint(own(two))
+
+
+@pytest.mark.parametrize(
+    ("number", "run_id"), [(0, "0000"), (7, "0007"), (9999, "9999"), (10000, "10000")]
+)
+def test_a_run_id_has_four_digits_until_they_do_not_suffice(number: int, run_id: str) -> None:
+    assert run_id_of(number) == run_id
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "out/digits.{run_id}.ipynb",
+        "out/{study}/{run_id}.ipynb",
+        "{run_id}.ipynb",
+        "out/{run_id}/notebook.ipynb",
+        "out/{run_id}/{study}.{run_id}.ipynb",
+        "out/{run_id}.{run_id}.ipynb",
+        "out/d+(1).{run_id}.ipynb",
+        "out/{run_id}-{study}.ipynb",
+    ],
+)
+def test_the_notebooks_that_were_written_are_found_again(template: str) -> None:
+    paths = StudyPaths.parse(template, study="d.x")
+    assert paths.written_run_ids() == {}
+    written = {run_id: touch(paths.notebook(run_id)) for run_id in ("0010", "0002", "12345")}
+    assert paths.written_run_ids() == written
+    assert list(paths.written_run_ids()) == sorted(written)
+
+
+def test_files_that_no_trial_could_have_written_are_not_taken_for_its_own() -> None:
+    paths = StudyPaths.parse("out/digits.{run_id}.ipynb", study="d")
+    for name in (
+        "digits.7.ipynb",
+        "digits.0007.html",
+        "digits.0007.attempt1.ipynb",
+        "xdigits.0007.ipynb",
+        "digitsx0007.ipynb",
+        ".digits.0007.ipynb.99.part",
+    ):
+        touch(Path("out") / name)
+    assert paths.written_run_ids() == {}
+
+
+def test_a_folder_of_a_trial_without_its_notebook_is_no_written_trial() -> None:
+    paths = StudyPaths.parse("out/{run_id}/notebook.ipynb", study="d")
+    Path("out/0003").mkdir(parents=True)
+    assert paths.written_run_ids() == {}
+
+
+def test_paths_are_shown_relative_only_below_the_working_folder(tmp_path: Path) -> None:
+    assert shown(tmp_path / "out" / "x.ipynb") == "out/x.ipynb"
+    assert shown(tmp_path.parent / "x.ipynb") == str(tmp_path.parent / "x.ipynb")
+
+
+@pytest.mark.parametrize("state", TrialState)
+@pytest.mark.parametrize("reason", [None, Reason.INTERRUPTED, Reason.BY_HAND])
+def test_a_trial_that_was_stopped_with_its_sweep_is_not_over_for_good(
+    state: TrialState, reason: Reason | None
+) -> None:
+    record = TrialRecord(
+        number=0, state=state, params={}, seed=0, attempt=1, notebook=Path(), reason=reason
+    )
+    singled_out = (state, reason) == (TrialState.STOPPED, Reason.BY_HAND)
+    assert record.is_final is (
+        singled_out or state in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
+    )
+
+
+@pytest.mark.parametrize("study", ["mlflow.db", "mlflow-artifacts"])
+def test_a_study_cannot_bear_the_name_of_the_store_beside_it(study: str) -> None:
+    with pytest.raises(OutputError, match="--study"):
+        StudyPaths.parse("out/{run_id}.ipynb", study=study)
