@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ENDED_SHOWN = 20
 
 
-class Talk:
+class ConsoleOutput:
     """The voice of one command."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -64,14 +64,14 @@ class Talk:
                 objectives = self._sweep.settings.objective
                 self._progress(f"{record.run_id} {screen.ending_line(record, objectives)}")
             case "bringing_back" if self._sweep.remote is not None:
-                self._progress(f"bringing the study back from {self._sweep.remote.shown}")
+                self._progress(f"bringing the study back from {self._sweep.remote.display_url}")
             case "copying" if self._sweep.remote is not None:
-                self._progress(f"copying what is new to {self._sweep.remote.shown}")
+                self._progress(f"copying what is new to {self._sweep.remote.display_url}")
             case "stopping":
-                by = self._sweep.admission.closed_by
+                by = self._sweep.stop_switch.closed_by
                 self._progress(
                     f"stopping ({by}): the running trials are being stopped"
-                    if self._sweep.admission.is_stopping_all
+                    if self._sweep.stop_switch.is_stopping_all
                     else f"stopping ({by}): no new trials; running ones finish "
                     "(Ctrl-C again to stop them now)"
                 )
@@ -125,7 +125,8 @@ class Talk:
         settings = sweep.settings
         gpus = f", {len(sweep.devices.gpus)} GPU" if sweep.devices.gpus else ""
         self._progress(
-            f"study {settings.name}: {settings.study.trials} trials of {sweep.notebook.shown}, "
+            f"study {settings.name}: {settings.study.trials} trials of "
+            f"{sweep.notebook.display_name}, "
             f"{sweep.jobs} at once{gpus}, sampler {sweep.samplers.name}"
         )
         if self._verbose:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..trials import StudyPaths, TrialState
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
-from .console_output import Talk
+from .console_output import ConsoleOutput
 
 if TYPE_CHECKING:
     from ..sweep import Sweep
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
-    talk = Talk(options)
+    talk = ConsoleOutput(options)
     sweep = _build(options, talk)
     with talk.live(sweep), _signals(sweep) as received:
         result = sweep.run()
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     return OK if completed else NOTHING_COMPLETED
 
 
-def _build(options: argparse.Namespace, talk: Talk) -> Sweep:
+def _build(options: argparse.Namespace, talk: ConsoleOutput) -> Sweep:
     from ..notebooks import ResearchNotebook
     from ..settings import Settings
     from ..settings.flags import read_duration_flag, read_trials_flag, read_value
@@ -51,7 +51,7 @@ def _build(options: argparse.Namespace, talk: Talk) -> Sweep:
     StudyPaths.parse(options.output, study=settings.name)
     # What is wrong so far was refused at once. What follows imports Optuna, papermill and MLflow,
     # and may make a store: seconds, and on a machine that is busy a minute.
-    talk.preparing(notebook.shown)
+    talk.preparing(notebook.display_name)
     from ..sweep import Sweep
 
     return Sweep.from_settings(

@@ -8,22 +8,22 @@ from pathlib import Path
 
 from ..errors import SettingsError
 from .codes import OK
-from .console_output import Talk
+from .console_output import ConsoleOutput
 
 _RUN_ID = re.compile(r"\d{4,}")
 
 
 def status(options: argparse.Namespace) -> int:
     """State of a study, from its storage."""
-    from ..control.lookup import find_studies, reap
+    from ..control.lookup import clean_up_after_crash, find_studies
     from ..control.status import look
 
-    talk = Talk(options)
+    talk = ConsoleOutput(options)
     found = []
     for existing in find_studies(
         options.study, storage=options.storage, tracking_uri=options.tracking_uri
     ):
-        reap(existing)
+        clean_up_after_crash(existing)
         result, snapshot = look(existing)
         talk.status(result, snapshot, existing.owner)
         found.append({**result.to_json(), "running": existing.owner is not None})
@@ -34,13 +34,13 @@ def status(options: argparse.Namespace) -> int:
 def stop(options: argparse.Namespace) -> int:
     """Stop a running trial, or the sweep."""
     from ..control import steering
-    from ..control.lookup import find_study, reap
+    from ..control.lookup import clean_up_after_crash, find_study
 
-    talk = Talk(options)
+    talk = ConsoleOutput(options)
     targets = list(options.targets)
     wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
     existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
-    reap(existing)
+    clean_up_after_crash(existing)
     steering.stop(existing, targets, running_finish=options.finish)
     if options.finish:
         said = f"{existing.study.name}: no new trials; running ones finish"
@@ -56,15 +56,15 @@ def stop(options: argparse.Namespace) -> int:
 def enqueue(options: argparse.Namespace) -> int:
     """Add a trial by hand."""
     from ..control import steering
-    from ..control.lookup import find_study, reap
+    from ..control.lookup import clean_up_after_crash, find_study
     from ..settings.flags import read_value
 
-    talk = Talk(options)
+    talk = ConsoleOutput(options)
     targets = list(options.targets)
     wanted = None if not targets or "=" in targets[0] else targets.pop(0)
     given = dict(read_value(text, flag="") for text in targets)
     existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
-    reap(existing)
+    clean_up_after_crash(existing)
     run_id, params = steering.enqueue(existing, given, like=options.like)
     talk.queued(existing, run_id, params)
     talk.json({"study": existing.study.name, "run_id": run_id, "params": params})
@@ -74,15 +74,15 @@ def enqueue(options: argparse.Namespace) -> int:
 def retry(options: argparse.Namespace) -> int:
     """Queue failed trials again."""
     from ..control import steering
-    from ..control.lookup import find_study, reap
+    from ..control.lookup import clean_up_after_crash, find_study
 
-    talk = Talk(options)
+    talk = ConsoleOutput(options)
     targets = list(options.targets)
     wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
     if options.failed == bool(targets):
         raise SettingsError("say which trials to retry: either --failed or their run ids")
     existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
-    reap(existing)
+    clean_up_after_crash(existing)
     queued = steering.retry(existing, targets)
     for before, now in queued:
         talk.say(f"{existing.study.name}: queued {now}, which tries {before} again")

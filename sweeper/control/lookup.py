@@ -14,7 +14,7 @@ from ..study import Study, is_storage
 from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held, owner_of, while_unswept
 from ..tracking import Tracker, sqlite_file
-from ..trials import Reason, StudyPaths, TrialState, shown
+from ..trials import Reason, StudyPaths, TrialState, display_path
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def find_studies(
         file = sqlite_file(url.full)
         if file is not None and not is_storage(file):
             raise StudyError(
-                f"--storage {url}: there is no study in {shown(file)}"
+                f"--storage {url}: there is no study in {display_path(file)}"
                 + ("" if file.exists() else ", for there is no such file")
             )
         names = Study.names(url)
@@ -104,7 +104,7 @@ def find_study(
     if wanted is None and len(studies) > 1:
         studies = [study for study in studies if study.owner is not None] or studies
     if len(studies) > 1:
-        folders = ", ".join(shown(study.paths.folder) for study in studies)
+        folders = ", ".join(display_path(study.paths.folder) for study in studies)
         raise StudyError(f"several studies could be meant; name one of {folders}")
     return studies[0]
 
@@ -131,7 +131,7 @@ def _load(storage_url: Address, name: str, tracking_uri: str | None) -> Existing
     return ExistingStudy(study=study, storage_url=storage_url, paths=paths, tracking=tracking)
 
 
-def reap(existing: ExistingStudy) -> None:
+def clean_up_after_crash(existing: ExistingStudy) -> None:
     """Put in order what a killed sweep has left: processes, trials and MLflow runs that `run`.
 
     Nothing happens while one is alive. Where MLflow is away, this is logged, and the next call

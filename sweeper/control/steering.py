@@ -9,10 +9,10 @@ from typing import Any
 from ..errors import SettingsError, StudyError
 from ..settings import Settings
 from ..study_folder.requests import ALL, NO_MORE, ask_to_stop
-from ..trials import Params, TrialRecord, TrialState, run_id_of, shown
+from ..trials import Params, TrialRecord, TrialState, display_path, run_id_of
 from .lookup import ExistingStudy
 
-_LOOK_S = 0.2
+_POLL_INTERVAL_S = 0.2
 #: How long a trial may take to stop: two interrupts with their time of grace, and the kill.
 _PATIENCE_S = 60.0
 
@@ -30,7 +30,8 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
     """
     if not existing.is_swept():
         raise StudyError(
-            f"the study {existing.study.name!r} in {shown(existing.paths.folder)} is not being "
+            f"the study {existing.study.name!r} in {display_path(existing.paths.folder)} is not "
+            "being "
             "swept, so there is nothing to stop"
         )
     for run_id in run_ids:
@@ -153,5 +154,5 @@ def _running(existing: ExistingStudy) -> str:
 def _until(limit_s: float) -> Iterator[None]:
     end_s = time.monotonic() + limit_s
     while time.monotonic() < end_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
         yield

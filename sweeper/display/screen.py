@@ -15,8 +15,8 @@ from ..trials import (
     SweepResult,
     TrialRecord,
     TrialState,
-    shown,
-    written,
+    display_path,
+    value_text,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def duration(seconds: float) -> str:
 def params_line(params: Params) -> str:
     """`lr=0.01, width=64`."""
     return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={written(value)}"
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value_text(value)}"
         for name, value in params.items()
     )
 
@@ -68,7 +68,7 @@ def best_lines(best: Sequence[TrialRecord], objectives: Sequence[str]) -> list[s
     for record in best:
         scores = ", ".join(f"{name}={record.scores[name]!r}" for name in objectives)
         lines.append(f"best: {record.run_id}  {scores}  ({params_line(record.params)})")
-        lines.append(f"  notebook: {shown(record.notebook)}")
+        lines.append(f"  notebook: {display_path(record.notebook)}")
     return lines
 
 
@@ -85,7 +85,9 @@ def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
     groups = list(alike.values())
     lines = []
     for first, *others in groups[:_FAILURES_SHOWN]:
-        lines.append(f"  {first.run_id} {ending_line(first, ())}\n    {shown(first.notebook)}")
+        lines.append(
+            f"  {first.run_id} {ending_line(first, ())}\n    {display_path(first.notebook)}"
+        )
         if others:
             some = ", ".join(record.run_id for record in others[:_FAILURES_SHOWN])
             rest = (

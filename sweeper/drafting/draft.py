@@ -27,7 +27,8 @@ def draft(notebook: ResearchNotebook) -> str:
     names = notebook.parameters()
     if names is None:
         raise NotebookError(
-            f"{notebook.shown}: a draft can only be made from Python, and this notebook's language "
+            f"{notebook.display_name}: a draft can only be made from Python, and this notebook's "
+            "language "
             f"is {notebook.language}; write the parameters file by hand"
         )
     assigned = [a for a in assignments(notebook.parameters_source) if a.name in names]
@@ -36,14 +37,14 @@ def draft(notebook: ResearchNotebook) -> str:
     if not swept:
         has = f"assigns only {', '.join(names)}" if names else "assigns nothing"
         raise NotebookError(
-            f"{notebook.shown}: the parameters cell {has}: nothing to sweep; {_EXAMPLE}"
+            f"{notebook.display_name}: the parameters cell {has}: nothing to sweep; {_EXAMPLE}"
         )
     own = {a.name: a.value for a in assigned}
     found = find_scores(notebook.code, names)
     fixed = {n: s for n, s in suggested.items() if isinstance(s, Fixed)}
     parts = [
         [
-            layout.comment(f"# Parameters for {notebook.shown}: a draft, to be edited."),
+            layout.comment(f"# Parameters for {notebook.display_name}: a draft, to be edited."),
             "# The ranges are guesses around the notebook's own values, which are tried first.",
         ],
         ["study:", *_study(swept, found)],

@@ -10,15 +10,15 @@ from typing import Protocol
 
 from joblib import Parallel, delayed
 
-from ..trials import Channel, TrialOutcome, TrialSpec
+from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
-RunTrial = Callable[[TrialSpec, Channel], TrialOutcome]
+RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
 
 
 class Trials(Protocol):
     """Who gives out trials and takes their outcomes; called from several threads."""
 
-    def next(self) -> tuple[TrialSpec, Channel] | None:
+    def next(self) -> tuple[TrialSpec, RunningTrial] | None:
         """A trial to run now; None when there are no more."""
 
     def done(self, spec: TrialSpec, outcome: TrialOutcome) -> None:

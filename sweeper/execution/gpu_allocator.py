@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import SettingsError
-from ..trials import Channel
+from ..trials import RunningTrial
 
 #: Read by the libraries that compute when they are imported; the number of threads changes the
 #: last bits of a result, so it is fixed for the whole study.
@@ -56,7 +56,7 @@ class StoppedWaiting(Exception):
     """A trial was stopped while it waited for a device."""
 
 
-class Devices:
+class GpuAllocator:
     """Hands each trial the GPU with the fewest trials on it; several share one."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Devices:
     @classmethod
     def find(
         cls, wanted: str | Sequence[int], *, threads: int, memory_bytes: int | None = None
-    ) -> Devices:
+    ) -> GpuAllocator:
         """The GPUs of this machine that a parameters file asks for.
 
         Args:
@@ -130,7 +130,7 @@ class Devices:
         return len(self._queue)
 
     @contextmanager
-    def lease(self, channel: Channel | None = None) -> Iterator[Lease]:
+    def lease(self, channel: RunningTrial | None = None) -> Iterator[Lease]:
         """A share for one trial, given back at the end; waits in turn until there is one.
 
         Args:
@@ -139,7 +139,7 @@ class Devices:
         Raises:
             StoppedWaiting: the trial was stopped before it had a share.
         """
-        gpu = self._take(channel or Channel(lambda _: None)) if self._load else None
+        gpu = self._take(channel or RunningTrial(lambda _: None)) if self._load else None
         try:
             yield Lease(gpu=gpu, env={} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         finally:
@@ -148,7 +148,7 @@ class Devices:
                     self._load[gpu] -= 1
                     self._changed.notify_all()
 
-    def _take(self, channel: Channel) -> str:
+    def _take(self, channel: RunningTrial) -> str:
         turn = object()
         self._queue.append(turn)
         channel.on_stop(self._wake)

@@ -32,16 +32,16 @@ from ..notebooks.scores import PrintedScores, scrape, variables_to_read
 from ..settings import Settings
 from ..study_folder.patience import Patience, is_about_disk, patience_with_disk
 from ..trials import (
-    Channel,
     Params,
     Reason,
+    RunningTrial,
     TrialOutcome,
     TrialSpec,
     TrialState,
     Value,
     attempt_path,
 )
-from .gpu_allocator import Devices, StoppedWaiting
+from .gpu_allocator import GpuAllocator, StoppedWaiting
 
 _log = logging.getLogger(__name__)
 
@@ -63,12 +63,12 @@ class Worker:
 
     notebook: ResearchNotebook
     settings: Settings
-    devices: Devices
+    devices: GpuAllocator
     pool: KernelPool
     trials_left: Callable[[], int]
     patience: Patience = field(default_factory=lambda: patience_with_disk("the outputs"))
 
-    def run_trial(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
+    def run_trial(self, spec: TrialSpec, channel: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
         started_s = _own_time_s(channel)
         try:
@@ -85,7 +85,7 @@ class Worker:
             outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
         return replace(outcome, duration_s=_own_time_s(channel) - started_s)
 
-    def _run(self, spec: TrialSpec, channel: Channel) -> TrialOutcome:
+    def _run(self, spec: TrialSpec, channel: RunningTrial) -> TrialOutcome:
         if (there := _whose(spec.notebook)) not in (None, spec.study_id):
             message = f"{spec.notebook} appeared meanwhile and was not written by this study"
             return _failed(Reason.FILE, message)
@@ -107,7 +107,7 @@ class Worker:
         return outcome
 
     def _try(
-        self, file: ExecutedNotebook, spec: TrialSpec, channel: Channel
+        self, file: ExecutedNotebook, spec: TrialSpec, channel: RunningTrial
     ) -> tuple[ExecutedNotebook, TrialOutcome]:
         """Execute the notebook; and again, where it may have been the kernel that failed."""
         started_s = _own_time_s(channel)
@@ -136,7 +136,7 @@ class Worker:
         self,
         file: ExecutedNotebook,
         spec: TrialSpec,
-        channel: Channel,
+        channel: RunningTrial,
         *,
         limit_s: float | None,
         write: Callable[[], None],
@@ -208,11 +208,11 @@ class Worker:
         return is_forked and self.pool.policy.doubts_failures and took_s < _EARLY_S
 
     def _run_fresh(
-        self, spec: TrialSpec, channel: Channel
+        self, spec: TrialSpec, channel: RunningTrial
     ) -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
         """Run a trial again, in a kernel that is started."""
         file = self._file(spec)
-        quiet = Channel(lambda _: None)  # its points were published once
+        quiet = RunningTrial(lambda _: None)  # its points were published once
         with channel.passed_on(quiet):
             result = self._execute(
                 file,
@@ -240,7 +240,7 @@ class Worker:
         )
         return ExecutedNotebook(node, spec, started_at=_now())
 
-    def _experiment(self, channel: Channel) -> None:
+    def _experiment(self, channel: RunningTrial) -> None:
         """Run the reference trial again where that shows what forked kernels are worth.
 
         Args:
@@ -261,9 +261,9 @@ class Worker:
             if evidence is None:
                 return
 
-    def _repeat(self, experiment: Experiment, channel: Channel) -> Evidence | str | None:
+    def _repeat(self, experiment: Experiment, channel: RunningTrial) -> Evidence | str | None:
         """What the reference trial comes to this time; None where it was stopped."""
-        reference, quiet = experiment.reference, Channel(lambda _: None)
+        reference, quiet = experiment.reference, RunningTrial(lambda _: None)
         with tempfile.TemporaryDirectory() as folder, channel.passed_on(quiet):
             # Its checkpoints are not for this one to go on from.
             spec = replace(reference.spec, checkpoint_dir=Path(folder) / "checkpoints")
@@ -295,7 +295,7 @@ class Worker:
         return {TRIAL_VARIABLE: json.dumps(told)}
 
     def _judge(
-        self, file: ExecutedNotebook, result: KernelResult, channel: Channel
+        self, file: ExecutedNotebook, result: KernelResult, channel: RunningTrial
     ) -> TrialOutcome:
         """What the end of the execution and the scraped scores mean for the trial."""
         file.node.metadata["sweeper"] = file.metadata
@@ -321,7 +321,9 @@ class Worker:
         return TrialOutcome(state=TrialState.COMPLETED)
 
 
-def _ended_early(result: KernelResult, channel: Channel, limit_s: float | None) -> TrialOutcome:
+def _ended_early(
+    result: KernelResult, channel: RunningTrial, limit_s: float | None
+) -> TrialOutcome:
     if result.ending is Ending.STOPPED:
         if channel.stop_reason is StopReason.TIME_LIMIT:
             limit = "its limit" if limit_s is None else f"limits.trial ({limit_s:g} s)"
@@ -383,7 +385,7 @@ def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
-def _own_time_s(channel: Channel) -> float:
+def _own_time_s(channel: RunningTrial) -> float:
     """A clock that stands still while the trial waits for a device."""
     return time.monotonic() - channel.waited_s
 

@@ -24,15 +24,15 @@ from ..notebook_api.messages import (
     StopReason,
 )
 from ..notebooks.scores import PrintedScores, displayed_point
-from ..trials import Channel
+from ..trials import RunningTrial
 from .forking.asking import AskingClient
 from .forking.expressions import GENERATOR_STATES, IN_HISTORY, ORDERLY_EXIT, STATES, states_in
-from .forking.import_profile import LESSON
+from .forking.import_profile import IMPORT_PROFILE
 from .forking.shared_outputs import RecordedClient
 from .forking.sharing import SharedRun
 from .kernel import Kernel
 from .outputs import joined, moved, notice, size
-from .report_socket import Mailbox
+from .report_socket import ReportSocket
 
 #: After an interrupt, how long a notebook has at most for its `finally` blocks until the next rung.
 GRACE_S = 5.0
@@ -51,7 +51,7 @@ _INTERRUPTS = 2
 _LAST_S = 3.0
 #: The shortest that a rung lasts, however short the grace time is.
 _LEAST_S = 0.5
-_LESSON = "lesson"
+_IMPORT_PROFILE = "lesson"
 #: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
 _CLEAN_EXITS = ("", "None", "0", "False")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -76,7 +76,7 @@ class SweepClient(AskingClient):
         nb_man: Any,
         *,
         kernel: Kernel,
-        channel: Channel,
+        channel: RunningTrial,
         on_point: Callable[[Point], None],
         printed: PrintedScores,
         cell_output_bytes: int,
@@ -102,7 +102,7 @@ class SweepClient(AskingClient):
         self._grace_s = grace_s
         self._output_bytes = 0
         self._messages = 0
-        self._mailbox: Mailbox | None = None
+        self._mailbox: ReportSocket | None = None
         self._reports = 0
         self._stopper: asyncio.Task[None] | None = None
 
@@ -119,7 +119,7 @@ class SweepClient(AskingClient):
         run_sync(self.kc.wait_for_ready)(timeout=timeout_s)
         self.nb.metadata["language_info"] = self.kc.language_info
         if env:
-            self._mailbox = Mailbox(self.kernel.reports_socket)
+            self._mailbox = ReportSocket(self.kernel.reports_socket)
             self.loop.add_reader(self._mailbox, self._take_reports)
             told = {
                 **env,
@@ -136,7 +136,7 @@ class SweepClient(AskingClient):
     @property
     def has_obeyed(self) -> bool:
         """Whether the notebook ended early because it was asked to."""
-        return self._mailbox is not None and self._mailbox.is_obeyed
+        return self._mailbox is not None and self._mailbox.is_stopping
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
         """Go on where the kernel was forked: replay what its cells said, assign what is swept.
@@ -358,7 +358,7 @@ class SweepClient(AskingClient):
             self.kernel.ask_to_stop(reason, self.channel.message or "the sweep was stopped")
             if reason is StopReason.PRUNED:
                 await asyncio.sleep(_COOPERATION_S if self._reports else 0)
-            elif mailbox is not None and mailbox.is_listened:
+            elif mailbox is not None and mailbox.handles_stop:
                 # What remains of the grace time is for those that do not end by themselves.
                 await asyncio.sleep(max(1.0, time_s - _INTERRUPTS * rung_s))
         for _ in range(_INTERRUPTS):
@@ -374,12 +374,12 @@ class SweepClient(AskingClient):
         """Read floats out of the kernel, and prepare it to end in order."""
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {name: f"float({name}).hex()" for name in variables}
-        lesson = {_LESSON: LESSON} if learn and self.has_finished else {}
+        lesson = {_IMPORT_PROFILE: IMPORT_PROFILE} if learn and self.has_finished else {}
         states = {STATES: GENERATOR_STATES} if read_states and self.has_finished else {}
         answers = self._ask("", {**expressions, **states, **lesson, "": ORDERLY_EXIT})
         self.states_at_end = states_in(answers)
-        if answers.get(_LESSON, {}).get("status") == "ok":
-            self.lesson = ast.literal_eval(answers[_LESSON]["data"]["text/plain"])
+        if answers.get(_IMPORT_PROFILE, {}).get("status") == "ok":
+            self.lesson = ast.literal_eval(answers[_IMPORT_PROFILE]["data"]["text/plain"])
         for name in variables:
             if answers.get(name, {}).get("status") == "ok":
                 text = answers[name]["data"]["text/plain"].strip("'")

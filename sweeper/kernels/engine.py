@@ -17,7 +17,7 @@ from papermill.engines import Engine, NotebookExecutionManager, papermill_engine
 from ..errors import first_line
 from ..notebook_api.messages import Point
 from ..notebooks.scores import PrintedScores
-from ..trials import Channel, Params
+from ..trials import Params, RunningTrial
 from .client import CATCH_UP_S, SweepClient
 from .forking.evidence import GeneratorStates
 from .forking.policy import Way
@@ -166,7 +166,7 @@ class SweepEngine(Engine):
                 pool.prepare()
             if kernel.shared is not None:
                 client.take_over(kernel.shared, assignments(own_params))
-            client.run(variables, learn=pool.wants_lesson, read_states=read_states)
+            client.run(variables, learn=pool.wants_import_profile, read_states=read_states)
             if client.lesson is not None:
                 pool.learn(client.lesson)
         except RuntimeError as error:
@@ -193,7 +193,7 @@ class SweepEngine(Engine):
         )
 
 
-def _ending(client: SweepClient, channel: Channel) -> Ending:
+def _ending(client: SweepClient, channel: RunningTrial) -> Ending:
     if client.has_finished and not client.has_obeyed:
         return Ending.FINISHED
     if channel.stop_reason:
@@ -215,7 +215,7 @@ def execute(
     env: Mapping[str, str],
     on_gone: Callable[[], None],
     write: Callable[[], None],
-    channel: Channel,
+    channel: RunningTrial,
     on_point: Callable[[Point], None],
     printed: PrintedScores,
     variables: Sequence[str],

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from jupyter_core.utils import run_sync
 
-from .forking.fork_server import QUIET, Nursery
+from .forking.fork_server import QUIET, ForkServer
 from .forking.policy import Way
 from .forking.provisioner import ForkingProvisioner
 from .forking.sharing import SharedRun
@@ -32,7 +32,7 @@ _SHUTDOWN_S, _TERMINATE_S = 10.0, 2.0
 #: How long the request to shut down may be on its way.
 _DELIVERY_MS = 5000
 #: Where the system cannot tell of a process's end, how often to look.
-_LOOK_S = 0.05
+_POLL_INTERVAL_S = 0.05
 _TAIL_BYTES = 2000
 
 
@@ -68,7 +68,7 @@ class Kernel:
         cwd: Path,
         runtime_folder: Path,
         token: str,
-        nursery: Nursery | None = None,
+        fork_server: ForkServer | None = None,
         after: SharedRun | None = None,
     ) -> Kernel:
         """Start the process; it boots while the caller goes on.
@@ -77,7 +77,7 @@ class Kernel:
             env: its whole environment.
             runtime_folder: where its private folder is made; a short path.
             token: the beginning of the mark that it bears.
-            nursery: to fork it from, where that is possible.
+            fork_server: to fork it from, where that is possible.
             after: leading cells that should have run in it.
 
         Raises:
@@ -89,9 +89,9 @@ class Kernel:
         log = logging.getLogger(__name__)
         manager = PrivateKernelManager(folder=folder, kernel_name=name, log=log)
         kernel = cls(manager, name=name, folder=folder, mark=mark)
-        if nursery is not None:
+        if fork_server is not None:
             manager.provisioner = ForkingProvisioner(
-                nursery=nursery,
+                fork_server=fork_server,
                 after=after,
                 kernel_id=folder.name,
                 kernel_spec=manager.kernel_spec,
@@ -132,7 +132,7 @@ class Kernel:
         """Wait for the process to end, by itself or not."""
         if self._pidfd is None:
             while self._process.poll() is None:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_INTERVAL_S)
             return
         loop = asyncio.get_running_loop()
         end = asyncio.Event()
@@ -226,10 +226,10 @@ class Kernel:
             poller.register(self._pidfd, select.POLLIN)
             return bool(poller.poll(limit_s * 1000))
         waiting = threading.Event()
-        for _ in range(round(limit_s / _LOOK_S)):
+        for _ in range(round(limit_s / _POLL_INTERVAL_S)):
             if self._process.poll() is not None:
                 return True
-            waiting.wait(_LOOK_S)
+            waiting.wait(_POLL_INTERVAL_S)
         return False
 
     def _signal(self, number: int) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from .forking.evidence import Evidence
-from .forking.fork_server import Nursery
+from .forking.fork_server import ForkServer
 from .forking.policy import Experiment, ForkPolicy, Offer, Way
 from .forking.sharing import CellsToShare, SharedRun
 from .kernel import Kernel
@@ -48,10 +48,10 @@ class KernelPool:
         self.cwd = cwd
         self._runtime_folder = runtime_folder
         self._token = token
-        self._nursery: Nursery | None = None
+        self._fork_server: ForkServer | None = None
         command = command_of(name)
-        if warm and Nursery.can_serve(command):
-            self._nursery = Nursery(
+        if warm and ForkServer.can_serve(command):
+            self._fork_server = ForkServer(
                 command, env=env, cwd=cwd, runtime_folder=runtime_folder, token=token
             )
         self._lock = threading.Lock()
@@ -62,29 +62,29 @@ class KernelPool:
         self.policy = policy or ForkPolicy()
 
     @property
-    def wants_lesson(self) -> bool:
+    def wants_import_profile(self) -> bool:
         """Whether it should be told what the notebook has imported."""
-        return self._nursery is not None and not self._nursery.has_learned
+        return self._fork_server is not None and not self._fork_server.has_import_profile
 
     def learn(self, lesson: str) -> None:
         """Fork kernels from now on, with what a kernel has told that it has imported."""
-        if self._nursery is not None:
-            self._nursery.learn(lesson)
+        if self._fork_server is not None:
+            self._fork_server.learn(lesson)
 
     def share(self, cells: CellsToShare | None) -> None:
         """Run leading cells once for all trials, as soon as that can be; None for none."""
-        if self._nursery is not None:
-            self._nursery.share(cells)
+        if self._fork_server is not None:
+            self._fork_server.share(cells)
 
     def wait_until_warm(self) -> None:
         """Wait until it is known whether kernels can be forked, and after which cells."""
-        if self._nursery is not None:
-            self._nursery.wait()
+        if self._fork_server is not None:
+            self._fork_server.wait()
 
     @property
     def offer(self) -> Offer:
         """What kernels can be forked from now."""
-        return Offer() if self._nursery is None else self._nursery.offer
+        return Offer() if self._fork_server is None else self._fork_server.offer
 
     def claim_experiment(self, trials_left: int) -> Experiment | None:
         """What the caller has to try before its next trial; it then calls `settle`."""
@@ -93,8 +93,8 @@ class KernelPool:
     def settle(self, experiment: Experiment, evidence: Evidence | str | None) -> None:
         """What an experiment has come to; see `ForkPolicy.settle`."""
         self.policy.settle(experiment, evidence, self.offer)
-        if self._nursery is not None and self.policy.has_refused(Way.SHARED):
-            self._nursery.share(None)
+        if self._fork_server is not None and self.policy.has_refused(Way.SHARED):
+            self._fork_server.share(None)
 
     def take(self, env: Mapping[str, str]) -> Kernel:
         """The kernel that was prepared by this thread, or a new one.
@@ -134,7 +134,7 @@ class KernelPool:
         if experiment.way is Way.STARTED:
             return self.take_fresh(env)
         after = experiment.shared if experiment.way is Way.SHARED else None
-        kernel = self._start(self._env, nursery=self._nursery, after=after)
+        kernel = self._start(self._env, fork_server=self._fork_server, after=after)
         if not kernel.is_warm or kernel.shared is not after:
             kernel.kill()
             raise OSError("no kernel can be forked any more")
@@ -146,7 +146,9 @@ class KernelPool:
         Raises:
             OSError: the kernel's command cannot be run.
         """
-        return self._start(self._env if self.can_prepare else {**self._env, **env}, nursery=None)
+        return self._start(
+            self._env if self.can_prepare else {**self._env, **env}, fork_server=None
+        )
 
     def prepare(self) -> None:
         """Start the kernel of this thread's next trial; it boots while this trial runs."""
@@ -179,8 +181,8 @@ class KernelPool:
         for thread in ending:
             left_s = end_s - time.monotonic()
             thread.join(None if math.isinf(left_s) else max(0.0, left_s))
-        if self._nursery is not None:
-            self._nursery.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
 
     def _best(self) -> tuple[Way, Offer]:
         """How a kernel should come to be now, and from what."""
@@ -191,12 +193,16 @@ class KernelPool:
         way, offer = self._best()
         return self._start(
             env,
-            nursery=None if way is Way.STARTED else self._nursery,
+            fork_server=None if way is Way.STARTED else self._fork_server,
             after=offer.shared if way is Way.SHARED else None,
         )
 
     def _start(
-        self, env: Mapping[str, str], *, nursery: Nursery | None, after: SharedRun | None = None
+        self,
+        env: Mapping[str, str],
+        *,
+        fork_server: ForkServer | None,
+        after: SharedRun | None = None,
     ) -> Kernel:
         return Kernel.start(
             self.name,
@@ -204,6 +210,6 @@ class KernelPool:
             cwd=self.cwd,
             runtime_folder=self._runtime_folder,
             token=self._token,
-            nursery=nursery,
+            fork_server=fork_server,
             after=after,
         )

@@ -6,23 +6,23 @@ import json
 import socket
 from pathlib import Path
 
-from ..notebook_api.messages import DATAGRAM_BYTES, LISTENS, OBEYS, Point
+from ..notebook_api.messages import DATAGRAM_BYTES, HANDLES_STOP, STOPPING, Point
 
 
-class Mailbox:
+class ReportSocket:
     """Where the points of one trial arrive, from its kernel and all that this has started.
 
     Args:
         path: of the socket; short, and not there yet.
 
     Attributes:
-        is_listened: whether the notebook asks by itself whether it should stop.
-        is_obeyed: whether it has been told so, and ends.
+        handles_stop: whether the notebook asks by itself whether it should stop.
+        is_stopping: whether it has been told so, and ends.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.is_listened = self.is_obeyed = False
+        self.handles_stop = self.is_stopping = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BYTES)
         self._socket.bind(str(path))
@@ -38,9 +38,9 @@ class Mailbox:
         while True:
             try:
                 told = json.loads(self._socket.recv(DATAGRAM_BYTES))
-                self.is_listened |= LISTENS in told
-                self.is_obeyed |= OBEYS in told
-                if not {LISTENS, OBEYS} & told.keys():
+                self.handles_stop |= HANDLES_STOP in told
+                self.is_stopping |= STOPPING in told
+                if not {HANDLES_STOP, STOPPING} & told.keys():
                     points.append(Point.decode(told))
             except BlockingIOError:
                 return points

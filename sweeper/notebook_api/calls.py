@@ -11,10 +11,10 @@ from typing import Any
 
 from .display import Reporter
 from .messages import (
-    LISTENS,
-    OBEYS,
+    HANDLES_STOP,
     REPORTS_VARIABLE,
     STOP_VARIABLE,
+    STOPPING,
     TRIAL_VARIABLE,
     Point,
     StopReason,
@@ -154,10 +154,10 @@ class _Stopper:
         self.listen()
 
     def listen(self) -> None:
-        self._tell(LISTENS)
+        self._tell(HANDLES_STOP)
 
     def obey(self) -> None:
-        self._tell(OBEYS)
+        self._tell(STOPPING)
 
     def call(self) -> None:
         callbacks, self._callbacks = self._callbacks, []

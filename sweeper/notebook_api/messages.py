@@ -20,7 +20,7 @@ STOP_VARIABLE = "SWEEPER_STOP"
 #: The environment variables with the socket for points, and with the kernel's own process.
 REPORTS_VARIABLE, KERNEL_VARIABLE = "SWEEPER_REPORTS", "SWEEPER_KERNEL"
 #: What a notebook may say of itself beside points: that it asks whether to stop, and that it does.
-LISTENS, OBEYS = "listens", "obeys"
+HANDLES_STOP, STOPPING = "listens", "obeys"
 #: What one datagram may hold, and how many bytes of them may wait, whatever the system's default.
 DATAGRAM_BYTES = 1 << 20
 

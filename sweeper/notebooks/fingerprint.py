@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ..settings import Settings
-from ..trials import written
+from ..trials import value_text
 from .research import ResearchNotebook
 
 #: What a study is made of, as JSON: digests of its cells and of the code beside it; and what is
 #: swept, in the words of the parameters file.
-Ingredients = Mapping[str, Any]
+Fingerprint = Mapping[str, Any]
 
 #: The tag with the version of what trials are made of.
 CODE_TAG = "sweeper.code"
@@ -36,7 +36,9 @@ _RUN = re.compile(r"^\s*%run\s+(?:-\w+\s+)*[\"']?([\w./-]+)", re.MULTILINE)
 _KEYS = ("space", "fixed", "scores", "objective")
 
 
-def ingredients(notebook: ResearchNotebook, settings: Settings, *, kernel_name: str) -> Ingredients:
+def fingerprint_of(
+    notebook: ResearchNotebook, settings: Settings, *, kernel_name: str
+) -> Fingerprint:
     """What trials of this notebook under these settings are made of."""
     told = settings.model_dump(mode="json")
     return {
@@ -52,13 +54,13 @@ def ingredients(notebook: ResearchNotebook, settings: Settings, *, kernel_name: 
     }
 
 
-def version(made_of: Ingredients) -> str:
+def version(made_of: Fingerprint) -> str:
     """A short name for it: equal for what is equal."""
     return _digest(json.dumps(made_of, sort_keys=True))[:8]
 
 
 def tags_of(
-    settings: Settings, made_of: Ingredients, notebook: Path, sampler: str
+    settings: Settings, made_of: Fingerprint, notebook: Path, sampler: str
 ) -> dict[str, str]:
     """What is the same for all trials of a sweep, as tags of their MLflow runs."""
     return {
@@ -68,11 +70,11 @@ def tags_of(
         "sweeper.sampler": sampler,
         CODE_TAG: version(made_of),
         "sweeper.threads": str(settings.resources.threads),
-        **{f"sweeper.fixed.{name}": written(value) for name, value in settings.fixed.items()},
+        **{f"sweeper.fixed.{name}": value_text(value) for name, value in settings.fixed.items()},
     }
 
 
-def changes(before: Ingredients, now: Ingredients) -> list[str]:
+def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """What has changed, in words; empty when nothing has."""
     said = _changed_cells(before["cells"], now["cells"])
     old_files, new_files = before["files"], now["files"]

@@ -17,7 +17,7 @@ from .repair import mended
 METADATA = "sweeper"
 
 
-def read_notebook(path: Path, shown: str, *, is_mended: bool = False) -> NotebookNode:
+def read_notebook(path: Path, display_name: str, *, is_mended: bool = False) -> NotebookNode:
     """Read a notebook.
 
     Args:
@@ -28,9 +28,9 @@ def read_notebook(path: Path, shown: str, *, is_mended: bool = False) -> Noteboo
         raw = path.read_bytes()
         text = raw.decode(json.detect_encoding(raw))
     except FileNotFoundError as error:
-        raise NotebookError(f"{shown}: there is no such notebook") from error
+        raise NotebookError(f"{display_name}: there is no such notebook") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise NotebookError(f"{shown}: cannot be read: {error}") from error
+        raise NotebookError(f"{display_name}: cannot be read: {error}") from error
     try:
         node = _parsed(text, is_mended=is_mended)
         nbformat.validate(node)
@@ -38,11 +38,13 @@ def read_notebook(path: Path, shown: str, *, is_mended: bool = False) -> Noteboo
             nbformat.writes(node).encode()  # or no trial could write it
     except UnicodeEncodeError as error:
         half = error.object[error.start : error.end]
-        raise NotebookError(f"{shown}: holds {half!r}, half a character; take it out") from error
+        raise NotebookError(
+            f"{display_name}: holds {half!r}, half a character; take it out"
+        ) from error
     except ValueError as error:
-        raise NotebookError(f"{shown}: not a notebook: {error}") from error
+        raise NotebookError(f"{display_name}: not a notebook: {error}") from error
     except Exception as error:  # nbformat raises its own and jsonschema's, which share no base
-        raise NotebookError(f"{shown}: not a valid notebook: {first_line(error)}") from error
+        raise NotebookError(f"{display_name}: not a valid notebook: {first_line(error)}") from error
     # Every cell of ours and of papermill's needs these two; formats before 4.5 had no ids.
     node.nbformat_minor = max(node.nbformat_minor, 5)
     for cell in node.cells:

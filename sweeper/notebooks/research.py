@@ -32,14 +32,17 @@ class ResearchNotebook:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
-        self.shown = str(path)
-        self.node = read_notebook(self.path, self.shown, is_mended=True)
+        self.display_name = str(path)
+        self.node = read_notebook(self.path, self.display_name, is_mended=True)
         tagged = [c for c in code_cells(self.node) if PARAMETERS_TAG in cell_tags(c)]
         if not tagged:
-            raise NotebookError(f"{self.shown}: no parameters cell; {_what_to_tag(self.code)}")
+            raise NotebookError(
+                f"{self.display_name}: no parameters cell; {_what_to_tag(self.code)}"
+            )
         if len(tagged) > 1:
             raise NotebookError(
-                f"{self.shown}: {len(tagged)} cells are tagged 'parameters'; keep the tag on one"
+                f"{self.display_name}: {len(tagged)} cells are tagged 'parameters'; keep the tag "
+                "on one"
             )
         self.parameters_source = "".join(tagged[0].source)
 
@@ -53,7 +56,8 @@ class ResearchNotebook:
         name = self.node.metadata.get("kernelspec", {}).get("name")
         if not name and self.language != "python":
             raise NotebookError(
-                f"{self.shown}: names no kernel, and its language is {self.language}; choose a "
+                f"{self.display_name}: names no kernel, and its language is {self.language}; "
+                "choose a "
                 "kernel with --kernel"
             )
         return str(name or "python3")
@@ -86,7 +90,7 @@ class ResearchNotebook:
         except SyntaxError as error:
             where = f", line {error.lineno}" if error.lineno else ""
             raise NotebookError(
-                f"{self.shown}: the parameters cell{where}: {error.msg}; "
+                f"{self.display_name}: the parameters cell{where}: {error.msg}; "
                 "it should only assign names, as in `lr = 1e-3`"
             ) from error
 
@@ -103,7 +107,7 @@ class ResearchNotebook:
         if assigned is None:
             return
         wrong = [
-            f"{source}: {name!r} is not assigned in the parameters cell of {self.shown}; "
+            f"{source}: {name!r} is not assigned in the parameters cell of {self.display_name}; "
             f"{nearest(name, assigned)}"
             for name, source in sources.items()
             if name not in assigned

@@ -73,7 +73,7 @@ _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedPrefix:
+class LeadingCells:
     """The leading cells that are the same for all trials.
 
     Attributes:
@@ -85,7 +85,7 @@ class SharedPrefix:
     ended_by: str
 
 
-def shared_prefix(cells: Sequence[Any], swept: Collection[str]) -> SharedPrefix:
+def find_shared_cells(cells: Sequence[Any], swept: Collection[str]) -> LeadingCells:
     """Find the leading cells that cannot depend on a swept name.
 
     Args:
@@ -107,10 +107,10 @@ def shared_prefix(cells: Sequence[Any], swept: Collection[str]) -> SharedPrefix:
             is_parameters = not {"parameters", "injected-parameters"}.isdisjoint(tags)
             reader.read("".join(cell["source"]), is_parameters=is_parameters)
         except RecursionError:
-            return SharedPrefix(cells=index, ended_by=f"code cell {codes} is nested too deeply")
+            return LeadingCells(cells=index, ended_by=f"code cell {codes} is nested too deeply")
         except _Unsharable as error:
-            return SharedPrefix(cells=index, ended_by=f"code cell {codes} {error}")
-    return SharedPrefix(cells=len(cells), ended_by="")
+            return LeadingCells(cells=index, ended_by=f"code cell {codes} {error}")
+    return LeadingCells(cells=len(cells), ended_by="")
 
 
 def why_module_unsharable(files: Sequence[str], cells: Sequence[str]) -> str | None:

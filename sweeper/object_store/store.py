@@ -57,16 +57,16 @@ class Store:
             fsspec.get_filesystem_class(scheme)
         except ValueError as error:
             raise SettingsError(
-                f"sync: {shown(url)}: fsspec knows no {scheme}://; expected something like "
+                f"sync: {redact_url(url)}: fsspec knows no {scheme}://; expected something like "
                 "s3://bucket/prefix or file:///mnt/backup"
             ) from error
         except ImportError as error:
             package = _PACKAGES.get(scheme)
             remedy = f"pip install {package}" if package else str(error)
             raise SettingsError(
-                f"sync: {shown(url)}: a package for {scheme}:// is missing: {remedy}"
+                f"sync: {redact_url(url)}: a package for {scheme}:// is missing: {remedy}"
             ) from error
-        self.shown = shown(url)
+        self.display_url = redact_url(url)
         self._url = url
         self._scheme = scheme
         self._has_folders = scheme in _WITH_FOLDERS
@@ -163,11 +163,11 @@ class Store:
                 "Credentials" in name or "ProfileNotFound" in name
             )
             raise StoreError(
-                scrubbed(f"{self.shown}: {first_line(error)}"), is_refusal=refused
+                scrubbed(f"{self.display_url}: {first_line(error)}"), is_refusal=refused
             ) from error
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """A URL without what may be secret in it."""
     return re.sub(r"://[^/]*@", "://", url.partition("?")[0].partition("#")[0])
 

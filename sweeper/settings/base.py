@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
 
-from .messages import nearest, problem, shown
+from .messages import as_yaml, nearest, problem
 
 Scalar = bool | int | float | str | None
 
@@ -19,7 +19,7 @@ Scalar = bool | int | float | str | None
 _DEPTH = 32
 
 
-class Record(BaseModel):
+class SettingsModel(BaseModel):
     """Base of everything read from a parameters file: frozen, strict, no unknown keys."""
 
     model_config = ConfigDict(
@@ -38,11 +38,11 @@ class Record(BaseModel):
     def _known_keys_only(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             keys = ", ".join(cls.model_fields)
-            raise problem(f"expected a mapping with the keys {keys}; got {shown(data)}")
+            raise problem(f"expected a mapping with the keys {keys}; got {as_yaml(data)}")
         for key in data:
             if key not in cls.model_fields:
                 known = [name for name in cls.model_fields if name not in cls._ours]
-                raise problem(f"unknown key {shown(key)}; {nearest(str(key), known)}")
+                raise problem(f"unknown key {as_yaml(key)}; {nearest(str(key), known)}")
         return data
 
 
@@ -77,14 +77,14 @@ def read_plain(value: Any, depth: int = 0) -> Any:
         return value
     raise problem(
         "expected a number, text, true, false, null, or lists and mappings (by text) of these; "
-        f"got {shown(value)}"
+        f"got {as_yaml(value)}"
     )
 
 
 def _read_choice(value: Any) -> Any:
     read = read_plain(value)
     if _has_infinite(read):
-        raise problem(f"expected a finite number; got {shown(value)}")
+        raise problem(f"expected a finite number; got {as_yaml(value)}")
     return read
 
 

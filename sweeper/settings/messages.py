@@ -23,7 +23,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names)}" if names else "none is known"
 
 
-def shown(value: Any) -> str:
+def as_yaml(value: Any) -> str:
     """A value as its file has it, cut where it is long: null, true, [1, 2], {low: 1}."""
     text = ""
     for piece in _written(value, depth=4):
@@ -75,13 +75,13 @@ def told(error: ValidationError, *, file: Path | None, data: Mapping[str, Any]) 
         elif detail["type"] == "too_short" and detail["input"]:
             continue  # only because its parts are wrong, of which each has a line
         elif detail["loc"][-1:] == ("[key]",):
-            said = f"a name must be text; got {shown(detail['input'])}"
+            said = f"a name must be text; got {as_yaml(detail['input'])}"
         elif detail["type"] == "missing":
             said = "this key is missing"
         else:
             limits = detail.get("ctx", {}).values()
             expected = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in limits)
-            said = f"{text.format(expected=expected)}; got {shown(detail['input'])}"
+            said = f"{text.format(expected=expected)}; got {as_yaml(detail['input'])}"
         line = f"{file or 'settings'}: {key + ': ' if key else ''}{said}"
         lines[line] = None
     more = [f"{file or 'settings'}: and {len(lines) - _LINES} mistakes more"]

@@ -25,8 +25,8 @@ from pydantic_core import PydanticCustomError
 
 from ..errors import SettingsError
 from ..trials import Params
-from .base import Record, check_name, read_plain
-from .messages import nearest, problem, shown, told
+from .base import SettingsModel, check_name, read_plain
+from .messages import as_yaml, nearest, problem, told
 from .schema import IDENTIFIERS, AsWritten
 from .sections import (
     CheckpointPolicy,
@@ -49,7 +49,7 @@ def _read_objective(value: Any) -> Any:
         if "" in value:
             raise problem("a score needs a name; got ''")
         return {k: {"direction": v} if isinstance(v, str) else v for k, v in value.items()}
-    raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {shown(value)}")
+    raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {as_yaml(value)}")
 
 
 _SYNC_URL = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*://"}
@@ -59,11 +59,11 @@ _ObjectivesAsWritten = Annotated[dict[str, _Direction | Objective], Field(min_le
 
 def _read_space(value: Any) -> Any:
     if not isinstance(value, Mapping):
-        raise problem(f"expected a mapping from names to ranges or choices; got {shown(value)}")
+        raise problem(f"expected a mapping from names to ranges or choices; got {as_yaml(value)}")
     return value
 
 
-class Settings(Record):
+class Settings(SettingsModel):
     """Everything that a parameters file can say, checked.
 
     Attributes:
@@ -214,7 +214,7 @@ class Settings(Record):
             raise SettingsError(f"{file}{where}: {error}") from error
         if not isinstance(data, Mapping):
             raise SettingsError(
-                f"{file}: expected a mapping with the keys objective and space; got {shown(data)}"
+                f"{file}: expected a mapping with the keys objective and space; got {as_yaml(data)}"
             )
         if "file" in data:
             raise SettingsError(f"{file}: unknown key 'file'; {nearest('file', _KEYS)}")
@@ -312,7 +312,7 @@ class Settings(Record):
 
 def _set_flag(name: str, value: Any) -> str:
     """The flag as it was given, or nearly so."""
-    return f"--set {name}={value if isinstance(value, str) else shown(value)}"
+    return f"--set {name}={value if isinstance(value, str) else as_yaml(value)}"
 
 
 _KEYS = [key for key in Settings.model_fields if key != "file"]

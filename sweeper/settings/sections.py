@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from .base import Record, check_name
-from .messages import nearest, problem, shown
+from .base import SettingsModel, check_name
+from .messages import as_yaml, nearest, problem
 from .schema import choice_of
 from .units import DURATION_SCHEMA, SIZE_SCHEMA, parse_duration, parse_size
 
@@ -32,7 +32,7 @@ _STUDY_NAME = re.compile(r"\w[\w .-]{0,99}")
 _STUDY_NAME_SHOWN = r"^([A-Za-z0-9_]|[^\x00-\x7f])([A-Za-z0-9_ .-]|[^\x00-\x7f]){0,99}$"
 
 
-class Named(Record):
+class Named(SettingsModel):
     """One of Optuna's samplers or pruners, with options of its own."""
 
     name: str
@@ -51,12 +51,12 @@ def _named(kind: str, known: Sequence[str]) -> BeforeValidator:
             return value
         given = {"name": value} if isinstance(value, str) else value
         if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-            raise problem(f"expected a name or {{name: NAME, …options}}; got {shown(value)}")
+            raise problem(f"expected a name or {{name: NAME, …options}}; got {as_yaml(value)}")
         if given["name"] not in known:
             raise problem(f"{kind} {given['name']!r} is not known; {nearest(given['name'], known)}")
         for key in given:
             if not isinstance(key, str):
-                raise problem(f"{given['name']} has no option {shown(key)}; options have names")
+                raise problem(f"{given['name']} has no option {as_yaml(key)}; options have names")
         options = {key: option for key, option in given.items() if key != "name"}
         return {"name": given["name"], "options": options}
 
@@ -72,7 +72,7 @@ def check_study_name(name: str) -> None:
         )
 
 
-class StudySettings(Record):
+class StudySettings(SettingsModel):
     """The study: its name, its seed, how many trials, who proposes them."""
 
     name: Annotated[str, Field(json_schema_extra={"pattern": _STUDY_NAME_SHOWN})] | None = None
@@ -106,7 +106,7 @@ class StudySettings(Record):
         return name
 
 
-class Objective(Record):
+class Objective(SettingsModel):
     """A score that is optimised."""
 
     direction: Literal["maximize", "minimize"]
@@ -122,7 +122,7 @@ def _one_source(schema: dict[str, Any]) -> None:
     ]
 
 
-class ScoreSource(Record):
+class ScoreSource(SettingsModel):
     """Where to find a score that the notebook does not report: a variable, or printed lines."""
 
     model_config = ConfigDict(json_schema_extra=_one_source)
@@ -154,7 +154,7 @@ class ScoreSource(Record):
         return self
 
 
-class Limits(Record):
+class Limits(SettingsModel):
     """What one trial may take."""
 
     trial: (
@@ -169,7 +169,7 @@ class Limits(Record):
     """How long a trial that asks whether to stop has to save, and the sweep to end: 25s."""
 
 
-class CheckpointPolicy(Record):
+class CheckpointPolicy(SettingsModel):
     """What becomes of the checkpoints of trials that have ended; others always stay."""
 
     completed: Literal["keep", "best", "remove"] = "keep"
@@ -186,17 +186,17 @@ def _read_gpus(value: Any) -> Any:
         return value
     twice = [index for place, index in enumerate(indices) if index in indices[:place]]
     if twice:
-        raise problem(f"{shown(twice[0])} stands twice among the GPUs; keep one of them")
+        raise problem(f"{as_yaml(twice[0])} stands twice among the GPUs; keep one of them")
     if indices and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in indices):
         return indices
     raise problem(
-        f"expected auto, none or a list of GPU numbers such as [0, 1]; got {shown(value)}"
+        f"expected auto, none or a list of GPU numbers such as [0, 1]; got {as_yaml(value)}"
     )
 
 
 def _read_cpus(value: Any) -> Any:
     if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise problem(f"expected auto or a whole number of 1 or more; got {shown(value)}")
+        raise problem(f"expected auto or a whole number of 1 or more; got {as_yaml(value)}")
     return value
 
 
@@ -219,7 +219,7 @@ _GPUS = {
 _CPUS = {"anyOf": [_AUTO, {"type": "integer", "minimum": 1}]}
 
 
-class Execution(Record):
+class Execution(SettingsModel):
     """How trials are run."""
 
     kernels: Literal["warm", "cold"] = "warm"
@@ -228,7 +228,7 @@ class Execution(Record):
     """`auto`: leading cells that cannot depend on a swept parameter run once for all trials."""
 
 
-class Cost(Record):
+class Cost(SettingsModel):
     """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
 
     price_per_hour: Annotated[float, Field(gt=0)]
@@ -241,7 +241,7 @@ class Cost(Record):
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
 
 
-class Sync(Record):
+class Sync(SettingsModel):
     """Where the study is copied to while it is swept, and brought back from on a new machine."""
 
     url: Annotated[str, Field(json_schema_extra={"pattern": rf"^{_URL.pattern}$"})]
@@ -279,7 +279,7 @@ class Sync(Record):
         return bare if _URL.fullmatch(bare) else url
 
 
-class Resources(Record):
+class Resources(SettingsModel):
     """What trials share.
 
     The number of threads changes the last bits of a result, so it never depends on how many

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ..trials import Params, Value
-from .base import ChoiceValue, Record, Scalar
-from .messages import nearest, problem, shown
+from .base import ChoiceValue, Scalar, SettingsModel
+from .messages import as_yaml, nearest, problem
 
 #: Beyond it not every whole number is a float, which is what a study keeps.
 _LARGEST = 2**53
@@ -58,7 +58,7 @@ _VALUE_OR_VALUES = {
 }
 
 
-class Dimension(Record):
+class Dimension(SettingsModel):
     """What every kind of dimension has: the branch that it belongs to."""
 
     when: Annotated[
@@ -182,7 +182,7 @@ class ChoiceDimension(Dimension):
         plain = [as_scalar(choice) for choice in self.choices]
         for index, value in enumerate(self.choices):
             if plain[index] in plain[:index]:  # True == 1 == 1.0: a sampler could not tell them
-                raise problem(f"{shown(value)} stands twice among the choices")
+                raise problem(f"{as_yaml(value)} stands twice among the choices")
         return self
 
     def allows(self, value: Value) -> bool:
@@ -196,7 +196,7 @@ class ChoiceDimension(Dimension):
     @property
     def hint(self) -> str:
         """What would be right, in words."""
-        return "one of " + ", ".join(map(shown, self.choices))
+        return "one of " + ", ".join(map(as_yaml, self.choices))
 
 
 _FORMS = "expected {low: …, high: …}, {choices: […]} or a list of choices"
@@ -205,11 +205,11 @@ _FORMS = "expected {low: …, high: …}, {choices: […]} or a list of choices"
 def _kind(data: Any) -> str:
     """The kind of dimension that an entry describes: its `type`, or what its keys imply."""
     if not isinstance(data, Mapping):
-        raise problem(f"cannot read {shown(data)} as a dimension; {_FORMS}")
+        raise problem(f"cannot read {as_yaml(data)} as a dimension; {_FORMS}")
     if "type" in data:
         kind = "choice" if data["type"] == "categorical" else data["type"]
         if kind not in ("float", "int", "choice"):
-            raise problem(f"type {shown(kind)} is not known; expected float, int or choice")
+            raise problem(f"type {as_yaml(kind)} is not known; expected float, int or choice")
         return str(kind)
     if "choices" in data:
         return "choice"
@@ -217,7 +217,7 @@ def _kind(data: Any) -> str:
         given = [data[k] for k in ("low", "high", "step") if data.get(k) is not None]
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in given)
         return "int" if whole else "float"
-    raise problem(f"cannot read {shown(data)} as a dimension; {_FORMS}")
+    raise problem(f"cannot read {as_yaml(data)} as a dimension; {_FORMS}")
 
 
 AnyDimension = FloatDimension | IntDimension | ChoiceDimension
@@ -327,12 +327,12 @@ class SearchSpace:
             dimension = self._dimensions[name]
             if not dimension.allows(value):
                 raise problem(
-                    f"{name}: {shown(value)} is outside the space; expected {dimension.hint}"
+                    f"{name}: {as_yaml(value)} is outside the space; expected {dimension.hint}"
                 )
             for parent, values in dimension.when.items():
                 if parent in params and not any(_same(params[parent], v) for v in values):
                     raise problem(
-                        f"{name!r} does not exist when {parent} is {shown(params[parent])}; "
+                        f"{name!r} does not exist when {parent} is {as_yaml(params[parent])}; "
                         "leave it out"
                     )
 
@@ -372,9 +372,9 @@ def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> Non
             for value in values:
                 if not above.allows(value):
                     is_list = above.allows(list(values))
-                    remedy = f"; to mean the list, write {shown([[*values]])}" if is_list else ""
+                    remedy = f"; to mean the list, write {as_yaml([[*values]])}" if is_list else ""
                     raise problem(
-                        f"space.{name}.when.{parent}: {shown(value)} never occurs; "
+                        f"space.{name}.when.{parent}: {as_yaml(value)} never occurs; "
                         f"expected {above.hint}{remedy}"
                     )
     SearchSpace(dimensions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .messages import problem, shown
+from .messages import as_yaml, problem
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -38,10 +38,10 @@ def parse_duration(value: Any) -> float:
         seconds = float(value) if isinstance(value, float) else 0.0
     if not seconds > 0:
         raise problem(
-            f"cannot read {shown(value)} as a duration; expected something like 90s, 15m, 8h"
+            f"cannot read {as_yaml(value)} as a duration; expected something like 90s, 15m, 8h"
         )
     if seconds > _LONGEST_S:
-        raise problem(f"{shown(value)} is too long; expected 10 years (3650d) or less")
+        raise problem(f"{as_yaml(value)} is too long; expected 10 years (3650d) or less")
     return seconds
 
 
@@ -54,5 +54,7 @@ def parse_size(value: Any) -> int:
         unit = match[2] if match[2] != "K" else "k"
         size = int(float(match[1]) * base ** _POWERS[unit])
     if size < 1:
-        raise problem(f"cannot read {shown(value)} as a size; expected something like 10MB or 9GB")
+        raise problem(
+            f"cannot read {as_yaml(value)} as a size; expected something like 10MB or 9GB"
+        )
     return size

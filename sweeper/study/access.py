@@ -20,7 +20,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from ..errors import StorageAwayError, StudyError, root_of
 from ..settings.addresses import Address, driver_missing
 from ..study_folder.loss import LostFileError, Presence
-from ..trials import shown
+from ..trials import display_path
 
 #: How long to wait for another process's lock on an SQLite file.
 _BUSY_TIMEOUT_S = 30
@@ -126,7 +126,7 @@ def place_of(url: URL) -> str:
     """A storage as people know it: the file, or the server without the password."""
     file = file_of(url)
     whole = url.render_as_string(hide_password=False)
-    return str(Address.of(whole)) if file is None else shown(file)
+    return str(Address.of(whole)) if file is None else display_path(file)
 
 
 def file_of(url: URL) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ..settings.messages import shown
+from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
 from ..trials import run_id_of
 from .samplers import SamplerFactory, suggest
@@ -71,7 +71,7 @@ def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: Searc
             "trial %s was queued with %s, which the space does not hold any more: the sampler "
             "chooses instead",
             run_id_of(trial.number),
-            shown(lost),
+            as_yaml(lost),
         )
 
 

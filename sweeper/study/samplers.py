@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial
 
 from ..errors import SettingsError
 from ..settings import Settings
-from ..settings.messages import nearest, shown
+from ..settings.messages import as_yaml, nearest
 from ..settings.space import (
     AnyDimension,
     ChoiceDimension,
@@ -178,7 +178,7 @@ def in_words(distribution: BaseDistribution) -> str:
     told = json.loads(distribution_to_json(distribution))["attributes"]
     if "choices" in told:
         told["choices"] = [from_scalar(choice) for choice in told["choices"]]
-    return shown({key: value for key, value in told.items() if value not in (None, False)})
+    return as_yaml({key: value for key, value in told.items() if value not in (None, False)})
 
 
 def as_kept(params: Params) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BrokenError, StorageAwayError, SweepError, root_of
-from ..trials import shown
+from ..trials import display_path
 
 #: How often to look.
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 
 
 class LostFileError(BrokenError):
@@ -23,7 +23,11 @@ class LostFileError(BrokenError):
 
     def __init__(self, file: Path) -> None:
         lost = [path for path in (file, *file.parents) if not path.exists()]
-        what = f"{shown(lost[-1])} was removed" if lost else f"{shown(file)} was replaced"
+        what = (
+            f"{display_path(lost[-1])} was removed"
+            if lost
+            else f"{display_path(file)} was replaced"
+        )
         super().__init__(f"{what} while the sweep was using it")
         self.file = file
 
@@ -92,7 +96,7 @@ class Watch:
         self._thread.join()
 
     def _work(self) -> None:
-        while not self._closing.wait(_LOOK_S):
+        while not self._closing.wait(_POLL_INTERVAL_S):
             if self.look():
                 return
 

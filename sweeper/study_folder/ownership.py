@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from ..errors import OutputError, StudyError
 from ..files import write_beside
-from ..trials import StudyPaths, shown
+from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
 
 #: Another command may put things in order after a sweep that died, which takes a moment.
@@ -76,7 +76,8 @@ def held_outputs(paths: StudyPaths) -> Iterator[None]:
     with _held(paths.root / f".{rest}.lock") as is_free:
         if not is_free:
             raise StudyError(
-                f"{shown(Path(paths.template))} are the outputs of {_sweep_with_outputs(paths)}, "
+                f"{display_path(Path(paths.template))} are the outputs of "
+                f"{_sweep_with_outputs(paths)}, "
                 "which is running; choose other names with -o (for example with {study} in them), "
                 "or wait for it"
             )
@@ -108,7 +109,8 @@ def held_storage(file: Path | None, paths: StudyPaths) -> Iterator[None]:
             ) from error
         if not is_free:
             raise StudyError(
-                f"the study {paths.study!r} in {shown(file)} is being swept from another folder; "
+                f"the study {paths.study!r} in {display_path(file)} is being swept from another "
+                "folder; "
                 "wait for it or stop it, or choose another name with --study"
             )
         yield
@@ -126,7 +128,7 @@ def _held(file: Path) -> Iterator[bool]:
             yield False
             return
         why = "no file can be made there" if isinstance(error, Timeout) else error.strerror
-        raise OutputError(f"{shown(file)}: cannot be written: {why or error}") from error
+        raise OutputError(f"{display_path(file)}: cannot be written: {why or error}") from error
     try:
         yield True
     finally:
@@ -203,7 +205,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         lock.acquire(timeout=_PATIENCE_S)
     except Timeout as error:
         raise StudyError(
-            f"the study {paths.study!r} in {shown(paths.folder)} is being swept by "
+            f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
             f"{owner_of(paths)}; wait for it or stop it, or choose another name with --study"
         ) from error
     except OSError as error:
@@ -212,7 +214,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
     if heard_s is not None:
         lock.release()
         raise StudyError(
-            f"the study {paths.study!r} in {shown(paths.folder)} is being swept by "
+            f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
             f"{owner_of(paths)}, which gave a sign of life {heard_s:.0f} s ago; if it is dead, "
             f"try again in {ALIVE_S - heard_s:.0f} s, else wait for it or stop it, or choose "
             "another name with --study"
@@ -234,7 +236,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
 
 def _unwritable(folder: Path, error: OSError) -> OutputError:
     return OutputError(
-        f"{shown(folder)}: cannot be written: {error.strerror or error}; "
+        f"{display_path(folder)}: cannot be written: {error.strerror or error}; "
         "choose another output with -o"
     )
 

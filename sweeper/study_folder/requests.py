@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 #: What is asked for in place of a run id: no more trials, and the running ones stopped or not.
 ALL, NO_MORE = "all", "no-more"
 #: How often a sweep looks.
-_LOOK_S = 0.25
+_POLL_INTERVAL_S = 0.25
 
 
 def ask_to_stop(folder: Path, what: str) -> None:
@@ -52,7 +52,7 @@ class Requests:
         self._thread.join()
 
     def _work(self) -> None:
-        while not self._closing.wait(_LOOK_S):
+        while not self._closing.wait(_POLL_INTERVAL_S):
             for what in self._take():
                 try:
                     self._obey(what)

@@ -89,7 +89,7 @@ def check_service(cloud: Cloud) -> None:
         ) from error
 
 
-class Notice:
+class PreemptionWatcher:
     """Asks the metadata service now and then, on a thread of its own.
 
     Args:

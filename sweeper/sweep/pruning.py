@@ -11,12 +11,12 @@ from ..errors import SweepError, first_line
 from ..notebook_api.messages import Point, StopReason
 from ..settings import Settings
 from ..study import Study, make_pruner
-from ..trials import Channel, run_id_of
+from ..trials import RunningTrial, run_id_of
 
 _log = logging.getLogger(__name__)
 
 
-class Judge:
+class PruningThread:
     """Has the pruner judge running trials: no message waits for it."""
 
     def __init__(self, study: Study, settings: Settings) -> None:
@@ -25,12 +25,14 @@ class Judge:
         self._objective = next(iter(settings.objective))
         self._lock = threading.Lock()
         self._running: set[int] = set()
-        self._heard: queue.SimpleQueue[tuple[int, int, float, Channel] | None] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[tuple[int, int, float, RunningTrial] | None] = (
+            queue.SimpleQueue()
+        )
         self._is_closing = self._has_failed = False
         self._thread = threading.Thread(target=self._work, name="judge", daemon=True)
         self._thread.start()
 
-    def hear(self, number: int, point: Point, channel: Channel) -> None:
+    def hear(self, number: int, point: Point, channel: RunningTrial) -> None:
         """A running trial has reported."""
         value = point.metrics.get(self._objective)
         if value is not None and point.step is not None and point.step >= 0:
@@ -43,7 +45,7 @@ class Judge:
             self._running.discard(number)
 
     def close(self) -> None:
-        """Judge no more; no trial runs any longer."""
+        """PruningThread no more; no trial runs any longer."""
         self._is_closing = True
         self._heard.put(None)
         self._thread.join()
@@ -80,7 +82,7 @@ class Judge:
         )
 
 
-class Ahead:
+class ProposalPrefetcher:
     """Has a proposal made while trials run: no slot waits for a sampler."""
 
     def __init__(self, prepare: Callable[[], None]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..errors import OutputError, StudyError
 from ..notebooks import read_metadata
-from ..notebooks.fingerprint import Ingredients, changes
+from ..notebooks.fingerprint import Fingerprint, changes
 from ..study import Study
-from ..trials import StudyPaths, shown
+from ..trials import StudyPaths, display_path
 
 
-def refuse_changes(study: Study, made_of: Ingredients, *, told_by: str) -> None:
+def refuse_changes(study: Study, made_of: Fingerprint, *, told_by: str) -> None:
     """Trials of one study are made of the same.
 
     Args:
@@ -51,6 +51,7 @@ def refuse_files_in_the_way(study: Study, paths: StudyPaths, *, trials: int) -> 
         if metadata is None or metadata.get("study_id") != study.study_id:
             whose = f"study {metadata['study']!r}" if metadata else "something else"
             raise OutputError(
-                f"{shown(path)} is in the way: it was written by {whose}, not by this study; "
+                f"{display_path(path)} is in the way: it was written by {whose}, not by this "
+                "study; "
                 "move it away, or choose another output with -o"
             )

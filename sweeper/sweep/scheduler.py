@@ -22,12 +22,12 @@ from ..study import SamplerFactory, Study
 from ..study_folder.cleaning import clean
 from ..tracking import Tracker
 from ..trials import (
-    Channel,
     Event,
     Events,
     Params,
     Progress,
     Reason,
+    RunningTrial,
     Snapshot,
     StudyPaths,
     TrialOutcome,
@@ -36,19 +36,19 @@ from ..trials import (
     TrialState,
     attempt_path,
     counted,
+    display_path,
     run_id_of,
-    shown,
-    written,
+    value_text,
 )
 from .futility import FirstFailures
-from .pruning import Ahead, Judge
+from .pruning import ProposalPrefetcher, PruningThread
 from .spending import Spending
-from .stop_switch import Admission
+from .stop_switch import StopSwitch
 
 _log = logging.getLogger(__name__)
 
 
-class Loop:
+class TrialScheduler:
     """Gives trials to the executor and takes their outcomes; called from the slots' threads."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Loop:
         study: Study,
         tracker: Tracker,
         tags: Mapping[str, str],
-        admission: Admission,
+        stop_switch: StopSwitch,
         events: Events,
         spending: Spending,
         jobs: int,
@@ -71,7 +71,7 @@ class Loop:
         self._study = study
         self._tracker = tracker
         self._tags = tags
-        self._admission = admission
+        self._stop_switch = stop_switch
         self._events = events
         self._spending = spending
         self._failures_in_a_row = 0
@@ -84,21 +84,23 @@ class Loop:
             list(self._records.values()),
         )
         self._best: Sequence[TrialRecord] | None = None
-        self._judge = Judge(study, settings) if settings.study.pruner.name != "none" else None
+        self._judge = (
+            PruningThread(study, settings) if settings.study.pruner.name != "none" else None
+        )
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
         # depends on nothing but the study, and not on when things happen.
         prepare = partial(study.prepare, settings, samplers)
-        self._ahead = Ahead(prepare) if jobs > 1 else None
+        self._ahead = ProposalPrefetcher(prepare) if jobs > 1 else None
         self._jobs = jobs
         self.broken: Exception | None = None
         self.stopped_by: str | None = None
-        admission.show(self.snapshot)
+        stop_switch.show(self.snapshot)
 
-    def next(self) -> tuple[TrialSpec, Channel] | None:
+    def next(self) -> tuple[TrialSpec, RunningTrial] | None:
         """A trial to run now; None when the study has enough, or the sweep is being stopped."""
         with self._asking:
-            if self._admission.closed_by is not None:
-                self.stopped_by = self._admission.closed_by
+            if self._stop_switch.closed_by is not None:
+                self.stopped_by = self._stop_switch.closed_by
                 return None
             try:
                 record = self._study.ask(self._settings, self._samplers, self._paths_of)
@@ -120,8 +122,8 @@ class Loop:
             if self._judge is not None:
                 self._judge.hear(spec.number, point, channel)
 
-        channel = Channel(on_point)
-        self._admission.enter(spec.number, channel)
+        channel = RunningTrial(on_point)
+        self._stop_switch.enter(spec.number, channel)
         return spec, channel
 
     def lose(self, error: Exception) -> None:
@@ -136,13 +138,13 @@ class Loop:
 
     def trials_left(self) -> int:
         """How many trials have not begun yet, as far as is known."""
-        if self._admission.closed_by is not None:
+        if self._stop_switch.closed_by is not None:
             return 0
         return max(0, self._settings.study.trials - self._begun)
 
     def done(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Record an outcome."""
-        self._admission.leave(spec.number)
+        """SettingsModel an outcome."""
+        self._stop_switch.leave(spec.number)
         if self._judge is not None:
             self._judge.forget(spec.number)
         with self._lock:
@@ -155,7 +157,7 @@ class Loop:
             self._count_failures(record)
             is_unwritable = record.state is TrialState.STOPPED and record.reason is Reason.FILE
             why = f"a file that cannot be written: {record.message}"
-            if is_unwritable and self._admission.close(why):
+            if is_unwritable and self._stop_switch.close(why):
                 self._events.announce(Event.STOPPING)
         self._records[record.number] = record
         self._best = None
@@ -184,7 +186,7 @@ class Loop:
                 if not self._has_cleaning_failed:
                     _log.warning(
                         "%s: old checkpoints could not be removed: %s; the sweep goes on",
-                        shown(folder),
+                        display_path(folder),
                         first_line(error),
                     )
                 self._has_cleaning_failed = True
@@ -194,7 +196,7 @@ class Loop:
         if self._best is None:
             self._best = self._study.best()
         records = dict(self._records)
-        channels = self._admission.channels()
+        channels = self._stop_switch.channels()
         running = [
             _progress(records[number], channel)
             for number, channel in sorted(channels.items())
@@ -246,9 +248,9 @@ class Loop:
         """
         is_news, self.broken = self.broken is None, self.broken or error
         if isinstance(error, StorageAwayError):
-            self._admission.close("the study's storage stays away")
+            self._stop_switch.close("the study's storage stays away")
         else:
-            self._admission.stop_all(str(error))
+            self._stop_switch.stop_all(str(error))
         if is_news:
             self._events.announce(Event.STOPPING)
 
@@ -258,11 +260,11 @@ class Loop:
         limit = self._settings.study.stop_after_failures
         why = f"{limit} failed trials in a row (study.stop_after_failures)"
         has_enough = limit is not None and self._failures_in_a_row >= limit
-        if has_enough and self._admission.close(why):
+        if has_enough and self._stop_switch.close(why):
             self._events.announce(Event.STOPPING)
         futile = self._first_failures.note(record)
-        if futile is not None and self._admission.close(futile):
-            self._admission.stop_all(futile)
+        if futile is not None and self._stop_switch.close(futile):
+            self._stop_switch.stop_all(futile)
             self._events.announce(Event.STOPPING)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
@@ -295,7 +297,7 @@ class Loop:
     def _described(self, params: Params) -> dict[str, str]:
         """The params of a trial as MLflow shows them."""
         space = self._settings.search_space
-        described = {name: written(params[name]) if name in params else "n/a" for name in space}
+        described = {name: value_text(params[name]) if name in params else "n/a" for name in space}
         for name in space.log_names:
             value = params.get(name)
             described[f"log10_{name}"] = (
@@ -304,7 +306,7 @@ class Loop:
         return described
 
 
-def _progress(record: TrialRecord, channel: Channel) -> Progress:
+def _progress(record: TrialRecord, channel: RunningTrial) -> Progress:
     return Progress(
         run_id=record.run_id,
         params=record.params,

@@ -51,6 +51,11 @@ class Spending:
             return None
         return max(0.0, self._cost.budget / self._cost.price_per_hour * 3600 - self.spent_s)
 
+    @property
+    def budget(self) -> float | None:
+        """What the study may cost; None without a limit."""
+        return None if self._cost is None else self._cost.budget
+
     def trial_ended(self) -> None:
         """Write it down soon; the caller does not wait for that."""
         self._has_trial_ended.set()

@@ -7,19 +7,19 @@ import time
 from collections.abc import Callable
 
 from ..notebook_api.messages import StopReason
-from ..trials import Channel, Snapshot
+from ..trials import RunningTrial, Snapshot
 
 #: How long a storage or a disk that is away is waited for, in seconds; and when all is stopped.
 _PATIENCE_S, _LAST_PATIENCE_S = 300.0, 10.0
 
 
-class Admission:
+class StopSwitch:
     """Which trials run now, and whether more may start. Safe to use from a signal handler."""
 
     def __init__(self) -> None:
         # Reentrant: a signal may arrive while its own thread holds the lock.
         self._lock = threading.RLock()
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, RunningTrial] = {}
         #: Trials that were to be stopped before they had begun, and why.
         self._to_stop: dict[int, str] = {}
         self._stop_all = False
@@ -42,7 +42,7 @@ class Admission:
         """How many seconds to wait for a storage or a disk that is away."""
         return _LAST_PATIENCE_S if self._stop_all else _PATIENCE_S
 
-    def enter(self, number: int, channel: Channel) -> None:
+    def enter(self, number: int, channel: RunningTrial) -> None:
         """A trial begins; one that is to be stopped is stopped before its first cell."""
         with self._lock:
             self._channels[number] = channel
@@ -66,7 +66,7 @@ class Admission:
         if channel is not None:
             channel.stop(StopReason.BY_HAND, message)
 
-    def channels(self) -> dict[int, Channel]:
+    def channels(self) -> dict[int, RunningTrial]:
         """Those of the trials that run, by their numbers."""
         with self._lock:
             return dict(self._channels)

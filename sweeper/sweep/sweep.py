@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
@@ -13,12 +12,12 @@ from pathlib import Path
 
 from ..errors import BrokenError, StudyError
 from ..execution.executor import Executor, LocalExecutor, RunTrial
-from ..execution.gpu_allocator import Devices, read_jobs
+from ..execution.gpu_allocator import GpuAllocator, read_jobs
 from ..execution.runtime import guarded, make_again
 from ..execution.worker import Worker
 from ..kernels import CellsToShare, KernelPool, cells_to_share, check_kernel
 from ..notebooks import ResearchNotebook
-from ..notebooks.fingerprint import Ingredients, ingredients, tags_of
+from ..notebooks.fingerprint import Fingerprint, fingerprint_of, tags_of
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study import SamplerFactory, Study, make_pruner
@@ -29,22 +28,23 @@ from ..study_folder.requests import ALL, NO_MORE, Requests
 from ..sync import RemoteCopy
 from ..tracking import Tracker, sqlite_file
 from ..trials import (
-    Channel,
     Event,
     Events,
     Observer,
+    RunningTrial,
     Snapshot,
     StudyPaths,
     SweepResult,
     TrialOutcome,
     TrialSpec,
-    shown,
+    display_path,
 )
-from .preemption import PREEMPTED, Notice, check_service
+from .deadline import deadline
+from .preemption import PREEMPTED, PreemptionWatcher, check_service
 from .resume_checks import refuse_changes, refuse_files_in_the_way
-from .scheduler import Loop
+from .scheduler import TrialScheduler
 from .spending import Spending
-from .stop_switch import Admission
+from .stop_switch import StopSwitch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +56,16 @@ class Sweep:
     paths: StudyPaths
     jobs: int
     kernel_name: str
-    devices: Devices
+    devices: GpuAllocator
     samplers: SamplerFactory
     storage_url: Address
     tracking_uri: Address | None
     timeout_s: float | None
-    made_of: Ingredients
+    made_of: Fingerprint
     allow_changes: bool
     events: Events
     remote: RemoteCopy | None = None
-    admission: Admission = field(default_factory=Admission)
+    stop_switch: StopSwitch = field(default_factory=StopSwitch)
 
     @classmethod
     def from_settings(
@@ -106,13 +106,13 @@ class Sweep:
         )
         research.check_parameters(settings.sources)
         kernel_name = kernel or research.kernel_name
-        asked_by = f"--kernel {kernel}" if kernel else research.shown
+        asked_by = f"--kernel {kernel}" if kernel else research.display_name
         check_kernel(kernel_name, asked_by=asked_by)
         threads = settings.resources.threads
         make_pruner(settings)  # refuses wrong options now
         if settings.resources.preemption != "none":
             check_service(settings.resources.preemption)
-        devices = Devices.find(
+        devices = GpuAllocator.find(
             settings.resources.gpus, threads=threads, memory_bytes=settings.resources.gpu_memory
         )
         paths = StudyPaths.parse(output, study=settings.name)
@@ -129,7 +129,7 @@ class Sweep:
             storage_url=storage_url,
             tracking_uri=None if tracking_uri is None else Address.of(tracking_uri),
             timeout_s=timeout_s,
-            made_of=ingredients(research, settings, kernel_name=kernel_name),
+            made_of=fingerprint_of(research, settings, kernel_name=kernel_name),
             allow_changes=allow_changes,
             events=Events(observer),
             remote=None
@@ -149,7 +149,7 @@ class Sweep:
         Args:
             by: who stops it and why, for the summary.
         """
-        is_new = self.admission.stop_all(by) if now else self.admission.close(by)
+        is_new = self.stop_switch.stop_all(by) if now else self.stop_switch.close(by)
         if is_new:  # or an observer that stops the sweep at each event would be called for ever
             self.events.announce(Event.STOPPING)
 
@@ -162,14 +162,14 @@ class Sweep:
         Args:
             by: who says so, for the summary.
         """
-        self.admission.end_within(self.settings.limits.grace)
+        self.stop_switch.end_within(self.settings.limits.grace)
         if self.remote is not None:
             self.remote.hurry()
         self.stop(by, now=True)
 
     def snapshot(self) -> Snapshot | None:
         """How the study stands while `run` is at work; None before it is open. From any thread."""
-        seen = self.admission.snapshot()
+        seen = self.stop_switch.snapshot()
         if seen is None or self.remote is None:
             return seen
         return replace(seen, copy_late_s=self.remote.late_s)
@@ -192,36 +192,41 @@ class Sweep:
                 raise BrokenError(words(loop.broken)) from loop.broken
             return result
 
-    def _swept(self, study: Study, tracker: Tracker, *, started: float) -> tuple[Loop, SweepResult]:
+    def _swept(
+        self, study: Study, tracker: Tracker, *, started: float
+    ) -> tuple[TrialScheduler, SweepResult]:
         spending = Spending(study, self.settings.cost, since=started)
-        loop = Loop(
+        loop = TrialScheduler(
             settings=self.settings,
             samplers=self.samplers,
             paths=self.paths,
             study=study,
             tracker=tracker,
             tags=tags_of(self.settings, self.made_of, self.notebook.path, self.samplers.name),
-            admission=self.admission,
+            stop_switch=self.stop_switch,
             events=self.events,
             spending=spending,
             jobs=self.jobs,
         )
-        study.be_patient(self.admission.patience_s)
+        study.be_patient(self.stop_switch.patience_s)
         files = [self.paths.lock, study.file, sqlite_file(tracker.uri)]
         with watched(files, loop.lose) as watch:
             with closing(loop), spending.written_down():
                 tracker.watch(lambda run_id: self._obey(run_id, "the tag sweeper.stop"))
                 loop.tell_what_was_missed()
                 self.events.announce(Event.SWEEP_STARTED)
-                with self._worker(loop) as (worker, run_trial), self._deadline(spending):
+                with (
+                    self._worker(loop) as (worker, run_trial),
+                    deadline(timeout_s=self.timeout_s, spending=spending, stop=self.stop),
+                ):
                     executor: Executor = LocalExecutor(run_trial, jobs=self.jobs)
                     try:
                         executor.run(loop)
                     except BaseException:
-                        self.admission.stop_all("an interruption")
+                        self.stop_switch.stop_all("an interruption")
                         raise
                     findings = worker.pool.policy.findings
-                left_s = self.admission.left_s
+                left_s = self.stop_switch.left_s
                 untold = tracker.close(patience_s=None if left_s is None else left_s / 2)
             if not watch.look() and loop.broken is None:
                 study.note_facts(
@@ -241,7 +246,7 @@ class Sweep:
             mlflow_run_ids=tracker.mlflow_run_ids,
             compare_url=tracker.compare_url(),
             stopped_by=loop.stopped_by,
-            is_preempted=self.admission.closed_by == PREEMPTED,
+            is_preempted=self.stop_switch.closed_by == PREEMPTED,
             untold=untold,
             cost=spending.cost,
             sync_lag_s=lag_s,
@@ -267,7 +272,7 @@ class Sweep:
             if is_brought_back:
                 keep()
             if not self.allow_changes:
-                told_by = f"{self.notebook.shown} and {self.settings.file or 'the settings'}"
+                told_by = f"{self.notebook.display_name} and {self.settings.file or 'the settings'}"
                 refuse_changes(study, self.made_of, told_by=told_by)
             refuse_files_in_the_way(study, self.paths, trials=self.settings.study.trials)
             if "template" not in study.facts:
@@ -306,12 +311,12 @@ class Sweep:
 
     def _note(self) -> str:
         objectives = ", ".join(f"{o.direction} {n}" for n, o in self.settings.objective.items())
-        return f"Sweep over `{self.notebook.shown}`: {objectives}."
+        return f"Sweep over `{self.notebook.display_name}`: {objectives}."
 
     # --- around the loop ------------------------------------------------------------------------
 
     @contextmanager
-    def _worker(self, loop: Loop) -> Iterator[tuple[Worker, RunTrial]]:
+    def _worker(self, loop: TrialScheduler) -> Iterator[tuple[Worker, RunTrial]]:
         """What runs trials; none of its processes outlives the sweep, however it ends."""
         with guarded(self.paths.folder) as (token, folder):
             pool = KernelPool(
@@ -323,8 +328,8 @@ class Sweep:
                 warm=self.settings.execution.kernels == "warm",
             )
             pool.share(self._cells_to_share())
-            patience = patience_with_disk(f"the outputs in {shown(self.paths.root)}")
-            patience.begin(self.admission.patience_s)
+            patience = patience_with_disk(f"the outputs in {display_path(self.paths.root)}")
+            patience.begin(self.stop_switch.patience_s)
             worker = Worker(
                 notebook=self.notebook,
                 settings=self.settings,
@@ -334,12 +339,12 @@ class Sweep:
                 patience=patience,
             )
 
-            def run_trial(spec: TrialSpec, channel: Channel) -> TrialOutcome:
+            def run_trial(spec: TrialSpec, channel: RunningTrial) -> TrialOutcome:
                 make_again(folder)  # whatever cleans /tmp may have taken it in a long sweep
                 return worker.run_trial(spec, channel)
 
             yield worker, run_trial
-            left_s = self.admission.left_s
+            left_s = self.stop_switch.left_s
             pool.close(patience_s=None if left_s is None else left_s / 3)
 
     @contextmanager
@@ -350,14 +355,14 @@ class Sweep:
             watched.callback(Requests(self.paths.requests, obey).close)
             cloud = self.settings.resources.preemption
             if cloud != "none":
-                watched.callback(Notice(cloud, lambda: self.preempt(PREEMPTED)).close)
+                watched.callback(PreemptionWatcher(cloud, lambda: self.preempt(PREEMPTED)).close)
             yield
 
     def _obey(self, what: str, whose: str) -> None:
         if what in (ALL, NO_MORE):
             self.stop(whose, now=what == ALL)
         elif what.isdigit():
-            self.admission.stop(int(what), f"stopped by {whose}")
+            self.stop_switch.stop(int(what), f"stopped by {whose}")
 
     def _cells_to_share(self) -> CellsToShare | None:
         if self.settings.execution.prefix == "off" or self.notebook.language != "python":
@@ -377,29 +382,5 @@ class Sweep:
         if self.remote is None:
             return None
         return self.remote.end(
-            left_s=self.admission.left_s, on_wait=lambda: self.events.announce(Event.COPYING)
+            left_s=self.stop_switch.left_s, on_wait=lambda: self.events.announce(Event.COPYING)
         )
-
-    @contextmanager
-    def _deadline(self, spending: Spending) -> Iterator[None]:
-        """Stop the sweep when its time is up, or the study's budget is spent."""
-        limits = [] if self.timeout_s is None else [(self.timeout_s, "--timeout")]
-        cost, left_s = self.settings.cost, spending.left_s
-        if cost is not None and left_s is not None:
-            limits.append((left_s, f"cost.budget, {cost.budget:g},"))
-        if not limits:
-            yield
-            return
-        limit_s, whose = min(limits)
-        said = f"{whose} after {round(limit_s, 1):g} s"
-        if limit_s == 0:
-            self.stop(f"{whose} which earlier sweeps of the study have spent")
-            yield
-            return
-        timer = threading.Timer(limit_s, self.stop, args=[said], kwargs={"now": True})
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()

@@ -7,14 +7,16 @@ import logging
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ..errors import SyncError
+from ..notebook_api.sealed import is_sealed
 from ..tracking import sqlite_file
-from ..trials import StudyPaths, shown
+from ..trials import StudyPaths, display_path
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +24,8 @@ STUDY, TRACKING = "study.db", "mlflow.db"
 _PART = ".part"
 _ATTEMPT = re.compile(r"attempt\d+\.ipynb")
 _CHUNK = 1 << 20
+#: A checkpoint that was written to so lately may be half a checkpoint.
+_SETTLED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,7 @@ class Contents:
             SyncError: it is not.
         """
         if self.storage is not None and not self.storage.exists():
-            where = shown(self.storage)
+            where = display_path(self.storage)
             raise SyncError(f"remote copy: {where} was removed; the copy stays as it was")
 
     def files(self, begun: Collection[int] | None) -> Iterator[tuple[str, Path]]:
@@ -153,6 +157,21 @@ def hash_of_file(file: Path) -> str:
         while chunk := opened.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def may_be_half(file: Path) -> bool:
+    """Whether it may be half a checkpoint, which is just being written."""
+    try:
+        is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
+    except OSError:
+        return False
+    return is_fresh and not is_sealed(file)
+
+
+def kind_of(name: str) -> tuple[PurePosixPath, str]:
+    """What files have in common that follow each other: their folder and the end of their names."""
+    path = PurePosixPath(name)
+    return path.parent, path.suffix
 
 
 def _literal(text: str) -> str:

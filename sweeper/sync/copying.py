@@ -10,25 +10,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ..errors import SyncError
 from ..files import write_beside
-from ..notebook_api.sealed import is_sealed
 from ..object_store import Store, StoreError
 from ..study import begun_in, facts_in
-from ..trials import StudyPaths, shown
-from .claims import Claim
-from .contents import STUDY, Contents
-from .manifest import Entry, Manifest, Mark
+from ..trials import StudyPaths, display_path
+from .contents import STUDY, Contents, kind_of, may_be_half
+from .lease import RemoteLease
+from .manifest import Entry, LocalMarker, Manifest
 from .objects import Objects, is_large
 from .restoring import restore
 
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-#: A checkpoint that was written to so lately may be half a checkpoint.
-_SETTLED_S = 1.0
 #: How far behind, in intervals, a copy may be before anybody is told.
 _LATE = 4
 #: How many intervals to wait, at most, before a store that has failed is asked again.
@@ -72,7 +69,7 @@ class RemoteCopy:
         self._paths = paths
         self._contents = Contents.of(paths, storage_url=storage_url, tracking_uri=tracking_uri)
         self._prefix = f"{paths.study}/"
-        self._claim = Claim(self._store, study=paths.study, every_s=every_s)
+        self._lease = RemoteLease(self._store, study=paths.study, every_s=every_s)
         self._copy_id = secrets.token_hex(8)
         self._generation = 0
         self._before: Manifest | None = None
@@ -87,9 +84,9 @@ class RemoteCopy:
         self._is_complete = False
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """Where it is, for people."""
-        return f"{self._store.shown}/{self._paths.study}"
+        return f"{self._store.display_url}/{self._paths.study}"
 
     @property
     def lag_s(self) -> float:
@@ -121,7 +118,7 @@ class RemoteCopy:
         finally:
             self.finish(0)
             # Aside: a store that hangs must not hold up the sweep's end for long.
-            releasing = threading.Thread(target=self._claim.release, daemon=True)
+            releasing = threading.Thread(target=self._lease.release, daemon=True)
             releasing.start()
             releasing.join(_LAST_WAIT_S if self._is_hurried else _PATIENCE_S)
 
@@ -167,9 +164,9 @@ class RemoteCopy:
             if manifest is None or here is not None:
                 return False
             on_restore()
-            mark = Mark(copy_id=self._copy_id, generation=manifest.generation)
+            mark = LocalMarker(copy_id=self._copy_id, generation=manifest.generation)
             restore(self._store, manifest, self._contents, mark=mark)
-            self._claim.check()
+            self._lease.check()
         except StoreError as error:
             if here is None or error.is_refusal:
                 remedy = (
@@ -185,7 +182,7 @@ class RemoteCopy:
     def _study_here(self) -> str | None:
         """What tells the study of this machine from others; None where there is none."""
         if self._contents.storage is None:
-            return "" if Mark.at(self._paths.copied) is not None else None
+            return "" if LocalMarker.at(self._paths.copied) is not None else None
         try:
             facts = facts_in(self._contents.storage, self._paths.study)
         except sqlite3.Error:
@@ -194,13 +191,13 @@ class RemoteCopy:
 
     def _admitted(self, here: str | None) -> Manifest | None:
         """Take the copy, unless it is another's; returns what it has."""
-        mark = Mark.at(self._paths.copied)
-        self._claim.refuse_if_alive(mark)
+        mark = LocalMarker.at(self._paths.copied)
+        self._lease.refuse_if_alive(mark)
         data = self._store.get(self._prefix + _MANIFEST)
         try:
             manifest = None if data is None else Manifest.read(data)
         except ValueError as error:
-            raise SyncError(f"sync: {self.shown}/{_MANIFEST}: {error}") from error
+            raise SyncError(f"sync: {self.display_url}/{_MANIFEST}: {error}") from error
         if manifest is not None and here is not None:
             self._refuse_other_history(manifest, here, mark)
         if mark is not None and here is not None:
@@ -209,31 +206,35 @@ class RemoteCopy:
             self._before = manifest
             self._generation = max(self._generation, manifest.generation)
             self._objects.know(manifest.objects)
-        self._claim.take(self._copy_id)
+        self._lease.take(self._copy_id)
         return manifest
 
-    def _refuse_other_history(self, manifest: Manifest, here: str, mark: Mark | None) -> None:
-        folder = shown(self._paths.folder)
+    def _refuse_other_history(
+        self, manifest: Manifest, here: str, mark: LocalMarker | None
+    ) -> None:
+        folder = display_path(self._paths.folder)
         remedy = "or choose another name with --study"
         if manifest.study_id and not here:
             raise SyncError(
                 f"sync: the study in {folder} cannot be read; move {folder} away to go on from its "
-                f"copy {self.shown}, {remedy}"
+                f"copy {self.display_url}, {remedy}"
             )
         if manifest.study_id != here:
             raise SyncError(
-                f"sync: {self.shown} is a copy of another study of this name than the one in "
+                f"sync: {self.display_url} is a copy of another study of this name than the one in "
                 f"{folder}; choose another url, {remedy}"
             )
         if mark is None or mark.copy_id != manifest.copy_id:
             raise SyncError(
-                f"sync: {self.shown} goes on from where the study in {folder} was left: another "
+                f"sync: {self.display_url} goes on from where the study in {folder} was left: "
+                "another "
                 f"machine or folder has continued it; move {folder} away to go on from the copy, "
                 + remedy
             )
         if manifest.generation > mark.generation:
             raise SyncError(
-                f"sync: the study in {folder} is older than its copy {self.shown}; move {folder} "
+                f"sync: the study in {folder} is older than its copy {self.display_url}; move "
+                f"{folder} "
                 f"away to go on from the copy, {remedy}"
             )
 
@@ -254,12 +255,12 @@ class RemoteCopy:
             except Exception as error:  # noqa: BLE001  a defect of ours must cost the copy, not the sweep
                 failures += 1
                 _log.debug("copy", exc_info=True)
-                self._fail(f"{self.shown}: {type(error).__name__}: {error}")
+                self._fail(f"{self.display_url}: {type(error).__name__}: {error}")
             else:
                 failures, self._as_of = 0, began
                 if self._has_failed:
                     self._has_failed = False
-                    _log.warning("remote copy: %s is up to date again", self.shown)
+                    _log.warning("remote copy: %s is up to date again", self.display_url)
                 if is_last:
                     self._is_complete = True
                     return
@@ -281,7 +282,7 @@ class RemoteCopy:
         self._has_failed = True
 
     def _copy(self, *, is_last: bool) -> None:
-        if not self._claim.is_taken:  # the store was away when the sweep began
+        if not self._lease.is_taken:  # the store was away when the sweep began
             self._admitted(self._study_here())
         self._contents.check_study()
         entries: dict[str, Entry] = {}
@@ -318,7 +319,7 @@ class RemoteCopy:
             has_large |= is_later
             if large and not is_later:
                 continue
-            if large is not is_later or (is_open and not is_last and _may_be_half(file)):
+            if large is not is_later or (is_open and not is_last and may_be_half(file)):
                 entry = before.get(name)
             else:
                 entry = self._objects.of_file(name, file, before=before.get(name))
@@ -334,8 +335,8 @@ class RemoteCopy:
         Checkpoints that are numbered take each other's place under new names.
         """
         before = self._before.files if self._before is not None else {}
-        kinds = set(map(_kind, missed)) - set(map(_kind, entries))
-        return {**entries, **{n: entry for n, entry in before.items() if _kind(n) in kinds}}
+        kinds = set(map(kind_of, missed)) - set(map(kind_of, entries))
+        return {**entries, **{n: entry for n, entry in before.items() if kind_of(n) in kinds}}
 
     def _look_into(self, study: Path) -> None:
         self._begun = begun_in(study, self._paths.study)
@@ -372,26 +373,11 @@ class RemoteCopy:
             files=entries,
         )
         # Before the manifest: a kill in between must not make our own copy look newer than we are.
-        mark = Mark(copy_id=self._copy_id, generation=generation)
+        mark = LocalMarker(copy_id=self._copy_id, generation=generation)
         self._contents.check_study()  # its files may have been removed while they were read
         write_beside(self._paths.copied, mark.text)
-        self._claim.check()
+        self._lease.check()
         self._store.put(self._prefix + _MANIFEST, manifest.text.encode())
         self._before, self._generation = manifest, generation
         needed = manifest.objects | (before.objects if before else set())
-        self._objects.keep(needed, check=self._claim.check)
-
-
-def _may_be_half(file: Path) -> bool:
-    """Whether it may be half a checkpoint, which is just being written."""
-    try:
-        is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
-    except OSError:
-        return False
-    return is_fresh and not is_sealed(file)
-
-
-def _kind(name: str) -> tuple[PurePosixPath, str]:
-    """What files have in common that follow each other: their folder and the end of their names."""
-    path = PurePosixPath(name)
-    return path.parent, path.suffix
+        self._objects.keep(needed, check=self._lease.check)

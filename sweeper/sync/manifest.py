@@ -103,7 +103,7 @@ class Owner(_Written):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark(_Written):
+class LocalMarker(_Written):
     """In the study's folder: which copy it goes with.
 
     Attributes:
@@ -115,7 +115,7 @@ class Mark(_Written):
     generation: int
 
     @classmethod
-    def at(cls, path: Path) -> Mark | None:
+    def at(cls, path: Path) -> LocalMarker | None:
         """That of a folder; None when it was never copied."""
         try:
             return cls.read(path.read_text(encoding="utf-8"))

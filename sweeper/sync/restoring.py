@@ -14,15 +14,15 @@ from ..notebooks import read_metadata
 from ..object_store import Store
 from ..study import begun_in, move_records
 from ..tracking import drop_unknown_runs, move_artifacts, put_in_place
-from ..trials import StudyPaths, run_id_of, shown
+from ..trials import StudyPaths, display_path, run_id_of
 from .contents import STUDY, TRACKING, Contents, hash_of_file
-from .manifest import Entry, Manifest, Mark
+from .manifest import Entry, LocalMarker, Manifest
 
 #: Objects that are fetched at once.
 _AT_ONCE = 8
 
 
-def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Mark) -> None:
+def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: LocalMarker) -> None:
     """Bring everything down that a copy has.
 
     Each file is written beside its place, compared with its hash and renamed; the study comes last,
@@ -40,7 +40,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Mark)
     try:
         places = {name: contents.place(name) for name in _wanted(manifest, contents)}
     except ValueError as error:
-        raise SyncError(f"sync: {store.shown}: {error}") from error
+        raise SyncError(f"sync: {store.display_url}: {error}") from error
     _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
     files = [name for name in places if name not in (STUDY, TRACKING)]
     prefix = f"{manifest.study}/"
@@ -109,14 +109,16 @@ def _refuse_files_in_the_way(
             manifest.study_id and metadata.get("study_id") != manifest.study_id
         ):
             raise OutputError(
-                f"{shown(place)} is in the way of what is to be brought back: it was written by "
+                f"{display_path(place)} is in the way of what is to be brought back: it was "
+                "written by "
                 "something else; move it away, or choose another output with -o"
             )
     storage = places.get(STUDY)
     # In the study's own folder it is what a sweep that was killed at once has left.
     if storage is not None and storage.exists() and storage.parent != folder:
         raise SyncError(
-            f"sync: {shown(storage)} is there, and does not have the study {manifest.study!r} that "
+            f"sync: {display_path(storage)} is there, and does not have the study "
+            f"{manifest.study!r} that "
             "is to be brought back; move it away, or choose another --storage"
         )
 
@@ -142,7 +144,8 @@ def _fetched(store: Store, prefix: str, entry: Entry, place: Path) -> Path:
         store.get_file(prefix + entry.object, beside)
         if hash_of_file(beside) != entry.hash:
             raise SyncError(
-                f"sync: {store.shown}/{prefix}{entry.object} is damaged, so nothing was begun; "
+                f"sync: {store.display_url}/{prefix}{entry.object} is damaged, so nothing was "
+                "begun; "
                 "choose another name with --study to start anew"
             )
         os.utime(beside, (entry.mtime_s, entry.mtime_s))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
-from ..trials import shown
+from ..trials import display_path
 from .files import forget_connections, make_store, sqlite_file
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _why_unusable(address: Address, error: BaseException) -> str:
     file = sqlite_file(str(address))
     if file is not None and getattr(error.__cause__, "sqlite_errorname", "") in _BROKEN:
         remedy = "a new one is begun, and told of the study's trials again"
-        return f"cannot be used: {said}; move {shown(file)} away: {remedy}"
+        return f"cannot be used: {said}; move {display_path(file)} away: {remedy}"
     return f"cannot be used: {said}"
 
 

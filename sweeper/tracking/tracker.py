@@ -49,7 +49,7 @@ _STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
 #: Set on a run in MLflow's UI, this stops the trial.
 _STOP_TAG = "sweeper.stop"
 #: How often to look for it.
-_LOOK_S = 2.0
+_POLL_INTERVAL_S = 2.0
 #: How long the end of a sweep waits for a store that does not take one message more.
 _PATIENCE_S = 60
 #: How long after it was said a message is told: by then the slot that it came from has its next
@@ -212,7 +212,7 @@ class Tracker:
     def _work(self) -> None:
         while True:
             try:
-                message = self._queue.get(timeout=_LOOK_S)
+                message = self._queue.get(timeout=_POLL_INTERVAL_S)
             except queue.Empty:
                 self._look()
                 continue
@@ -223,7 +223,7 @@ class Tracker:
                 message.call()
             except Exception as error:  # noqa: BLE001  the store's trouble must not cost a trial
                 self._fail(message, self._address.scrubbed(first_line(error)))
-            if time.monotonic() - self._looked_s >= _LOOK_S:
+            if time.monotonic() - self._looked_s >= _POLL_INTERVAL_S:
                 self._look()
 
     def _fail(self, message: _Message, reason: str) -> None:

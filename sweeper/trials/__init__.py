@@ -4,7 +4,7 @@ No behaviour beyond their own values: what asks, runs or stores a trial does not
 """
 
 from .events import Event, Events, Observer
-from .paths import StudyPaths, attempt_path, run_id_of, shown
+from .paths import StudyPaths, attempt_path, display_path, run_id_of
 from .records import (
     Params,
     Reason,
@@ -13,19 +13,19 @@ from .records import (
     TrialSpec,
     TrialState,
     Value,
-    written,
+    value_text,
 )
 from .results import Progress, Snapshot, SweepResult, counted
-from .running import Channel
+from .running import RunningTrial
 
 __all__ = [
-    "Channel",
     "Event",
     "Events",
     "Observer",
     "Params",
     "Progress",
     "Reason",
+    "RunningTrial",
     "Snapshot",
     "StudyPaths",
     "SweepResult",
@@ -36,7 +36,7 @@ __all__ = [
     "Value",
     "attempt_path",
     "counted",
+    "display_path",
     "run_id_of",
-    "shown",
-    "written",
+    "value_text",
 ]

@@ -186,7 +186,7 @@ def attempt_path(notebook: Path, attempt: int) -> Path:
     return notebook.with_suffix(f".attempt{attempt}.ipynb")
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as people and scripts like it: relative when it lies below the working folder."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

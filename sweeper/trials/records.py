@@ -18,7 +18,7 @@ Value = bool | int | float | str | None | list[Any] | dict[str, Any]
 Params = Mapping[str, Value]
 
 
-def written(value: Value) -> str:
+def value_text(value: Value) -> str:
     """A value as people read it: lists and mappings as JSON."""
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)

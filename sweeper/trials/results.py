@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .paths import run_id_of, shown
+from .paths import display_path, run_id_of
 from .records import Params, TrialRecord, TrialState
 
 
@@ -127,7 +127,7 @@ class SweepResult:
             "run_id": record.run_id,
             "params": dict(record.params),
             "scores": scores,
-            "notebook": shown(record.notebook),
+            "notebook": display_path(record.notebook),
         }
         if not full:
             return brief

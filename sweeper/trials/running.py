@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from ..notebook_api.messages import Point, StopReason
 
 
-class Channel:
+class RunningTrial:
     """What connects a running trial with the sweep: points come up, at most one stop goes down.
 
     Safe to use from any thread.
@@ -38,7 +38,7 @@ class Channel:
         self._on_stop: Callable[[], object] | None = None
         self._waited_s = 0.0
         self._waits_since_s: float | None = None
-        self._other: Channel | None = None
+        self._other: RunningTrial | None = None
 
     @property
     def waited_s(self) -> float:
@@ -71,7 +71,7 @@ class Channel:
             timer.cancel()
 
     @contextmanager
-    def passed_on(self, other: Channel) -> Iterator[None]:
+    def passed_on(self, other: RunningTrial) -> Iterator[None]:
         """While the block runs, `other` stands for this one: a stop reaches it, its waits count."""
 
         def stop() -> None:

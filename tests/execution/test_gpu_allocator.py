@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import SettingsError
-from sweeper.execution.gpu_allocator import Devices, StoppedWaiting, as_many_as_fit, usable_cores
+from sweeper.execution.gpu_allocator import (
+    GpuAllocator,
+    StoppedWaiting,
+    as_many_as_fit,
+    usable_cores,
+)
 from sweeper.notebook_api.messages import StopReason
-from sweeper.trials import Channel
+from sweeper.trials import RunningTrial
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -45,7 +50,7 @@ def two_gpus(make_tool: Callable[[str], None]) -> None:
     make_tool("echo GPU-a, 40960\necho GPU-b, 40960")
 
 
-def until_waiting(devices: Devices, count: int) -> None:
+def until_waiting(devices: GpuAllocator, count: int) -> None:
     """Return when so many trials wait for a share."""
     end_s = time.monotonic() + 5
     while devices.waiting != count:
@@ -54,7 +59,7 @@ def until_waiting(devices: Devices, count: int) -> None:
 
 
 def test_without_gpus_a_kernel_sees_none() -> None:
-    devices = Devices.find("none", threads=2)
+    devices = GpuAllocator.find("none", threads=2)
     assert devices.gpus == []
     assert devices.env["CUDA_VISIBLE_DEVICES"] == ""
     with devices.lease() as lease:
@@ -66,19 +71,19 @@ def test_a_gpu_that_nobody_could_tell_us_of_is_not_hidden(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    devices = Devices.find("auto", threads=1)
+    devices = GpuAllocator.find("auto", threads=1)
     assert devices.gpus == []
     assert "CUDA_VISIBLE_DEVICES" not in devices.env
 
 
 def test_a_lease_states_the_threads_for_every_library_that_counts_them() -> None:
-    env = Devices((), threads=3).env
+    env = GpuAllocator((), threads=3).env
     assert {name: env[name] for name in THREAD_VARIABLES} == dict.fromkeys(THREAD_VARIABLES, "3")
 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_stated_memory_lets_no_more_trials_onto_a_gpu_than_fit() -> None:
-    devices = Devices.find([0], threads=1, memory_bytes=15 * 10**9)
+    devices = GpuAllocator.find([0], threads=1, memory_bytes=15 * 10**9)
     began = threading.Event()
 
     def third() -> None:
@@ -95,7 +100,7 @@ def test_a_stated_memory_lets_no_more_trials_onto_a_gpu_than_fit() -> None:
 
 
 def test_who_has_waited_longest_gets_the_next_share() -> None:
-    devices = Devices(("GPU-a",), threads=1, room={"GPU-a": 1})
+    devices = GpuAllocator(("GPU-a",), threads=1, room={"GPU-a": 1})
     order: list[int] = []
 
     def wait(number: int) -> None:
@@ -117,11 +122,11 @@ def test_who_has_waited_longest_gets_the_next_share() -> None:
 
 
 def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> None:
-    devices = Devices(("GPU-a",), threads=1, room={"GPU-a": 1})
-    stopped, behind = Channel(lambda _: None), Channel(lambda _: None)
+    devices = GpuAllocator(("GPU-a",), threads=1, room={"GPU-a": 1})
+    stopped, behind = RunningTrial(lambda _: None), RunningTrial(lambda _: None)
     ended: list[str] = []
 
-    def wait(channel: Channel) -> None:
+    def wait(channel: RunningTrial) -> None:
         try:
             with devices.lease(channel):
                 ended.append("had a share")
@@ -144,8 +149,8 @@ def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> Non
 
 
 def test_a_trial_that_was_stopped_before_takes_no_share() -> None:
-    devices = Devices(("GPU-a",), threads=1, room={"GPU-a": 1})
-    channel = Channel(lambda _: None)
+    devices = GpuAllocator(("GPU-a",), threads=1, room={"GPU-a": 1})
+    channel = RunningTrial(lambda _: None)
     channel.stop(StopReason.INTERRUPTED)
     with devices.lease(), pytest.raises(StoppedWaiting), devices.lease(channel):
         pass
@@ -154,11 +159,11 @@ def test_a_trial_that_was_stopped_before_takes_no_share() -> None:
 @pytest.mark.usefixtures("two_gpus")
 def test_a_trial_that_no_gpu_can_hold_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*GPU-a has 42\.9 GB"):
-        Devices.find([0], threads=1, memory_bytes=50 * 10**9)
+        GpuAllocator.find([0], threads=1, memory_bytes=50 * 10**9)
 
 
 def test_each_trial_gets_the_gpu_with_the_fewest_trials() -> None:
-    devices = Devices(("GPU-a", "GPU-b"), threads=1)
+    devices = GpuAllocator(("GPU-a", "GPU-b"), threads=1)
     with devices.lease() as first, devices.lease() as second, devices.lease() as third:
         assert (first.gpu, second.gpu, third.gpu) == ("GPU-a", "GPU-b", "GPU-a")
         assert first.env["CUDA_VISIBLE_DEVICES"] == "GPU-a"
@@ -167,7 +172,7 @@ def test_each_trial_gets_the_gpu_with_the_fewest_trials() -> None:
 
 
 def test_a_share_is_given_back_even_by_a_trial_that_breaks() -> None:
-    devices = Devices(("GPU-a", "GPU-b"), threads=1)
+    devices = GpuAllocator(("GPU-a", "GPU-b"), threads=1)
     with pytest.raises(ZeroDivisionError), devices.lease():
         _ = 1 / 0
     with devices.lease() as lease:
@@ -179,11 +184,11 @@ def test_numbers_of_a_parameters_file_count_among_the_gpus_that_are_visible(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    devices = Devices.find([0], threads=1)
+    devices = GpuAllocator.find([0], threads=1)
     with devices.lease() as lease:
         assert lease.env == {"CUDA_VISIBLE_DEVICES": "1"}
     with pytest.raises(SettingsError, match="there is no GPU 2"):
-        Devices.find([2], threads=1)
+        GpuAllocator.find([2], threads=1)
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -193,7 +198,7 @@ def test_a_stated_memory_counts_on_gpus_however_they_are_named(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*42\.9 GB"):
-        Devices.find("auto", threads=1, memory_bytes=50 * 10**9)
+        GpuAllocator.find("auto", threads=1, memory_bytes=50 * 10**9)
 
 
 def test_a_number_among_different_gpus_is_asked_for_more_exactly_where_memory_counts(
@@ -201,14 +206,14 @@ def test_a_number_among_different_gpus_is_asked_for_more_exactly_where_memory_co
 ) -> None:
     make_tool("echo GPU-small, 8192; echo GPU-large, 81920")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert Devices.find("auto", threads=1).gpus == ["1"]
+    assert GpuAllocator.find("auto", threads=1).gpus == ["1"]
     with pytest.raises(SettingsError, match=r"number 1 of .*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
-        Devices.find("auto", threads=1, memory_bytes=20 * 10**9)
+        GpuAllocator.find("auto", threads=1, memory_bytes=20 * 10**9)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert Devices.find("auto", threads=1, memory_bytes=20 * 10**9).gpus == ["1"]
+    assert GpuAllocator.find("auto", threads=1, memory_bytes=20 * 10**9).gpus == ["1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(SettingsError, match=r"0 has 8\.6 GB"):
-        Devices.find("auto", threads=1, memory_bytes=20 * 10**9)
+        GpuAllocator.find("auto", threads=1, memory_bytes=20 * 10**9)
 
 
 def test_a_gpu_that_shares_the_machines_memory_has_room_for_what_that_holds(
@@ -216,10 +221,10 @@ def test_a_gpu_that_shares_the_machines_memory_has_room_for_what_that_holds(
 ) -> None:
     make_tool("echo 'GPU-a, [N/A]'")
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert Devices.find("auto", threads=1).gpus == ["GPU-a"]
-    assert Devices.find([0], threads=1, memory_bytes=machine_bytes // 2).gpus == ["GPU-a"]
+    assert GpuAllocator.find("auto", threads=1).gpus == ["GPU-a"]
+    assert GpuAllocator.find([0], threads=1, memory_bytes=machine_bytes // 2).gpus == ["GPU-a"]
     with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*GPU-a has"):
-        Devices.find([0], threads=1, memory_bytes=machine_bytes)
+        GpuAllocator.find([0], threads=1, memory_bytes=machine_bytes)
 
 
 @pytest.mark.parametrize(
@@ -236,34 +241,34 @@ def test_whatever_the_driver_tool_writes_the_gpus_are_read_out_of_it(
     make_tool: Callable[[str], None], said: str, gpus: list[str]
 ) -> None:
     make_tool(f"printf '%s\\n' '{said}'")
-    assert Devices.find("auto", threads=1).gpus == gpus
-    assert Devices.find("auto", threads=1, memory_bytes=10**9).gpus == gpus
+    assert GpuAllocator.find("auto", threads=1).gpus == gpus
+    assert GpuAllocator.find("auto", threads=1, memory_bytes=10**9).gpus == gpus
 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_auto_means_every_gpu_of_the_machine() -> None:
-    assert Devices.find("auto", threads=1).gpus == ["GPU-a", "GPU-b"]
+    assert GpuAllocator.find("auto", threads=1).gpus == ["GPU-a", "GPU-b"]
 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_numbers_choose_among_the_gpus() -> None:
-    assert Devices.find([1], threads=1).gpus == ["GPU-b"]
-    assert Devices.find((1, 0), threads=1).gpus == ["GPU-b", "GPU-a"]
+    assert GpuAllocator.find([1], threads=1).gpus == ["GPU-b"]
+    assert GpuAllocator.find((1, 0), threads=1).gpus == ["GPU-b", "GPU-a"]
 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(SettingsError, match=r"resources\.gpus: there is no GPU 2 .*: 0 to 1$"):
-        Devices.find([0, 2], threads=1)
+        GpuAllocator.find([0, 2], threads=1)
 
 
 def test_on_a_machine_without_gpus_auto_is_none_and_numbers_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert Devices.find("auto", threads=1).gpus == []
+    assert GpuAllocator.find("auto", threads=1).gpus == []
     with pytest.raises(SettingsError, match="there is no GPU 0 on this machine; there are: none"):
-        Devices.find([0], threads=1)
+        GpuAllocator.find([0], threads=1)
 
 
 @pytest.mark.parametrize("script", ["exit 9", "echo broken >&2; exit 1"])
@@ -271,7 +276,7 @@ def test_a_driver_tool_that_fails_means_no_gpu(
     make_tool: Callable[[str], None], script: str
 ) -> None:
     make_tool(script)
-    assert Devices.find("auto", threads=1).gpus == []
+    assert GpuAllocator.find("auto", threads=1).gpus == []
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -293,7 +298,7 @@ def test_only_gpus_that_this_process_may_see_are_used(
     monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert Devices.find("auto", threads=1).gpus == gpus
+    assert GpuAllocator.find("auto", threads=1).gpus == gpus
 
 
 def test_as_many_trials_fit_as_cores_carry_and_never_none() -> None:

@@ -19,7 +19,7 @@ import nbformat
 import psutil
 import pytest
 
-from sweeper.execution.gpu_allocator import Devices
+from sweeper.execution.gpu_allocator import GpuAllocator
 from sweeper.execution.worker import Worker
 from sweeper.kernels import Guard, KernelPool
 from sweeper.kernels.guard import marked_processes
@@ -28,7 +28,7 @@ from sweeper.notebooks import ResearchNotebook, read_executed
 from sweeper.notebooks.scores import scrape
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
-from sweeper.trials import Channel, Reason, TrialOutcome, TrialSpec, TrialState
+from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.kernel
 
@@ -42,7 +42,7 @@ class Bench:
         self.folder = folder
         self.runtime_folder = runtime_folder
         self.token = runtime_folder.name
-        self.devices: Devices | None = None
+        self.devices: GpuAllocator | None = None
         self.points: list[tuple[float, Point]] = []
 
     def run(
@@ -50,9 +50,9 @@ class Bench:
         *cells: str,
         parameters: str = "x = 1.0",
         params: dict[str, Any] | None = None,
-        on_point: Callable[[Channel, Point], None] | None = None,
+        on_point: Callable[[RunningTrial, Point], None] | None = None,
         kernel: str = "python3",
-        channel: Channel | None = None,
+        channel: RunningTrial | None = None,
         number: int = 0,
         notebook: Path | None = None,
         **settings: Any,
@@ -63,7 +63,7 @@ class Bench:
         )
         data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}, **settings}
         read = Settings.from_mapping(data)
-        devices = self.devices or Devices([], threads=read.resources.threads)
+        devices = self.devices or GpuAllocator([], threads=read.resources.threads)
         pool = KernelPool(
             kernel,
             env={**os.environ, **devices.env},
@@ -96,7 +96,7 @@ class Bench:
             if on_point is not None:
                 on_point(used, point)
 
-        used = channel or Channel(remember)
+        used = channel or RunningTrial(remember)
         outcome = worker.run_trial(spec, used)
         pool.close()
         file = spec.notebook
@@ -274,7 +274,7 @@ def test_a_stop_reaches_a_running_cell_and_its_finally_blocks_run(bench: Bench) 
 
 
 def test_a_stop_before_the_start_runs_no_cell(bench: Bench) -> None:
-    channel = Channel(lambda _: None)
+    channel = RunningTrial(lambda _: None)
     channel.stop(StopReason.INTERRUPTED)
     outcome, node = bench.run("print('ran')", channel=channel)
     assert outcome.state is TrialState.STOPPED
@@ -427,7 +427,7 @@ def test_a_file_of_somebody_else_is_never_overwritten(bench: Bench) -> None:
 
 
 def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -> None:
-    bench.devices = Devices(["GPU-a"], threads=1, room={"GPU-a": 1})
+    bench.devices = GpuAllocator(["GPU-a"], threads=1, room={"GPU-a": 1})
     (bench.folder / "out").write_text("a file where the folder should be")
     outcome, _ = bench.run(REPORT)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.FILE)
@@ -442,7 +442,7 @@ def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -
 
 
 def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
-    bench.devices = Devices(["GPU-a"], threads=1, room={"GPU-a": 1})
+    bench.devices = GpuAllocator(["GPU-a"], threads=1, room={"GPU-a": 1})
     elsewhere = ExitStack()
     elsewhere.enter_context(bench.devices.lease())
     freed = threading.Timer(1.5, elsewhere.close)
@@ -460,8 +460,8 @@ def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
 
 
 def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
-    bench.devices = Devices(["GPU-a"], threads=1, room={"GPU-a": 1})
-    channel = Channel(lambda _: None)
+    bench.devices = GpuAllocator(["GPU-a"], threads=1, room={"GPU-a": 1})
+    channel = RunningTrial(lambda _: None)
     threading.Timer(0.3, channel.stop, args=[StopReason.BY_HAND, "stopped by a person"]).start()
     elsewhere = ExitStack()
     elsewhere.enter_context(bench.devices.lease())

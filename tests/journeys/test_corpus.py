@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
 
-from sweeper.execution.gpu_allocator import Devices
+from sweeper.execution.gpu_allocator import GpuAllocator
 from sweeper.kernels import (
     Ending,
     ForkPolicy,
@@ -32,7 +32,7 @@ from sweeper.kernels import (
 from sweeper.notebooks import ResearchNotebook
 from sweeper.notebooks.scores import PrintedScores
 from sweeper.testing import write_notebook
-from sweeper.trials import Channel
+from sweeper.trials import RunningTrial
 
 pytestmark = pytest.mark.kernel
 
@@ -314,7 +314,7 @@ def pool(
     (cwd / "beside.py").write_text("VALUE = 'beside'")
     runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     guard = Guard(token=runtime_folder.name, folder=runtime_folder)
-    env = {**os.environ, **Devices([], threads=1).env}
+    env = {**os.environ, **GpuAllocator([], threads=1).env}
     pool = KernelPool(
         "python3",
         env=env,
@@ -346,7 +346,7 @@ def by_us(source: Path, pool: KernelPool) -> tuple[NotebookNode, KernelResult]:
         env={},
         on_gone=lambda: None,
         write=lambda: None,
-        channel=Channel(lambda _: None),
+        channel=RunningTrial(lambda _: None),
         on_point=lambda _: None,
         printed=PrintedScores({}, lambda _: None),
         variables=[],
@@ -376,7 +376,7 @@ def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:
         iopub_timeout=60,
     )
     try:
-        client.execute(env={**os.environ, **Devices([], threads=1).env})
+        client.execute(env={**os.environ, **GpuAllocator([], threads=1).env})
     except (CellExecutionError, DeadKernelError):
         return fresh, False
     return fresh, True

@@ -261,7 +261,7 @@ def test_a_sweep_can_be_left_to_finish_what_runs() -> None:
     with running("finish", wait, SHORT, study={"trials": 3}) as it:
         until(lambda: it.started)
         assert main(["stop", "finish", "--finish", "--quiet"]) == 0
-        until(lambda: it.sweep.admission.closed_by is not None)
+        until(lambda: it.sweep.stop_switch.closed_by is not None)
         Path("go").touch()
         until(lambda: it.result is not None)
     assert it.result is not None

@@ -779,7 +779,7 @@ def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
         assert not list(starting.paths.requests.iterdir())
         assert main(["status", "out/early"]) == 0
         stopping.start()
-        wait_until(lambda: starting.admission.closed_by)
+        wait_until(lambda: starting.stop_switch.closed_by)
         return open_tracker(*arguments, **options)
 
     monkeypatch.setattr(Tracker, "open", slowly)

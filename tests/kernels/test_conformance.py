@@ -15,7 +15,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_kernel_test import KernelTests
 
-from sweeper.execution.gpu_allocator import Devices
+from sweeper.execution.gpu_allocator import GpuAllocator
 from sweeper.kernels import ForkPolicy, Guard, Kernel, KernelPool, Proof, Way
 
 pytestmark = pytest.mark.kernel
@@ -57,7 +57,7 @@ class Conformance(KernelTests):
         cls._guard = Guard(token=folder.name, folder=folder)
         cls._pool = KernelPool(
             "python3",
-            env={**os.environ, **Devices([], threads=1).env},
+            env={**os.environ, **GpuAllocator([], threads=1).env},
             cwd=folder,
             runtime_folder=folder,
             token=folder.name,

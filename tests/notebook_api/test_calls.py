@@ -24,7 +24,7 @@ from sweeper.notebook_api.messages import (
     decode_float,
     encode_float,
 )
-from sweeper.trials import Channel
+from sweeper.trials import RunningTrial
 
 
 class Scalar:
@@ -240,7 +240,7 @@ def test_a_long_course_stays_short_and_keeps_its_ends(displayed: Displayed) -> N
 
 def test_points_come_up_in_their_order() -> None:
     heard: list[Point] = []
-    channel = Channel(heard.append)
+    channel = RunningTrial(heard.append)
     points = [Point(step=step, metrics={"acc": 0.5}) for step in range(3)]
     for point in points:
         channel.publish(point)
@@ -248,7 +248,7 @@ def test_points_come_up_in_their_order() -> None:
 
 
 def test_the_first_reason_to_stop_wins_and_is_told_once() -> None:
-    channel, told = Channel(lambda _: None), []
+    channel, told = RunningTrial(lambda _: None), []
     channel.on_stop(lambda: told.append(channel.stop_reason))
     assert channel.stop_reason is None
     channel.stop(StopReason.TIME_LIMIT)
@@ -258,14 +258,14 @@ def test_the_first_reason_to_stop_wins_and_is_told_once() -> None:
 
 
 def test_who_listens_after_the_stop_is_told_at_once() -> None:
-    channel, told = Channel(lambda _: None), []
+    channel, told = RunningTrial(lambda _: None), []
     channel.stop(StopReason.INTERRUPTED)
     channel.on_stop(lambda: told.append("now"))
     assert told == ["now"]
 
 
 def test_who_has_left_is_not_told() -> None:
-    channel, told = Channel(lambda _: None), []
+    channel, told = RunningTrial(lambda _: None), []
     channel.on_stop(lambda: told.append("gone"))
     channel.on_stop(None)
     channel.stop(StopReason.INTERRUPTED)
@@ -274,7 +274,7 @@ def test_who_has_left_is_not_told() -> None:
 
 
 def test_the_listener_may_ask_the_channel_back() -> None:
-    channel, told = Channel(lambda _: None), []
+    channel, told = RunningTrial(lambda _: None), []
 
     def listener() -> None:
         channel.stop(StopReason.TIME_LIMIT)
@@ -290,7 +290,7 @@ def test_the_listener_may_ask_the_channel_back() -> None:
 
 
 def test_of_many_threads_that_stop_one_is_heard() -> None:
-    channel, told = Channel(lambda _: None), []
+    channel, told = RunningTrial(lambda _: None), []
     channel.on_stop(lambda: told.append(1))
     gate = threading.Barrier(8)
 

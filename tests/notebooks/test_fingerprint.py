@@ -10,10 +10,10 @@ import pytest
 
 from sweeper import Settings
 from sweeper.notebooks import ResearchNotebook
-from sweeper.notebooks.fingerprint import Ingredients, changes, ingredients, version
+from sweeper.notebooks.fingerprint import Fingerprint, changes, fingerprint_of, version
 from sweeper.testing import write_notebook
 
-Make = Callable[..., Ingredients]
+Make = Callable[..., Fingerprint]
 SPACE = {"x": {"low": 0.0, "high": 1.0}, "k": ["a", "b"]}
 
 
@@ -21,11 +21,11 @@ SPACE = {"x": {"low": 0.0, "high": 1.0}, "k": ["a", "b"]}
 def make(tmp_path: Path) -> Make:
     """What trials of a notebook with these cells are made of."""
 
-    def make(*cells: str, parameters: str = "x = 1.0\nk = 'a'", **changed: Any) -> Ingredients:
+    def make(*cells: str, parameters: str = "x = 1.0\nk = 'a'", **changed: Any) -> Fingerprint:
         data = {"objective": {"val": "maximize"}, "space": SPACE, **changed}
         notebook = write_notebook(tmp_path / "nb.ipynb", *cells, parameters=parameters)
         settings = Settings.from_mapping(data)
-        return ingredients(ResearchNotebook(notebook), settings, kernel_name="python3")
+        return fingerprint_of(ResearchNotebook(notebook), settings, kernel_name="python3")
 
     return make
 
@@ -136,7 +136,7 @@ def test_code_is_found_where_notebooks_keep_it(tmp_path: Path, cells: list[str],
     write((folder / file).parent.resolve(), model="Net = 1")
     data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}}
     settings = Settings.from_mapping(data)
-    made_of = ingredients(ResearchNotebook(notebook), settings, kernel_name="python3")
+    made_of = fingerprint_of(ResearchNotebook(notebook), settings, kernel_name="python3")
     assert set(made_of["files"]) == {file}
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from made_up_notebooks import NOTEBOOK, Cell, Notebook, Run, code
 
-from sweeper.notebooks.shared_cells import shared_prefix
+from sweeper.notebooks.shared_cells import find_shared_cells
 
 
 def markdown(source: str) -> dict[str, Any]:
@@ -221,7 +221,7 @@ GOING_ON = [
 @pytest.mark.parametrize(("source", "word"), ENDING)
 def test_a_cell_that_a_swept_parameter_could_reach_ends_the_prefix(source: str, word: str) -> None:
     cells = [code(cell) for cell in (PARAMETERS, INJECTED, "first = 1", source, "last = 2")]
-    prefix = shared_prefix(cells, ["lr"])
+    prefix = find_shared_cells(cells, ["lr"])
     assert prefix.cells == 3
     assert prefix.ended_by.startswith("code cell 4 ")
     assert word in prefix.ended_by
@@ -230,7 +230,7 @@ def test_a_cell_that_a_swept_parameter_could_reach_ends_the_prefix(source: str, 
 @pytest.mark.parametrize("source", GOING_ON)
 def test_a_cell_that_none_could_reach_is_shared(source: str) -> None:
     cells = [code(cell) for cell in (PARAMETERS, INJECTED, "first = 1", source, "last = 2")]
-    prefix = shared_prefix(cells, ["lr"])
+    prefix = find_shared_cells(cells, ["lr"])
     assert (prefix.cells, prefix.ended_by) == (5, "")
 
 
@@ -329,7 +329,7 @@ NOTEBOOKS: dict[str, tuple[Sequence[Cell | dict[str, Any]], set[str], int, str]]
 def test_a_notebook_is_shared_up_to_the_first_cell_that_could_differ(name: str) -> None:
     cells, swept, count, word = NOTEBOOKS[name]
     read = [cell if isinstance(cell, dict) else code(cell) for cell in cells]
-    prefix = shared_prefix(read, swept)
+    prefix = find_shared_cells(read, swept)
     assert prefix.cells == count
     assert word in prefix.ended_by
     assert (prefix.ended_by == "") == (count == len(cells))
@@ -338,7 +338,7 @@ def test_a_notebook_is_shared_up_to_the_first_cell_that_could_differ(name: str) 
 def test_reading_a_notebook_says_none_of_its_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert shared_prefix([code("x = '\\d'")], ["lr"]).cells == 1
+        assert find_shared_cells([code("x = '\\d'")], ["lr"]).cells == 1
 
 
 # --- notebooks made up by chance -----------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_reading_a_notebook_says_none_of_its_warnings() -> None:
 def test_cells_that_are_shared_leave_what_each_trial_would_have_got(notebook: Notebook) -> None:
     fixed = dict.fromkeys(notebook.fixed, 4)
     cells = notebook.injected(fixed)
-    count = shared_prefix([code(cell) for cell in cells], notebook.swept).cells
+    count = find_shared_cells([code(cell) for cell in cells], notebook.swept).cells
     is_injected = count > notebook.place + 2
     for value in (0, 3):
         own = dict.fromkeys(notebook.swept, value)

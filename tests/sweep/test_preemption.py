@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import SettingsError
-from sweeper.sweep.preemption import Cloud, Notice, check_service
+from sweeper.sweep.preemption import Cloud, PreemptionWatcher, check_service
 from sweeper.testing import write_notebook
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def test_a_notice_is_told_once(cloud: Cloud, service: type[Service]) -> None:
         told.append(time.monotonic())
         heard.set()
 
-    notice = Notice(cloud, on_notice)
+    notice = PreemptionWatcher(cloud, on_notice)
     assert not heard.wait(0.2)
     service.preempted = True
     assert heard.wait(10)
@@ -106,7 +106,7 @@ def test_a_notice_is_heard_although_earlier_answers_were_nonsense(
     monkeypatch.setattr("sweeper.sweep.preemption._ASK_S", 0.001)
     service.nonsense, service.preempted = list(NONSENSE), True
     heard = threading.Event()
-    notice = Notice(cloud, heard.set)
+    notice = PreemptionWatcher(cloud, heard.set)
     assert heard.wait(10)
     notice.close()
     assert not service.nonsense
@@ -135,7 +135,7 @@ def test_a_token_is_asked_for_once_and_again_when_it_is_refused(
 
     monkeypatch.setattr(service, "do_GET", count)
     heard = threading.Event()
-    notice = Notice("aws", heard.set)
+    notice = PreemptionWatcher("aws", heard.set)
     assert asked.wait(10)
     assert set(times[:10]) == {1}
     asked.clear()

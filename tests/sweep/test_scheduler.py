@@ -19,12 +19,12 @@ from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.settings import Settings
 from sweeper.settings.sections import Cost
 from sweeper.study import SamplerFactory, Study
-from sweeper.sweep.pruning import Ahead, Judge
-from sweeper.sweep.scheduler import Loop
+from sweeper.sweep.pruning import ProposalPrefetcher, PruningThread
+from sweeper.sweep.scheduler import TrialScheduler
 from sweeper.sweep.spending import Spending
-from sweeper.sweep.stop_switch import Admission
+from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.tracking import Tracker
-from sweeper.trials import Channel, Events, StudyPaths, TrialOutcome, TrialRecord, TrialState
+from sweeper.trials import Events, RunningTrial, StudyPaths, TrialOutcome, TrialRecord, TrialState
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_closing_never_waits_for_a_wish_that_got_lost(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(threading.Event, "clear", clear_late)
     for n in range(50):
-        ahead = Ahead(lambda: None)
+        ahead = ProposalPrefetcher(lambda: None)
         ahead.want()
         time.sleep(n * 1e-5)
         closing = threading.Thread(target=ahead.close, daemon=True)
@@ -68,7 +68,7 @@ def test_closing_never_waits_for_a_wish_that_got_lost(monkeypatch: pytest.Monkey
 
 def test_each_wish_is_followed_by_a_proposal_and_none_comes_after_the_end() -> None:
     made: list[int] = []
-    ahead = Ahead(lambda: made.append(1))
+    ahead = ProposalPrefetcher(lambda: made.append(1))
     for n in range(1, 4):
         ahead.want()
         until(lambda n=n: len(made) == n)  # type: ignore[misc]
@@ -83,8 +83,8 @@ def test_the_judge_ends_with_the_sweep(storage: RDBStorage) -> None:
     record = study.ask(pruned, SamplerFactory(pruned), lambda n: Path(f"{n}.ipynb"))
     assert record is not None
     before = threading.active_count()
-    judge = Judge(study, pruned)
-    channel = Channel(lambda _: None)
+    judge = PruningThread(study, pruned)
+    channel = RunningTrial(lambda _: None)
     judge.hear(0, Point(step=0, metrics={"val": 0.1}), channel)
     until(lambda: channel.stop_reason is StopReason.PRUNED)
     judge.close()
@@ -105,7 +105,7 @@ def test_a_pruner_that_fails_is_told_of_once_and_ends_no_trial(
 
     monkeypatch.setattr(study, "report", fails)
     caplog.set_level(logging.WARNING, logger="sweeper.sweep.pruning")
-    judge, channel = Judge(study, pruned), Channel(lambda _: None)
+    judge, channel = PruningThread(study, pruned), RunningTrial(lambda _: None)
     for step in range(3):
         judge.hear(0, Point(step=step, metrics={"val": 0.1}), channel)
     until(lambda: steps == [0, 1, 2])
@@ -120,11 +120,11 @@ def test_a_pruner_that_fails_is_told_of_once_and_ends_no_trial(
 
 
 def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begins() -> None:
-    admission = Admission()
-    admission.stop(3, "stopped by the command stop")
-    others, wanted = Channel(lambda _: None), Channel(lambda _: None)
-    admission.enter(2, others)
-    admission.enter(3, wanted)
+    stop_switch = StopSwitch()
+    stop_switch.stop(3, "stopped by the command stop")
+    others, wanted = RunningTrial(lambda _: None), RunningTrial(lambda _: None)
+    stop_switch.enter(2, others)
+    stop_switch.enter(3, wanted)
     assert others.stop_reason is None
     assert (wanted.stop_reason, wanted.message) == (
         StopReason.BY_HAND,
@@ -134,19 +134,19 @@ def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begi
 
 _STOPPED_MEANWHILE = """
 import signal
-from sweeper.sweep.stop_switch import Admission
-from sweeper.trials import Channel
+from sweeper.sweep.stop_switch import StopSwitch
+from sweeper.trials import RunningTrial
 
-class Interrupted(Channel):
+class Interrupted(RunningTrial):
     def __setattr__(self, name, value):
         super().__setattr__(name, value)
         if name == "_stop_reason" and value is not None:
             signal.raise_signal(signal.SIGTERM)
 
-admission = Admission()
-signal.signal(signal.SIGTERM, lambda *_: admission.stop_all("a signal"))
-admission.enter(0, Interrupted(lambda _: None))
-admission.stop_all("the end")
+stop_switch = StopSwitch()
+signal.signal(signal.SIGTERM, lambda *_: stop_switch.stop_all("a signal"))
+stop_switch.enter(0, Interrupted(lambda _: None))
+stop_switch.stop_all("the end")
 """
 
 
@@ -230,15 +230,15 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
     )
 
 
-def begun(study: Study, told: Settings, tracker: Tracker, folder: Path) -> Loop:
-    return Loop(
+def begun(study: Study, told: Settings, tracker: Tracker, folder: Path) -> TrialScheduler:
+    return TrialScheduler(
         settings=told,
         samplers=SamplerFactory(told),
         paths=StudyPaths.parse(f"{folder}/{{study}}.{{run_id}}.ipynb", study=told.name),
         study=study,
         tracker=tracker,
         tags={},
-        admission=Admission(),
+        stop_switch=StopSwitch(),
         events=Events(None),
         spending=Spending(study, None, since=time.monotonic()),
         jobs=2,
@@ -249,7 +249,7 @@ def completed(val: float) -> TrialOutcome:
     return TrialOutcome(state=TrialState.COMPLETED, scores={"val": val})
 
 
-def make_checkpoints(loop: Loop) -> Any:
+def make_checkpoints(loop: TrialScheduler) -> Any:
     given = loop.next()
     assert given is not None
     spec, _ = given

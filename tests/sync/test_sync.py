@@ -25,7 +25,7 @@ from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.notebook_api.sealed import SealedFile
 from sweeper.object_store import Store, StoreError
-from sweeper.object_store.store import scrubbed, shown
+from sweeper.object_store.store import redact_url, scrubbed
 from sweeper.study import SamplerFactory, Study, facts_in
 from sweeper.sync import RemoteCopy
 from sweeper.sync.contents import Contents, snapshot
@@ -927,7 +927,7 @@ def test_schemes_and_packages_that_are_missing_are_named(monkeypatch: pytest.Mon
 
 def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
-    assert shown("sftp://me:hush@host/x?sig=hush") == "sftp://host/x"
+    assert redact_url("sftp://me:hush@host/x?sig=hush") == "sftp://host/x"
     told = scrubbed("cannot reach http://me:hush@host/x?X-Amz-Signature=hush with hush-hush")
     assert told == "cannot reach http://host/x with …"
 

@@ -14,8 +14,8 @@ from sweeper.trials import (
     TrialRecord,
     TrialState,
     attempt_path,
+    display_path,
     run_id_of,
-    shown,
 )
 
 
@@ -189,8 +189,8 @@ def test_a_folder_of_a_trial_without_its_notebook_is_no_written_trial() -> None:
 
 
 def test_paths_are_shown_relative_only_below_the_working_folder(tmp_path: Path) -> None:
-    assert shown(tmp_path / "out" / "x.ipynb") == "out/x.ipynb"
-    assert shown(tmp_path.parent / "x.ipynb") == str(tmp_path.parent / "x.ipynb")
+    assert display_path(tmp_path / "out" / "x.ipynb") == "out/x.ipynb"
+    assert display_path(tmp_path.parent / "x.ipynb") == str(tmp_path.parent / "x.ipynb")
 
 
 @pytest.mark.parametrize("state", TrialState)

@@ -22,7 +22,7 @@ from typing import Any
 from ...notebooks.shared_cells import why_module_unsharable
 from ..guard import MARK_VARIABLE
 from ..process import ForkedProcess, is_readable
-from .import_profile import Lesson
+from .import_profile import ImportProfile
 from .policy import Offer
 from .sharing import CellsToShare, RanCell, SharedRun
 from .zygote.messages import receive, send
@@ -41,7 +41,7 @@ _MOST_DEATHS = 3
 _MOST_EXCLUSIONS = 3
 
 
-class Nursery:
+class ForkServer:
     """Learns what a notebook imports, and forks kernels that have it imported.
 
     Args:
@@ -70,7 +70,7 @@ class Nursery:
         self._runtime_folder = runtime_folder
         self._to_share: CellsToShare | None = None
         self._lock = threading.Lock()
-        self._lesson: Lesson | None = None
+        self._import_profile: ImportProfile | None = None
         self._excluded: frozenset[str] = frozenset()
         self._exclusions = 0
         self._is_closed = False
@@ -91,9 +91,9 @@ class Nursery:
         return is_ours and sys.platform == "linux" and hasattr(os, "pidfd_open")
 
     @property
-    def has_learned(self) -> bool:
+    def has_import_profile(self) -> bool:
         """Whether it knows what to import."""
-        return self._lesson is not None
+        return self._import_profile is not None
 
     @property
     def offer(self) -> Offer:
@@ -111,12 +111,12 @@ class Nursery:
         """Raise a zygote that has imported what a kernel has; the first lesson counts.
 
         Args:
-            told: the kernel's answer to `LESSON`.
+            told: the kernel's answer to `IMPORT_PROFILE`.
         """
         with self._lock:
-            if self._lesson is not None:
+            if self._import_profile is not None:
                 return
-            self._lesson = Lesson.read(told, self._env)
+            self._import_profile = ImportProfile.read(told, self._env)
         self._raise_zygote()
 
     def fork(
@@ -145,7 +145,7 @@ class Nursery:
         except OSError as error:
             _log.info("the zygote has ended: %s", error)
             if after is None:
-                self._bury(path)
+                self._replace_dead_server(path)
             else:
                 self._end_sharing()
         return None
@@ -191,7 +191,7 @@ class Nursery:
             process.kill()
             process.wait()
 
-    def _bury(self, path: str) -> None:
+    def _replace_dead_server(self, path: str) -> None:
         """Put another zygote in the place of one that has ended; once, whoever sees it first."""
         with self._lock:
             if self._path != path:
@@ -203,7 +203,7 @@ class Nursery:
             self._raise_zygote()
 
     def _raise_zygote(self) -> None:
-        assert self._lesson is not None
+        assert self._import_profile is not None
         path = f"{tempfile.mkdtemp(prefix='z', dir=self._runtime_folder)}/s"
         owned, owner = os.pipe()
         reading, writing = os.pipe()
@@ -235,12 +235,16 @@ class Nursery:
             return
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(self._lesson.encode(argv=self._argv(), without=self._excluded))
+            process.stdin.write(
+                self._import_profile.encode(argv=self._argv(), without=self._excluded)
+            )
             process.stdin.close()
         self._wait_behind(self._await, process, reading, path)
 
     def _wait_behind(self, call: Callable[..., None], *arguments: Any) -> None:
-        self._waiting = threading.Thread(target=call, args=arguments, name="nursery", daemon=True)
+        self._waiting = threading.Thread(
+            target=call, args=arguments, name="fork_server", daemon=True
+        )
         self._waiting.start()
 
     def _await(self, process: subprocess.Popen[bytes], reading: int, path: str) -> None:

@@ -10,7 +10,7 @@ from .zygote.libraries import READ_AT_IMPORT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class ImportProfile:
     """What the first kernels of a sweep tell of what the notebook needs.
 
     Attributes:
@@ -22,8 +22,8 @@ class Lesson:
     environment: Mapping[str, str]
 
     @classmethod
-    def read(cls, told: str, env: Mapping[str, str]) -> Lesson:
-        """Read a kernel's answer to `LESSON`.
+    def read(cls, told: str, env: Mapping[str, str]) -> ImportProfile:
+        """Read a kernel's answer to `IMPORT_PROFILE`.
 
         Args:
             env: what the kernel was started with.
@@ -50,7 +50,7 @@ class Lesson:
 #: An expression for a kernel: what it has imported, in order, from where it is installed. An
 #: environment on top of another one, as `uv run --with` or `--system-site-packages` make it, has
 #: libraries outside of its own folders.
-LESSON = (
+IMPORT_PROFILE = (
     "(lambda s, o, p: __import__('json').dumps({'modules': [n for n, m in list(s.modules.items()) "
     "if getattr(getattr(m, '__spec__', None), 'name', None) == n and "
     "(lambda f: f in ('built-in', 'frozen') or f.startswith(p) or "

@@ -6,7 +6,7 @@ from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from .fork_server import Nursery
+from .fork_server import ForkServer
 from .sharing import SharedRun
 
 
@@ -17,14 +17,14 @@ class ForkingProvisioner(LocalProvisioner):
         after: the cells that have run in the kernel; None when it was not forked after any.
     """
 
-    def __init__(self, *, nursery: Nursery, after: SharedRun | None, **options: Any) -> None:
+    def __init__(self, *, fork_server: ForkServer, after: SharedRun | None, **options: Any) -> None:
         super().__init__(**options)
-        self._nursery = nursery
+        self._fork_server = fork_server
         self.after = after
 
     async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
         """As its base does, with a forked process in place of a started one."""
-        forked = self._nursery.fork(
+        forked = self._fork_server.fork(
             cmd[2:],
             env=options["env"],
             cwd=options["cwd"],

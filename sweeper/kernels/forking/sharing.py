@@ -8,7 +8,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from ...notebooks.shared_cells import shared_prefix
+from ...notebooks.shared_cells import find_shared_cells
 from ...trials import Params
 from ..inject import inject
 
@@ -84,7 +84,7 @@ def cells_to_share(
         swept: names that are not.
     """
     node = inject(node, fixed, kernel_name=kernel_name, language="python")
-    prefix = shared_prefix(node.cells, swept)
+    prefix = find_shared_cells(node.cells, swept)
     leading = {
         index: cell
         for index, cell in enumerate(node.cells[: prefix.cells])

@@ -1,6 +1,6 @@
 """Sweeps that are killed at random moments, again and again, and come to the same in the end.
 
-    uv run tests/chaos/test_chaos.py --blows 300
+    uv run tests/journeys/chaos/test_chaos.py --blows 300
 
 is the long form; the short one is part of the tests. Each blow hits the coordinator (SIGKILL,
 SIGTERM, SIGSTOP for a while), the process that kernels are forked from, or a kernel; or takes the

@@ -8,14 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sweeper.kernels.forking.import_profile import LESSON
+from sweeper.kernels.forking.import_profile import IMPORT_PROFILE
 
 
 def imported(folder: Path, module: str) -> bool:
     """Whether a kernel that has imported a module from a folder lists it."""
     folder.mkdir(parents=True)
     (folder / f"{module}.py").write_text("")
-    code = f"import sys; sys.path.append({str(folder)!r}); import {module}; print(repr({LESSON}))"
+    code = (
+        f"import sys; sys.path.append({str(folder)!r}); import {module}; "
+        f"print(repr({IMPORT_PROFILE}))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = json.loads(ast.literal_eval(done.stdout))["modules"]
     assert "json" in modules

@@ -19,7 +19,7 @@ from compared_outputs import seen
 from made_up_notebooks import SETUP, Notebook, Run, code, made_up
 from nbformat import NotebookNode
 
-from sweeper.execution.gpu_allocator import Devices
+from sweeper.execution.gpu_allocator import GpuAllocator
 from sweeper.kernels import (
     ForkPolicy,
     Guard,
@@ -33,10 +33,10 @@ from sweeper.kernels import (
 )
 from sweeper.notebooks import ResearchNotebook
 from sweeper.notebooks.scores import PrintedScores
-from sweeper.notebooks.shared_cells import shared_prefix
+from sweeper.notebooks.shared_cells import find_shared_cells
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
-from sweeper.trials import Channel
+from sweeper.trials import RunningTrial
 
 pytestmark = [
     pytest.mark.kernel,
@@ -93,7 +93,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool]:
     guard = Guard(token=runtime_folder.name, folder=runtime_folder)
     pool = KernelPool(
         "python3",
-        env={**os.environ, **Devices([], threads=1).env},
+        env={**os.environ, **GpuAllocator([], threads=1).env},
         cwd=folder,
         runtime_folder=runtime_folder,
         token=runtime_folder.name,
@@ -394,7 +394,7 @@ def long_prefixes(count: int) -> Iterator[Notebook]:
     while count:
         notebook = made_up(str(number).encode(), 12)
         cells = notebook.injected({})
-        leading = shared_prefix([code(cell) for cell in cells], notebook.swept).cells
+        leading = find_shared_cells([code(cell) for cell in cells], notebook.swept).cells
         ran = Run()
         ran.go_on(cells[:leading])
         is_long = 3 < leading <= notebook.place or notebook.place + 5 < leading < len(cells)
@@ -418,7 +418,7 @@ def run(
         env={},
         on_gone=gone.set,
         write=lambda: None,
-        channel=Channel(lambda _: None),
+        channel=RunningTrial(lambda _: None),
         on_point=lambda _: None,
         printed=PrintedScores({}, lambda _: None),
         variables=["n0", "n1", "n2"],

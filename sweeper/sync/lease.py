@@ -11,26 +11,26 @@ from dataclasses import replace
 
 from ..errors import SyncError
 from ..object_store import Store, StoreError
-from .manifest import Mark, Owner
+from .manifest import LocalMarker, Owner
 
 _NAME = "owner.json"
 #: A claim that was not renewed for so many of its intervals is given up.
 _MISSED = 3
 
 
-class Claim:
+class RemoteLease:
     """A process's word that the copy is its own, renewed on a thread of its own."""
 
     def __init__(self, store: Store, *, study: str, every_s: float) -> None:
         self._store = store
         self._name = f"{study}/{_NAME}"
-        self._shown = f"{store.shown}/{study}"
+        self._shown = f"{store.display_url}/{study}"
         self._every_s = every_s
         self._mine: Owner | None = None
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def refuse_if_alive(self, mark: Mark | None) -> None:
+    def refuse_if_alive(self, mark: LocalMarker | None) -> None:
         """Refuse a copy that another process writes now.
 
         Args:
