@@ -290,7 +290,7 @@ class Study:
         return self._begun >= min(settings.study.trials, different or settings.study.trials)
 
     def report(self, number: int, step: int, value: float, pruner: BasePruner) -> str | None:
-        """PruningThread a running trial by a new value of its objective.
+        """Judge a running trial by a new value of its objective.
 
         Returns:
             why it should be pruned, in words; None when it should go on.
@@ -304,7 +304,7 @@ class Study:
             return why_pruned(self._trials(OptunaState.COMPLETE), step, value)
 
     def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
-        """SettingsModel how a trial ended; what was stopped stays open, to be run again."""
+        """Record how a trial ended; what was stopped stays open, to be run again."""
         with self._lock:
             record = self.ended(number, outcome)
             self._write(record)

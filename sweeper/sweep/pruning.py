@@ -45,7 +45,7 @@ class PruningThread:
             self._running.discard(number)
 
     def close(self) -> None:
-        """PruningThread no more; no trial runs any longer."""
+        """Judge no more; no trial runs any longer."""
         self._is_closing = True
         self._heard.put(None)
         self._thread.join()

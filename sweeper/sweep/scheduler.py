@@ -143,7 +143,7 @@ class TrialScheduler:
         return max(0, self._settings.study.trials - self._begun)
 
     def done(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """SettingsModel an outcome."""
+        """Record an outcome."""
         self._stop_switch.leave(spec.number)
         if self._judge is not None:
             self._judge.forget(spec.number)
