@@ -6,18 +6,18 @@ SweepError
 ├── OutputError      the output template, its folder, or a file in the way
 ├── KernelError      the notebook's kernel is not installed
 ├── StudyError       the study's storage cannot be used, or belongs to somebody else
-│   └── StorageAwayError    it does not answer now, and may do so later
+│   └── StorageAwayError    the storage does not answer now, but may do so later
 ├── TrackingError    the MLflow store or server cannot be used
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
-└── BrokenError      a sweep that had begun cannot go on; the only one after a kernel has started
+└── BrokenError      a sweep that had begun cannot go on
 
-All others are raised before any kernel starts. A trial that fails is not an error but an outcome
-(`sweeper.trials.TrialOutcome`).
+BrokenError alone can be raised after a kernel has started. A trial that fails is not an error but
+an outcome (`sweeper.trials.TrialOutcome`).
 """
 
 
 class SweepError(Exception):
-    """Base of all errors; its text is the one message that a user needs to read."""
+    """Base of all errors; its text is the whole message for the user."""
 
 
 class SettingsError(SweepError):
@@ -41,7 +41,7 @@ class StudyError(SweepError):
 
 
 class StorageAwayError(StudyError):
-    """The study's storage does not answer, is locked or full; later it may do again."""
+    """The study's storage does not answer, is locked or full; it may work again later."""
 
 
 class TrackingError(SweepError):
@@ -49,20 +49,20 @@ class TrackingError(SweepError):
 
 
 class SyncError(SweepError):
-    """The remote copy cannot be reached or used, or another machine goes on from it."""
+    """The remote copy cannot be reached or used, or another machine continues its study."""
 
 
 class BrokenError(SweepError):
-    """A sweep that had begun cannot go on: its storage was lost under it."""
+    """A sweep that had begun cannot go on, because its storage was lost."""
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line that is never empty: that of `MemoryError()` is its name."""
+    """The first line of an error's message, or the name of its class where the message is empty."""
     return str(error).strip().partition("\n")[0].rstrip() or type(error).__name__
 
 
-def root_of(error: BaseException) -> str:
-    """What was wrong in the first place, in a line: libraries wrap it in general words."""
+def root_cause(error: BaseException) -> str:
+    """The first line of the innermost cause, as libraries wrap it in errors with general texts."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)

@@ -1,4 +1,4 @@
-"""Files that no reader and no crash ever meets half written."""
+"""Write files atomically, so that neither a reader nor a crash ever finds half a file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import os
 from pathlib import Path
 
 
-def write_beside(path: Path, text: str) -> None:
-    """Write a whole file so that no reader and no crash ever meets half of it."""
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file beside its place, then rename it; a line end is added where none is.
+
+    Raises:
+        OSError: the file cannot be written; what was there before is unchanged.
+        UnicodeEncodeError: the text holds half a surrogate pair; likewise.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(beside, "w", encoding="utf-8") as file:

@@ -1,10 +1,10 @@
-"""What an error says in one line."""
+"""The line in which an error is reported."""
 
 from __future__ import annotations
 
 import pytest
 
-from sweeper.errors import SweepError, first_line, root_of
+from sweeper.errors import SweepError, first_line, root_cause
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ def test_an_error_has_a_line_even_when_it_has_no_message(error: Exception, line:
     assert first_line(error) == line
 
 
-def test_the_root_of_an_error_without_a_message_is_its_name() -> None:
+def test_the_root_cause_of_an_error_without_a_message_is_the_name_of_its_class() -> None:
     try:
         try:
             raise MemoryError
         except MemoryError as error:
             raise SweepError("in general words") from error
     except SweepError as error:
-        assert root_of(error) == "MemoryError"
+        assert root_cause(error) == "MemoryError"

@@ -10,7 +10,7 @@ from ..errors import NotebookError
 from ..execution.gpu_allocator import memory_of
 from ..notebook_api.messages import decode_float
 from ..notebooks import read_executed
-from ..trials import Progress, Snapshot, SweepResult, TrialRecord, TrialState, counted
+from ..trials import Progress, Snapshot, SweepResult, TrialRecord, TrialState, count_by_state
 from .lookup import ExistingStudy
 
 
@@ -33,7 +33,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     snapshot = Snapshot(
         study=study.name,
         trials=int(facts.get("trials", len(records))),
-        counts=counted(records),
+        counts=count_by_state(records),
         objectives=facts["objectives"],
         running=[_progress(record, is_here=not existing.is_elsewhere) for record in running],
         best=best,

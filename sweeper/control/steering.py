@@ -98,7 +98,7 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
     if not run_ids:
         failed = (record for record in records if record.state is TrialState.FAILED)
         # Of a trial that failed again and again, only the last.
-        last = {r.first: r for r in failed}
+        last = {r.first_number: r for r in failed}
         done = existing.study.tried_again()
         chosen = [record for first, record in sorted(last.items()) if first not in done]
     study = existing.study

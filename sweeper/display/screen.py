@@ -120,9 +120,9 @@ def summary(result: SweepResult) -> str:
             f"remote copy: not complete, {duration(result.sync_lag_s)} behind; what it lacks lies "
             "on this machine, and the same command here copies it"
         )
-    if result.untold:
+    if result.unlogged:
         lines.append(
-            f"  {result.untold} messages did not reach MLflow; the same command tells them again"
+            f"  {result.unlogged} messages did not reach MLflow; the same command tells them again"
         )
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
 

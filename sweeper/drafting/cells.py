@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..notebooks.cellcode import parse, plain_python
+from ..notebooks.cell_code import parse, plain_python
 
 #: Larger numbers are no setting that one varies, and some storages round them.
 _LARGEST = 10**15

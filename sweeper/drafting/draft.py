@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import NotebookError
-from ..notebooks import ResearchNotebook, families
+from ..notebooks import ResearchNotebook, vocabulary
 from . import layout
 from .cells import assignments
 from .ranges import Choices, Fixed, Left, Range, Suggestion, suggest
@@ -107,10 +107,10 @@ def _space(swept: Mapping[str, Suggestion], own: Mapping[str, Any]) -> list[str]
 
 def _branch(name: str, swept: Mapping[str, Suggestion], own: Mapping[str, Any]) -> dict[str, str]:
     """Momentum is plain SGD's; with another optimizer it would be a dimension without effect."""
-    if not families.about(name, {"momentum"}):
+    if not vocabulary.matches(name, {"momentum"}):
         return {}
     for parent, suggestion in swept.items():
-        if not families.about(parent, {"optimizer", "optimiser", "optim", "opt"}):
+        if not vocabulary.matches(parent, {"optimizer", "optimiser", "optim", "opt"}):
             continue
         if isinstance(suggestion, Choices) and str(own[parent]).lower() == "sgd":
             return {"when": layout.mapping({parent: layout.value(own[parent])})}

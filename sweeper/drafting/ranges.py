@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..notebooks import families
-from ..notebooks.families import about
+from ..notebooks import vocabulary
+from ..notebooks.vocabulary import matches
 from .cells import Assigned
 from .hints import Bounds, bounds_in, choices_in
 
@@ -58,25 +58,27 @@ def suggest(assigned: Assigned, compared: Sequence[str] = ()) -> Suggestion:
         compared: words that the notebook compares it with.
     """
     name, value = assigned.name, assigned.value
-    if name in families.INJECTED:
+    if name in vocabulary.INJECTED:
         return Left("each trial is given its own")
     if not assigned.plain:
         return Left("worked out by code, not a plain value")
     if isinstance(value, list | dict):
         return _of_several(name, value)
-    if about(name, families.SECRETS):
+    if matches(name, vocabulary.SECRETS):
         return Left("a secret")
     said = _said(assigned)
     if said is not None:
         return said
-    if about(name, families.BUDGETS) and not about(name, {"warmup"}):
+    if matches(name, vocabulary.BUDGETS) and not matches(name, {"warmup"}):
         return Fixed("a budget, not swept: small while you try things, the full one at the end")
-    if about(name, families.SURROUNDINGS):
+    if matches(name, vocabulary.ENVIRONMENT):
         return Left("not about the model")
-    if about(name, families.DATA):
+    if matches(name, vocabulary.DATA):
         return Fixed("decides what is measured: scores would not compare")
     if value is None:
-        return Choices([None, 4, 8, 16]) if about(name, families.DEPTHS) else Left("has no value")
+        return (
+            Choices([None, 4, 8, 16]) if matches(name, vocabulary.DEPTHS) else Left("has no value")
+        )
     if isinstance(value, bool):
         return Choices([True, False])
     if isinstance(value, str):
@@ -111,7 +113,7 @@ def _from_comment(bounds: Bounds, value: int | float) -> Range:
 def _of_several(name: str, value: list[Any] | dict[str, Any]) -> Suggestion:
     """Layer sizes are swept as a whole: half as wide, as they are, twice as wide."""
     sizes = [v for v in value if type(v) is int and v > 1]
-    if not sizes or sizes != value or not about(name, families.SIZES | families.DEPTHS):
+    if not sizes or sizes != value or not matches(name, vocabulary.SIZES | vocabulary.DEPTHS):
         return Left("a list or mapping; to sweep it, give a list of such under space")
     halves, doubles = [size // 2 for size in sizes], [size * 2 for size in sizes]
     return Choices([halves, sizes, doubles], "more or fewer layers: add lists of them")
@@ -121,13 +123,13 @@ def _of_text(name: str, value: str, compared: Sequence[str]) -> Suggestion:
     if _LOOKS_LIKE_A_PLACE.search(value) or not value:
         return Left("not about the model")
     known = list(dict.fromkeys(compared))
-    if about(name, families.MODELS):
+    if matches(name, vocabulary.MODELS):
         return Fixed("to sweep it, give a list of models under space")
     if len(known) > 1 and value in known:
         return Choices(known, "words that the notebook knows")
-    kin = families.kin(name, value)
-    if kin:
-        return Choices(kin, "keep those that the notebook understands")
+    alternatives = vocabulary.alternatives(name, value)
+    if alternatives:
+        return Choices(alternatives, "keep those that the notebook understands")
     return Fixed("to sweep it, give a list of words under space")
 
 
@@ -135,46 +137,48 @@ def _of_number(name: str, value: int | float) -> Suggestion:
     share = _of_known_share(name, float(value)) if 0 <= value <= 1 else None
     if share is not None:
         return share
-    scaled = about(name, families.RATES | families.SCALES)
+    scaled = matches(name, vocabulary.RATES | vocabulary.LOG_SCALES)
     whole = isinstance(value, int) and not (scaled and not _sized(name))
     return _of_int(name, int(value)) if whole else _of_float(name, float(value), scaled)
 
 
 def _sized(name: str) -> bool:
-    return about(name, families.BATCHES | families.SIZES | families.DEPTHS | families.CROWDS)
+    return matches(
+        name, vocabulary.BATCHES | vocabulary.SIZES | vocabulary.DEPTHS | vocabulary.ENSEMBLES
+    )
 
 
 def _of_known_share(name: str, value: float) -> Range | None:
     """The range of a name whose values are known to lie in [0, 1]."""
-    if about(name, families.DROPOUTS):
+    if matches(name, vocabulary.DROPOUTS):
         return Range(0.0, 0.5 if value <= 0.5 else 0.95 if value <= 0.95 else 1.0)
-    if about(name, families.SMOOTHING):
+    if matches(name, vocabulary.SMOOTHING):
         return Range(0.0, 0.2 if value <= 0.2 else 1.0)
-    if about(name, families.MOMENTA):
+    if matches(name, vocabulary.MOMENTA):
         return Range(0.8 if value >= 0.8 else 0.0, 0.99 if value <= 0.99 else 1.0)
-    if about(name, families.AVERAGES):
+    if matches(name, vocabulary.AVERAGES):
         return Range(0.9 if value >= 0.9 else 0.0, 0.9999 if value <= 0.9999 else 1.0)
-    if about(name, families.DISCOUNTS) and value >= 0.9:
+    if matches(name, vocabulary.DISCOUNTS) and value >= 0.9:
         return Range(0.9, 0.999 if value <= 0.999 else 1.0)
-    if about(name, families.SHARES):
+    if matches(name, vocabulary.FRACTIONS):
         return Range(0.0 if value < 0.5 else 0.1, 0.9) if value <= 0.9 else Range(0.5, 1.0)
     return None
 
 
 def _of_float(name: str, value: float, scaled: bool) -> Suggestion:
     if value == 0:
-        if scaled and not about(name, families.RATES):
+        if scaled and not matches(name, vocabulary.RATES):
             return Choices([0.0, 1e-5, 1e-4, 1e-3, 1e-2], "0.0 is off")
         return Left("0.0 tells nothing of its scale")
     if not math.isfinite(value) or not 1e-30 < abs(value) < 1e12:
         return Left("too far out to guess a range")
     if value < 0:
         return Range(_rounded(2 * value), 0.0)
-    if about(name, families.NARROW):
+    if matches(name, vocabulary.NARROW_SCALES):
         return Range(_rounded(value / 4), _rounded(value * 4), log=True)
     if scaled or value < 0.1:
         high = _decade(value * 10, math.ceil)
-        if about(name, families.RATES) and value <= 1:
+        if matches(name, vocabulary.RATES) and value <= 1:
             high = min(high, 1.0)  # the rate of a schedule's peak; beyond, all is lost anyway
         return Range(_decade(value / 10, math.floor), high, log=True)
     if value < 1:
@@ -202,16 +206,16 @@ def _rounded(value: float) -> float:
 def _of_int(name: str, value: int) -> Suggestion:
     if value < 1:
         return Left(f"{value} tells nothing of its scale")
-    if value == 1 and about(name, {"use", "with", "is", "has", "enable"}):
+    if value == 1 and matches(name, {"use", "with", "is", "has", "enable"}):
         return Choices([0, 1])
     power = value & (value - 1) == 0
-    if about(name, families.DEPTHS):
+    if matches(name, vocabulary.DEPTHS):
         return Range(max(1, value - 2), value + 2) if value <= 8 else Range(value // 2, 2 * value)
-    if about(name, families.CROWDS):
+    if matches(name, vocabulary.ENSEMBLES):
         return Range(max(1, value // 2), 4 * value, log=True)
-    if about(name, families.BATCHES) and power:
+    if matches(name, vocabulary.BATCHES) and power:
         return Choices([value // 2, value, value * 2] if value > 1 else [1, 2, 4])
-    if about(name, families.BATCHES | families.SIZES):
+    if matches(name, vocabulary.BATCHES | vocabulary.SIZES):
         if power and value > 1:
             return Choices([value // 2, value, value * 2])
         return Range(max(1, value // 2), 2 * value, log=True)

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..notebooks.cellcode import parsed, plain_python
-from ..notebooks.families import words
+from ..notebooks.cell_code import parse_or_none, plain_python
+from ..notebooks.vocabulary import words_of
 from .values import Kind, Variables, bodies
 
 _SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "test": 1, "eval": 1}
@@ -42,7 +42,7 @@ class Found:
 
     Attributes:
         names: of the scores; empty when none was found.
-        how: how the notebook tells them, in words.
+        how: how the notebook tells them, in words_of.
         series: whether it reports while it runs, so that a pruner has something to see.
     """
 
@@ -53,7 +53,7 @@ class Found:
 
 def direction(name: str) -> str:
     """`minimize` for what is named like a loss, else `maximize`."""
-    return "minimize" if {*words(name)} & {*_BAD, "losses", "errors"} else "maximize"
+    return "minimize" if {*words_of(name)} & {*_BAD, "losses", "errors"} else "maximize"
 
 
 def find_scores(cells: Sequence[str], parameters: Iterable[str]) -> Found:
@@ -105,7 +105,7 @@ def _texts(node: ast.expr) -> list[str]:
 
 def _trees(cells: Sequence[str]) -> list[ast.Module]:
     """The code of the cells that hold some."""
-    trees = (parsed(plain_python(source)) for source in cells)
+    trees = (parse_or_none(plain_python(source)) for source in cells)
     return [tree for tree in trees if tree is not None]
 
 
@@ -194,7 +194,7 @@ def _core(name: str) -> list[str]:
 def _metric_words(name: str) -> list[str]:
     """`val_top1`, `f1`, `r2`: a number belongs to the word before it."""
     joined: list[str] = []
-    for word in words(name):
+    for word in words_of(name):
         if word.isdigit() and joined and joined[-1] + word in _RANKS:
             joined[-1] += word
         else:
@@ -207,12 +207,12 @@ def _is_score(name: str) -> bool:
     if not core or core[-1] not in _RANKS or _is_of_the_machine(name):
         return False
     is_some_map = core[-1] == "map" and len(core) > 1  # label_map, cost_map
-    return not is_some_map and _MARKS.isdisjoint(words(name))
+    return not is_some_map and _MARKS.isdisjoint(words_of(name))
 
 
 def _is_of_the_machine(name: str) -> bool:
     """Whether a name is that of a clock or a counter."""
-    said = words(name)
+    said = words_of(name)
     return not _CLOCKS.isdisjoint(said) or not _COUNTS.isdisjoint((said or [""])[:1])
 
 

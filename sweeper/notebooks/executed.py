@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from ..files import write_beside
+from ..files import write_atomically
 from ..notebook_api.messages import Point, encode_float
 from ..trials import TrialOutcome, TrialSpec, TrialState
 from .reading import METADATA, read_notebook
@@ -89,7 +89,7 @@ class ExecutedNotebook:
         with self._lock:
             self.node.metadata[METADATA] = self.metadata
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_beside(self.path, nbformat.writes(self.node, version=4))
+            write_atomically(self.path, nbformat.writes(self.node, version=4))
 
 
 def _as_json(value: Any) -> Any:
@@ -127,4 +127,4 @@ def mark_stopped(path: Path, message: str) -> None:
     for cell in node.cells:
         if cell.metadata.get("papermill", {}).get("status") == "running":
             cell.metadata["papermill"]["status"] = "stopped"
-    write_beside(path, nbformat.writes(node, version=4))
+    write_atomically(path, nbformat.writes(node, version=4))

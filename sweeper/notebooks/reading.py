@@ -1,4 +1,4 @@
-"""Read a notebook file, mend what keeps nobody from running it, and refuse what is none."""
+"""Read and validate a notebook file; one that will be executed is repaired first."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ import nbformat
 from nbformat import NotebookNode
 
 from ..errors import NotebookError, first_line
-from .repair import mended
+from .repair import repair_notebook
 
-#: The key of our own metadata, in executed notebooks.
+#: The key of sweeper's metadata in executed notebooks.
 METADATA = "sweeper"
 
 
-def read_notebook(path: Path, display_name: str, *, is_mended: bool = False) -> NotebookNode:
-    """Read a notebook.
+def read_notebook(path: Path, display_name: str, *, for_execution: bool = False) -> NotebookNode:
+    """Read a notebook file.
 
     Args:
-        is_mended: for one that will be run: it loses its outputs, and is spared for what keeps
-            nobody from running it.
+        path: the file.
+        display_name: the file's name for messages.
+        for_execution: remove the outputs and repair faults that do not change which code runs.
+
+    Raises:
+        NotebookError: the file is missing, cannot be read, or is not a valid notebook.
     """
     try:
         raw = path.read_bytes()
@@ -32,10 +36,12 @@ def read_notebook(path: Path, display_name: str, *, is_mended: bool = False) -> 
     except (OSError, UnicodeDecodeError) as error:
         raise NotebookError(f"{display_name}: cannot be read: {error}") from error
     try:
-        node = _parsed(text, is_mended=is_mended)
+        node = _parsed(text, for_execution=for_execution)
         nbformat.validate(node)
-        if is_mended:
-            nbformat.writes(node).encode()  # or no trial could write it
+        if for_execution:
+            nbformat.writes(
+                node
+            ).encode()  # fails on half a surrogate pair, which no trial could write
     except UnicodeEncodeError as error:
         half = error.object[error.start : error.end]
         raise NotebookError(
@@ -43,31 +49,33 @@ def read_notebook(path: Path, display_name: str, *, is_mended: bool = False) -> 
         ) from error
     except ValueError as error:
         raise NotebookError(f"{display_name}: not a notebook: {error}") from error
-    except Exception as error:  # nbformat raises its own and jsonschema's, which share no base
+    except Exception as error:  # nbformat's errors and jsonschema's have no common base
         raise NotebookError(f"{display_name}: not a valid notebook: {first_line(error)}") from error
-    # Every cell of ours and of papermill's needs these two; formats before 4.5 had no ids.
+    # sweeper and papermill address cells by id, which formats before 4.5 do not have.
     node.nbformat_minor = max(node.nbformat_minor, 5)
     for cell in node.cells:
         cell.setdefault("id", nbformat.v4.new_code_cell().id)
     return node
 
 
-def _parsed(text: str, *, is_mended: bool) -> NotebookNode:
-    # Python alone writes NaN into JSON, and only where nobody misses it.
+def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
+    # JSON has no NaN; Python writes it nevertheless, into metadata that does not matter here.
     data = json.loads(text, parse_constant=lambda _: None)
-    if is_mended and isinstance(data, dict) and data.get("nbformat") == 4:
-        text = json.dumps(mended(data))
+    if for_execution and isinstance(data, dict) and data.get("nbformat") == 4:
+        text = json.dumps(repair_notebook(data))
     node: NotebookNode = nbformat.convert(nbformat.reader.reads(text), 4)
-    if is_mended:
+    if for_execution:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of each cell that gets an id
+            warnings.simplefilter("ignore")  # one warning for each cell that gets an id
             _, node = nbformat.validator.normalize(node, strip_invalid_metadata=True)
     return node
 
 
 def code_cells(node: NotebookNode) -> list[Any]:
+    """List the code cells of a notebook, in order."""
     return [cell for cell in node.cells if cell.cell_type == "code"]
 
 
 def cell_tags(cell: Any) -> list[str]:
+    """List the tags of a cell; empty where it has none."""
     return list(cell.metadata.get("tags", []))

@@ -1,7 +1,7 @@
-"""Slips in a notebook's JSON that keep nobody from running it: mended, before anything is checked.
+"""Repair small faults in a notebook's JSON before it is validated.
 
-papermill and Jupyter take such notebooks. What decides what is run stays as it is: a cell without
-a kind or a source is left for the check to refuse.
+papermill and Jupyter accept such notebooks. What decides which code runs is never changed: a cell
+without a type or a source is left for the validation to refuse.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ _CELL_KEYS: Mapping[str, tuple[str, ...]] = {
     "raw": ("id", "cell_type", "metadata", "source", "attachments"),
 }
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: The format that all cells of ours and of papermill's need: cells have ids.
+#: The minor version of the format in which cells have ids; sweeper and papermill write cells of it.
 _MINOR = 5
 
 
-def mended(notebook: Mapping[str, Any]) -> dict[str, Any]:
-    """A notebook of format 4 without its outputs, its harmless slips repaired.
+def repair_notebook(notebook: Mapping[str, Any]) -> dict[str, Any]:
+    """Repair a notebook of format 4 and remove its outputs.
 
     Args:
-        notebook: as it stands in its file.
+        notebook: the JSON of its file.
+
+    Returns:
+        A repaired copy.
     """
     minor = notebook.get("nbformat_minor")
     cells = notebook.get("cells")
@@ -38,7 +41,7 @@ def mended(notebook: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """That of the notebook: the kernel has a name, or is not there."""
+    """Repair the notebook's metadata: a kernelspec without a name is removed."""
     spec = _texts(_mapping(metadata.pop("kernelspec", None)))
     info = _mapping(metadata.pop("language_info", None))
     if not isinstance(info.get("name"), str):
@@ -53,10 +56,10 @@ def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cell(cell: Any, ids: set[str]) -> Any:
-    """One cell.
+    """Repair one cell; an id that is invalid or already used is removed.
 
     Args:
-        ids: of the cells before it; its own is added.
+        ids: the ids of the cells before it, to which its own is added.
     """
     kind = str(cell.get("cell_type")) if isinstance(cell, dict) else ""
     if kind not in _CELL_KEYS:
@@ -78,9 +81,9 @@ def _cell(cell: Any, ids: set[str]) -> Any:
 
 
 def _tags(tags: Any) -> list[str]:
-    """Each tag once; several in one text are separated by commas, which no tag may hold."""
-    given = tags if isinstance(tags, list) else [tags]
-    texts = (text for tag in given if isinstance(tag, str) for text in tag.split(","))
+    """List each tag once; a text with commas holds several tags, as no tag may contain a comma."""
+    entries = tags if isinstance(tags, list) else [tags]
+    texts = (text for tag in entries if isinstance(tag, str) for text in tag.split(","))
     return list(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
@@ -89,6 +92,6 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _texts(mapping: dict[str, Any]) -> dict[str, Any]:
-    """What of a kernel's description must be text, and is; and all else of it."""
+    """Remove the entries of a kernelspec that must be text and are not."""
     text = ("name", "display_name", "language")
     return {k: v for k, v in mapping.items() if k not in text or isinstance(v, str)}

@@ -11,7 +11,7 @@ from nbformat import NotebookNode
 
 from ..errors import NotebookError
 from ..settings.messages import nearest
-from .cellcode import assigned_names, likely_parameters, parse, plain_python
+from .cell_code import assigned_names, find_parameters_candidate, parse, plain_python
 from .reading import METADATA, cell_tags, code_cells, read_notebook
 
 PARAMETERS_TAG = "parameters"
@@ -33,7 +33,7 @@ class ResearchNotebook:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self.display_name = str(path)
-        self.node = read_notebook(self.path, self.display_name, is_mended=True)
+        self.node = read_notebook(self.path, self.display_name, for_execution=True)
         tagged = [c for c in code_cells(self.node) if PARAMETERS_TAG in cell_tags(c)]
         if not tagged:
             raise NotebookError(
@@ -143,13 +143,13 @@ class ResearchNotebook:
 
 def _what_to_tag(sources: Sequence[str]) -> str:
     """What to do in a notebook without a parameters cell."""
-    likely = likely_parameters(sources)
-    if likely is None:
+    candidate = find_parameters_candidate(sources)
+    if candidate is None:
         return f"put what should vary into one, as in `lr = 1e-3`, and tag it {_HOW_TO_TAG}"
-    names = ", ".join(likely.names[:_NAMES_SHOWN])
-    more = len(likely.names) - _NAMES_SHOWN
+    names = ", ".join(candidate.names[:_NAMES_SHOWN])
+    more = len(candidate.names) - _NAMES_SHOWN
     names += f" and {more} more" if more > 0 else ""
-    which = f"code cell {likely.number} assigns {names}"
-    if likely.is_pure:
+    which = f"code cell {candidate.number} assigns {names}"
+    if candidate.is_pure:
         return f"{which}: tag it {_HOW_TO_TAG}"
     return f"{which} among other things: move these to a cell of their own, tagged {_HOW_TO_TAG}"

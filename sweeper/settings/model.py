@@ -144,7 +144,7 @@ class Settings(SettingsModel):
         return self
 
     @property
-    def as_told(self) -> dict[str, Any]:
+    def as_mapping(self) -> dict[str, Any]:
         """Plain data that `from_mapping` makes these settings of, however they were made."""
         data = self._plain
         return {**data, "study": {**data.get("study", {}), "name": self.name}}

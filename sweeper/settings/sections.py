@@ -32,7 +32,7 @@ _STUDY_NAME = re.compile(r"\w[\w .-]{0,99}")
 _STUDY_NAME_SHOWN = r"^([A-Za-z0-9_]|[^\x00-\x7f])([A-Za-z0-9_ .-]|[^\x00-\x7f]){0,99}$"
 
 
-class Named(SettingsModel):
+class Algorithm(SettingsModel):
     """One of Optuna's samplers or pruners, with options of its own."""
 
     name: str
@@ -47,7 +47,7 @@ def _named(kind: str, known: Sequence[str]) -> BeforeValidator:
     """Reads `NAME`, or `{name: NAME, …options}`."""
 
     def read(value: Any) -> Any:
-        if isinstance(value, Named):
+        if isinstance(value, Algorithm):
             return value
         given = {"name": value} if isinstance(value, str) else value
         if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
@@ -82,17 +82,17 @@ class StudySettings(SettingsModel):
     trials: Annotated[int, Field(ge=1)] = 20
     """How many trials in all; a study that is continued counts those that it has."""
     sampler: Annotated[
-        Named,
+        Algorithm,
         _named("sampler", SAMPLERS),
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
-    ] = Named(name="auto")
+    ] = Algorithm(name="auto")
     """Who proposes the next trial: a name, or {name: tpe, …options}. `auto` is the Gaussian
     process where torch is installed, the space is flat and the study short, else TPE."""
     pruner: Annotated[
-        Named,
+        Algorithm,
         _named("pruner", PRUNERS),
         WithJsonSchema(choice_of(PRUNERS, default="none")),
-    ] = Named(name="none")
+    ] = Algorithm(name="none")
     """Who ends trials early that fall behind, of a notebook that reports while it runs: a name, or
     {name: hyperband, …options}."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None

@@ -17,7 +17,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from ..errors import StorageAwayError, StudyError, root_of
+from ..errors import StorageAwayError, StudyError, root_cause
 from ..settings.addresses import Address, driver_missing
 from ..study_folder.loss import LostFileError, Presence
 from ..trials import display_path
@@ -75,7 +75,7 @@ def _why_closed(url: Address, error: BaseException) -> str:
     driver = driver_missing(error)
     if driver is not None:
         return driver
-    said = f"cannot be opened: {url.scrubbed(root_of(error))}"
+    said = f"cannot be opened: {url.scrubbed(root_cause(error))}"
     if url.is_incomplete:
         return f"{said}; its password is not stored: give it in --storage, or in PGPASSWORD"
     return f"{said}; expected an SQLAlchemy URL such as sqlite:////folder/study.db"

@@ -251,7 +251,7 @@ class Study:
         """
         attrs: dict[str, Any] = {BY_HAND: True}
         if again is not None:
-            attrs[RETRY] = {"of": again.first, "seed": again.seed}
+            attrs[RETRY] = {"of": again.first_number, "seed": again.seed}
         self._study.enqueue_trial(as_kept(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
 

@@ -30,7 +30,7 @@ def clean(
         best: the numbers of the best trials.
     """
     # A trial that tries another again uses its checkpoints, so the last of them decides.
-    last = {record.first: record for record in records}
+    last = {record.first_number: record for record in records}
     ended = []
     for entry in _entries(folder):
         record = last.get(int(entry.name)) if entry.name.isdecimal() else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import BrokenError, StorageAwayError, SweepError, root_of
+from ..errors import BrokenError, StorageAwayError, SweepError, root_cause
 from ..trials import display_path
 
 #: How often to look.
@@ -138,7 +138,7 @@ def last_words(error: Exception, *, storage: str, tracking: Path | None) -> str:
         )
     if isinstance(error, LostFileError):
         return f"{error}; the running trials were stopped, their executed notebooks were kept"
-    return str(error) if isinstance(error, SweepError) else f"{storage}: {root_of(error)}"
+    return str(error) if isinstance(error, SweepError) else f"{storage}: {root_cause(error)}"
 
 
 def _identity(file: Path) -> tuple[int, int] | None:

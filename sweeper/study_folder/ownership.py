@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import OutputError, StudyError
-from ..files import write_beside
+from ..files import write_atomically
 from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
 
@@ -227,7 +227,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         "template": paths.template,
     }
     try:
-        write_beside(paths.owner, json.dumps(told))
+        write_atomically(paths.owner, json.dumps(told))
     except OSError as error:
         lock.release()
         raise _unwritable(paths.folder, error) from error

@@ -35,7 +35,7 @@ from ..trials import (
     TrialSpec,
     TrialState,
     attempt_path,
-    counted,
+    count_by_state,
     display_path,
     run_id_of,
     value_text,
@@ -210,7 +210,7 @@ class TrialScheduler:
         return Snapshot(
             study=self._study.name,
             trials=self._settings.study.trials,
-            counts=counted(records.values()),
+            counts=count_by_state(records.values()),
             objectives=list(self._settings.objective),
             running=running,
             best=self._best,
@@ -279,7 +279,7 @@ class TrialScheduler:
             notebook=record.notebook,
             continues=self._earlier_try(record),
             code=self._tags.get(CODE_TAG, ""),
-            checkpoint_dir=self._paths.checkpoints(run_id_of(record.first)),
+            checkpoint_dir=self._paths.checkpoints(run_id_of(record.first_number)),
         )
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:
@@ -288,7 +288,8 @@ class TrialScheduler:
         if record.retry_of is None:
             return None
         others = dict(self._records).values()  # a copy: other slots add to it
-        tries = [r for r in others if r.first == record.first and r.number < record.number]
+        same = (r for r in others if r.first_number == record.first_number)
+        tries = [r for r in same if r.number < record.number]
         return max(tries, key=lambda r: r.number).notebook if tries else None
 
     def _paths_of(self, number: int) -> Path:

@@ -181,7 +181,7 @@ class Sweep:
             SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
         """
         started = time.monotonic()
-        with self.events.delivered(), self._opened() as (study, tracker):
+        with self.events.delivering(), self._opened() as (study, tracker):
             file, storage = sqlite_file(tracker.uri), str(self.storage_url)
             words = partial(last_words, storage=storage, tracking=file)
             try:
@@ -227,7 +227,7 @@ class Sweep:
                         raise
                     findings = worker.pool.policy.findings
                 left_s = self.stop_switch.left_s
-                untold = tracker.close(patience_s=None if left_s is None else left_s / 2)
+                unlogged = tracker.close(patience_s=None if left_s is None else left_s / 2)
             if not watch.look() and loop.broken is None:
                 study.note_facts(
                     mlflow_run_ids=tracker.mlflow_run_ids,
@@ -247,7 +247,7 @@ class Sweep:
             compare_url=tracker.compare_url(),
             stopped_by=loop.stopped_by,
             is_preempted=self.stop_switch.closed_by == PREEMPTED,
-            untold=untold,
+            unlogged=unlogged,
             cost=spending.cost,
             sync_lag_s=lag_s,
             findings=findings,
@@ -292,7 +292,7 @@ class Sweep:
                 tracking_uri=tracker.uri,
                 experiment_id=tracker.experiment_id,
                 trials=self.settings.study.trials,
-                settings=self.settings.as_told,
+                settings=self.settings.as_mapping,
                 made_of=self.made_of,
             )
             keep()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import SyncError
-from ..files import write_beside
+from ..files import write_atomically
 from ..object_store import Store, StoreError
 from ..study import begun_in, facts_in
 from ..trials import StudyPaths, display_path
@@ -375,7 +375,7 @@ class RemoteCopy:
         # Before the manifest: a kill in between must not make our own copy look newer than we are.
         mark = LocalMarker(copy_id=self._copy_id, generation=generation)
         self._contents.check_study()  # its files may have been removed while they were read
-        write_beside(self._paths.copied, mark.text)
+        write_atomically(self._paths.copied, mark.text)
         self._lease.check()
         self._store.put(self._prefix + _MANIFEST, manifest.text.encode())
         self._before, self._generation = manifest, generation

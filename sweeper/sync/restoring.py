@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..errors import OutputError, SyncError
-from ..files import write_beside
+from ..files import write_atomically
 from ..notebooks import read_metadata
 from ..object_store import Store
 from ..study import begun_in, move_records
@@ -74,7 +74,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
         tracking.unlink(missing_ok=True)
         if known is not None:
             drop_unknown_runs(places[TRACKING], study_id=manifest.study_id, known=known)
-    write_beside(paths.copied, mark.text)
+    write_atomically(paths.copied, mark.text)
     if study is not None:
         _clear_log(places[STUDY])
         os.replace(study, places[STUDY])

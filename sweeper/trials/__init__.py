@@ -1,6 +1,6 @@
 """The records that travel between folders: spec, outcome, running trial, paths, results, events.
 
-No behaviour beyond their own values: what asks, runs or stores a trial does not belong here.
+What proposes, runs or stores a trial does not belong here.
 """
 
 from .events import Event, Events, Observer
@@ -15,7 +15,7 @@ from .records import (
     Value,
     value_text,
 )
-from .results import Progress, Snapshot, SweepResult, counted
+from .results import Progress, Snapshot, SweepResult, count_by_state
 from .running import RunningTrial
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "TrialState",
     "Value",
     "attempt_path",
-    "counted",
+    "count_by_state",
     "display_path",
     "run_id_of",
     "value_text",

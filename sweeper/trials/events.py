@@ -1,4 +1,4 @@
-"""What a sweep tells whoever watches it, which never costs the sweep anything."""
+"""Deliver a sweep's events to an observer on a thread, so that it cannot delay a trial."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .records import TrialRecord
 
 _log = logging.getLogger(__name__)
 
-#: At the sweep's end an observer that does not return from one call is not waited for any longer.
-_PATIENCE_S = 10.0
+#: How long the end of a sweep waits for one call of the observer.
+_MAX_CALL_S = 10.0
 
 
 class Event(StrEnum):
-    """What an observer is told of."""
+    """What has happened in a sweep, as its observer receives it."""
 
     SWEEP_STARTED = "sweep_started"
     TRIAL_STARTED = "trial_started"
@@ -29,33 +29,36 @@ class Event(StrEnum):
     COPYING = "copying"
 
 
-#: Called with the record for events of a trial; one call at a time, from a thread of its own.
+#: Called with an event, and with the trial's record where the event is one of a trial.
 Observer = Callable[[Event, TrialRecord | None], None]
 
 
 class Events:
-    """Hands events to an observer, one at a time, in the order in which they were announced.
+    """Delivers events to an observer, one at a time, in the order in which they were announced.
 
-    The observer may take its time and may stop the sweep; what it raises is logged once, and the
-    sweep goes on.
+    The observer may be slow and may stop the sweep. Its first exception is logged as a warning,
+    later ones at level INFO, and the sweep goes on.
     """
 
     def __init__(self, observer: Observer | None) -> None:
         self._observer = observer
-        # Unlike a lock, it may be used in a signal handler whatever its thread was doing.
+        # A SimpleQueue is reentrant: a signal handler may use it while its thread does.
         self._queue: queue.SimpleQueue[tuple[Event, TrialRecord | None] | None] = (
             queue.SimpleQueue()
         )
         self._has_failed = False
 
     def announce(self, event: Event, record: TrialRecord | None = None) -> None:
-        """Have the observer called; from any thread, and from a signal handler."""
+        """Queue an event for the observer; callable from any thread and from a signal handler."""
         if self._observer is not None:
             self._queue.put((event, record))
 
     @contextmanager
-    def delivered(self) -> Iterator[None]:
-        """Call the observer while the block runs; all calls were made when the block is left."""
+    def delivering(self) -> Iterator[None]:
+        """Call the observer on a thread while the block runs, and finish all calls at its end.
+
+        An observer that does not return from a call is left behind after 10 s.
+        """
         if self._observer is None:
             yield
             return
@@ -70,26 +73,26 @@ class Events:
             waiting = -1
             while thread.is_alive() and waiting != self._queue.qsize():
                 waiting = self._queue.qsize()
-                thread.join(_PATIENCE_S)  # as long as it gets on, it gets more time
+                thread.join(_MAX_CALL_S)  # each finished call earns the next one its time
 
     def _work(self, observer: Observer) -> None:
         while True:
-            told = self._queue.get()
-            if told is None:
+            item = self._queue.get()
+            if item is None:
                 if self._queue.empty():
                     return
-                self._queue.put(None)  # behind what the observer itself has announced meanwhile
+                self._queue.put(None)  # after what the observer has announced itself
                 continue
             try:
-                observer(*told)
-            except BaseException as error:  # noqa: BLE001  whatever it is, the sweep goes on
+                observer(*item)
+            except BaseException as error:  # noqa: BLE001  even SystemExit: the sweep goes on
                 level = logging.INFO if self._has_failed else logging.WARNING
                 self._has_failed = True
                 _log.log(
                     level,
                     "the observer failed at %s: %s: %s; the sweep goes on, and later failures of "
                     "it are logged at level INFO",
-                    told[0],
+                    item[0],
                     type(error).__name__,
                     first_line(error),
                     exc_info=level == logging.INFO,

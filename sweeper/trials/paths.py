@@ -1,4 +1,4 @@
-"""Every path of a study: its template's notebooks, its folder, the stores beside it."""
+"""All paths of a study: its executed notebooks, its folder, and the MLflow store beside it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ from pathlib import Path
 from ..errors import OutputError
 
 _TRACKING_NAME = "mlflow.db"
-
-
 _ARTIFACTS_NAME = "mlflow-artifacts"
-
-
-#: Lie beside the studies' folders, so no study can be called so.
+#: Files and folders beside the studies' folders: no study can have one of these names.
 _SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
-
-
-#: How long a name may be in common file systems; what is added to a notebook's name while it is
-#: written (`.NAME.1234567.part`), or kept (`NAME.attempt12.ipynb`).
-_NAME_BYTES, _BESIDE_BYTES = 255, 16
+#: The longest name of a file or folder that common file systems take.
+_NAME_BYTES = 255
+#: Reserved for what is added to a notebook's name: `.NAME.1234567.part` while it is written,
+#: `NAME.attempt12.ipynb` for an earlier attempt.
+_AFFIX_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPaths:
-    """Every path of one study. Nobody else joins these.
+    """All paths of one study; no other module joins them.
 
-    `template` is absolute. `root` is its folder up to the first placeholder: there lies the
-    embedded MLflow store, shared by all studies below it; what belongs to one study lies in
-    `root/<study>`.
+    Attributes:
+        template: the absolute output template.
+        study: the study's name.
+        root: the template's folder before its first placeholder, with the embedded MLflow store,
+            which all studies below it share. What belongs to one study lies in `root/<study>`.
     """
 
     template: str
@@ -42,7 +40,7 @@ class StudyPaths:
     def parse(cls, template: str, *, study: str) -> StudyPaths:
         """Read an output template such as `./out/digits.{run_id}.ipynb`.
 
-        A relative one is meant from the working folder.
+        A relative template is resolved against the working folder, `~` to the home folder.
 
         Raises:
             OutputError: `{run_id}` is missing, another placeholder is used, the name does not
@@ -98,37 +96,37 @@ class StudyPaths:
 
     @property
     def artifacts(self) -> Path:
-        """The artifacts of the embedded MLflow store."""
+        """The artifacts of the embedded MLflow store, of all studies."""
         return self.root / _ARTIFACTS_NAME
 
     @property
     def study_artifacts(self) -> Path:
-        """Those of this study."""
+        """The artifacts of this study in the embedded MLflow store."""
         return self.artifacts / self.study
 
     @property
     def copied(self) -> Path:
-        """Which remote copy the folder goes with, and how far that is."""
+        """The file that names the folder's remote copy and how much of it is up to date."""
         return self.folder / "sync.json"
 
     @property
     def copying(self) -> Path:
-        """The folder of what is being copied just now."""
+        """The folder for temporary copies of files that are being uploaded."""
         return self.folder / "copying"
 
     @property
     def lock(self) -> Path:
-        """Held by the sweep that runs this study; released by the system when it dies."""
+        """The lock of the sweep that runs this study; the system releases it when that dies."""
         return self.folder / "sweep.lock"
 
     @property
     def owner(self) -> Path:
-        """Host and process of the sweep that holds `lock`."""
+        """The file with host and process of the sweep that holds `lock`."""
         return self.folder / "sweep.json"
 
     @property
     def requests(self) -> Path:
-        """The folder for what other processes ask of the sweep that holds `lock`."""
+        """The folder of requests from other processes to the sweep that holds `lock`."""
         return self.folder / "requests"
 
     def notebook(self, run_id: str) -> Path:
@@ -141,7 +139,7 @@ class StudyPaths:
 
     @property
     def all_checkpoints(self) -> Path:
-        """The folder of all of them."""
+        """The folder with the checkpoints of all trials."""
         return self.folder / "checkpoints"
 
     def written_run_ids(self) -> dict[str, Path]:
@@ -166,7 +164,7 @@ def _check_lengths(path: str) -> None:
         OutputError: a part of it is too long.
     """
     *folders, file = Path(path).parts
-    limits = [*((name, _NAME_BYTES) for name in folders), (file, _NAME_BYTES - _BESIDE_BYTES)]
+    limits = [*((name, _NAME_BYTES) for name in folders), (file, _NAME_BYTES - _AFFIX_BYTES)]
     for name, limit in limits:
         size = len(os.fsencode(name))
         if size > limit:

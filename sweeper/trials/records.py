@@ -1,4 +1,4 @@
-"""The records that travel between the rooms: what to run, where it goes, how it ended."""
+"""The records of a trial: what to run, how it ended, and what the study stores of it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from typing import Any
 
 from .paths import run_id_of
 
-#: A value that a parameter can take; what YAML, JSON and a `parameters` cell have in common.
+#: A value of a parameter, of a type that YAML, JSON and a parameters cell have in common.
 Value = bool | int | float | str | None | list[Any] | dict[str, Any]
-
-
+#: The swept parameters of one trial, by name.
 Params = Mapping[str, Value]
 
 
 def value_text(value: Value) -> str:
-    """A value as people read it: lists and mappings as JSON."""
+    """Format a value for people: lists and mappings as JSON, all else by `str`."""
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
 
 
 class TrialState(StrEnum):
-    """The state of a trial, as it stands in the notebook, in the study and in MLflow."""
+    """The state of a trial, the same in its notebook, in the study and in MLflow."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -53,12 +52,12 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
-    """One try at a trial: everything that decides what will run, and where it is written.
+    """One attempt at a trial: everything that decides what runs and where it is written.
 
     Attributes:
-        code: the version of what the trials of its study are made of.
-        continues: the executed notebook of an earlier try, from whose checkpoints this one may go
-            on; None when there was none.
+        code: the version of the study's fingerprint (`notebooks.fingerprint`).
+        continues: the executed notebook of an earlier attempt, from whose checkpoints this one may
+            continue; None where there is none.
     """
 
     study: str
@@ -75,13 +74,19 @@ class TrialSpec:
 
     @property
     def run_id(self) -> str:
-        """The trial's name for people, files and MLflow; stable over attempts."""
+        """The trial's name for people, files and MLflow, the same in all attempts."""
         return run_id_of(self.number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOutcome:
-    """How one try at a trial ended. `series` has (step, value) pairs in the order reported."""
+    """How one attempt at a trial ended.
+
+    Attributes:
+        scores: the final value of each score.
+        series: the (step, value) pairs of each score, in the order of the reports.
+        message: why the trial did not complete, for people.
+    """
 
     state: TrialState
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -93,11 +98,11 @@ class TrialOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """What the study remembers of a trial, from its first second on.
+    """What the study stores of a trial, from its start on.
 
     Attributes:
-        retry_of: the number of the first trial that this one tries again, with the same params,
-            seed and checkpoints.
+        retry_of: the number of the first trial with the same params, seed and checkpoints, where
+            this one retries it; None for a trial that is no retry.
     """
 
     number: int
@@ -114,16 +119,15 @@ class TrialRecord:
     retry_of: int | None = None
 
     @property
-    def first(self) -> int:
-        """The number of the first try, whose checkpoints all later ones use."""
+    def first_number(self) -> int:
+        """The number of the trial that this one retries, else its own: that of the checkpoints."""
         return self.number if self.retry_of is None else self.retry_of
 
     @property
     def is_final(self) -> bool:
-        """Whether the trial is over for good.
+        """Whether no later sweep runs the trial again.
 
-        One that was stopped with its sweep is run again by the next; one that was singled out is
-        not.
+        A trial that was stopped with its sweep is run again; one that was stopped by name is not.
         """
         if self.state is TrialState.STOPPED:
             return self.reason is Reason.BY_HAND

@@ -1,4 +1,4 @@
-"""What a study has come to, for people and for scripts."""
+"""The state of a study and the result of a sweep, for people and for scripts (`--json`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Progress:
     """How far a running trial is.
 
     Attributes:
-        cell: how many of its notebook's cells have begun.
-        cells: how many there are; 0 before that is known.
-        step: of the last report; None when there was none.
-        metrics: the last value of each.
-        memory_bytes: of its kernel and what that has started, shared pages in parts; None when it
-            runs elsewhere.
+        cell: the number of cells that have begun.
+        cells: the number of all cells; 0 while it is unknown.
+        step: the step of the last report; None before the first.
+        metrics: the last value of each metric.
+        memory_bytes: the proportional set size (PSS) of the kernel and its child processes; None
+            when the kernel runs on another machine.
     """
 
     run_id: str
@@ -38,14 +38,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """How a study stands while it is swept.
+    """The state of a study while a sweep runs.
 
     Attributes:
-        trials: how many it should have.
-        counts: how many are in which state.
-        best: as of `SweepResult`.
-        left_s: about how long it will take; None before that can be guessed.
-        copy_late_s: how far the remote copy is behind; None where there is none, or it keeps up.
+        trials: the number of trials that the study should have.
+        counts: the number of trials in each state.
+        best: the best trials, as in `SweepResult`.
+        left_s: the estimated remaining time; None before it can be estimated.
+        copy_late_s: how far the remote copy is behind; None where there is none or it keeps up.
     """
 
     study: str
@@ -58,8 +58,8 @@ class Snapshot:
     copy_late_s: float | None = None
 
 
-def counted(records: Iterable[TrialRecord]) -> dict[str, int]:
-    """How many trials are in which state; `running` only where there are some."""
+def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
+    """Count the trials in each state; `running` is listed only where there are some."""
     counts = Counter(record.state for record in records)
     ended = {str(s): counts[s] for s in TrialState if s is not TrialState.RUNNING}
     running = {"running": counts[TrialState.RUNNING]} if counts[TrialState.RUNNING] else {}
@@ -68,15 +68,16 @@ def counted(records: Iterable[TrialRecord]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
-    """What a sweep leaves behind.
+    """The result of a sweep.
 
     Attributes:
-        best: the best trial; with several objectives all Pareto-optimal ones; empty when no trial
-            completed.
-        is_preempted: whether it ended because the machine is taken away.
-        cost: of all sweeps of the study so far; None when no price is known.
-        untold: messages that MLflow did not take; the next sweep of the study tells them again.
-        sync_lag_s: how far the remote copy is behind: 0 when it has everything; None without one.
+        best: the best trial, or all Pareto-optimal ones where there are several objectives; empty
+            when no trial completed.
+        is_preempted: whether the sweep ended because its machine is being taken away.
+        unlogged: the number of messages that MLflow did not take; the next sweep of the study
+            sends them again.
+        cost: the cost of all sweeps of the study so far; None when no price is known.
+        sync_lag_s: how far the remote copy is behind: 0 when it is complete; None without one.
         findings: why kernels were not forked, or what keeps the notebook from being replicable.
     """
 
@@ -91,7 +92,7 @@ class SweepResult:
     compare_url: str | None
     stopped_by: str | None = None
     is_preempted: bool = False
-    untold: int = 0
+    unlogged: int = 0
     duration_s: float = 0.0
     cost: float | None = None
     sync_lag_s: float | None = None
@@ -99,8 +100,8 @@ class SweepResult:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many trials of the study are in which state."""
-        return counted(self.records)
+        """The number of trials of the study in each state."""
+        return count_by_state(self.records)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""

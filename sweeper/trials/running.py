@@ -1,4 +1,4 @@
-"""A running trial as the sweep sees it: points come up, at most one stop goes down."""
+"""The connection between a running trial and its sweep: points one way, at most one stop back."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..notebook_api.messages import Point, StopReason
 
 
 class RunningTrial:
-    """What connects a running trial with the sweep: points come up, at most one stop goes down.
+    """Connects a running trial with the sweep: points come up, at most one stop goes down.
 
     Safe to use from any thread.
 
     Attributes:
-        message: why the trial was asked to stop, in words.
+        message: why the trial was asked to stop, for people.
         pid: the kernel's process; None before there is one.
-        cell: how many cells have begun.
-        cells: how many there are.
-        step: of the last point that has one.
-        metrics: the last value of each.
+        cell: the number of cells that have begun.
+        cells: the number of all cells.
+        step: the step of the last point that has one.
+        metrics: the last value of each metric.
     """
 
     def __init__(self, on_point: Callable[[Point], None]) -> None:
@@ -42,14 +42,14 @@ class RunningTrial:
 
     @property
     def waited_s(self) -> float:
-        """How long the trial has waited for a device so far, which is no time of its own."""
+        """How long the trial has waited for a device; this does not count as its running time."""
         now_s = time.monotonic()
         waits_s = now_s - (self._waits_since_s or now_s)
         return self._waited_s + waits_s + (self._other.waited_s if self._other else 0.0)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While the block runs, the trial waits for a device."""
+        """Count the time of the block as waiting for a device."""
         self._waits_since_s = time.monotonic()
         try:
             yield

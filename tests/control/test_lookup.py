@@ -43,7 +43,7 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
             tracking_uri=AWAY,
             experiment_id="1",
             trials=3,
-            settings=settings.as_told,
+            settings=settings.as_mapping,
         )
         record = study.ask(
             settings, SamplerFactory(settings), lambda n: paths.notebook(run_id_of(n))

@@ -255,31 +255,31 @@ class Heard:
 
 
 def test_a_line_is_heard_when_it_ends() -> None:
-    heard = Heard()
-    assert heard.read("loss=0.", "5") == []
-    assert heard.read("\nloss=0.25\nlo") == [0.5, 0.25]
-    assert [point.step for point in heard.points] == [0, 1]
+    observed = Heard()
+    assert observed.read("loss=0.", "5") == []
+    assert observed.read("\nloss=0.25\nlo") == [0.5, 0.25]
+    assert [point.step for point in observed.points] == [0, 1]
 
 
 def test_a_line_at_rest_is_heard_once() -> None:
-    heard = Heard()
-    heard.read("loss=0.5")
-    heard.reader.settle()
-    heard.reader.settle()
-    assert heard.values == [0.5]
-    heard.read(", then loss=0.25")
-    heard.reader.end_cell()
-    assert heard.values == [0.5, 0.25]
-    heard.reader.end_cell()
-    assert heard.values == [0.5, 0.25]
+    observed = Heard()
+    observed.read("loss=0.5")
+    observed.reader.settle()
+    observed.reader.settle()
+    assert observed.values == [0.5]
+    observed.read(", then loss=0.25")
+    observed.reader.end_cell()
+    assert observed.values == [0.5, 0.25]
+    observed.reader.end_cell()
+    assert observed.values == [0.5, 0.25]
 
 
 def test_a_line_that_is_drawn_again_counts_when_it_says_something_new() -> None:
-    heard = Heard()
-    heard.read("\r10% loss=0.5", "\r20% loss=0.5", "\r30%", "\r40% loss=0.5", "\r50% loss=nan")
-    heard.reader.settle()
-    heard.read("\r60% loss=nan", "\r70% loss=0.25\n", "\r10% loss=0.25\r\n")
-    assert [repr(value) for value in heard.values] == ["0.5", "nan", "0.25", "0.25"]
+    observed = Heard()
+    observed.read("\r10% loss=0.5", "\r20% loss=0.5", "\r30%", "\r40% loss=0.5", "\r50% loss=nan")
+    observed.reader.settle()
+    observed.read("\r60% loss=nan", "\r70% loss=0.25\n", "\r10% loss=0.25\r\n")
+    assert [repr(value) for value in observed.values] == ["0.5", "nan", "0.25", "0.25"]
 
 
 def test_lines_that_say_the_same_are_points_of_their_own() -> None:
@@ -287,17 +287,17 @@ def test_lines_that_say_the_same_are_points_of_their_own() -> None:
 
 
 def test_the_two_streams_are_read_apart() -> None:
-    heard = Heard()
-    heard.read("loss=", stream="stdout")
-    heard.read("0.5\n", stream="stderr")
-    assert heard.read("2\n", stream="stdout") == [2.0]
+    observed = Heard()
+    observed.read("loss=", stream="stdout")
+    observed.read("0.5\n", stream="stderr")
+    assert observed.read("2\n", stream="stdout") == [2.0]
 
 
 def test_a_cell_ends_its_last_line() -> None:
-    heard = Heard()
-    heard.read("loss=")
-    heard.reader.end_cell()
-    assert heard.read("3\n") == []
+    observed = Heard()
+    observed.read("loss=")
+    observed.reader.end_cell()
+    assert observed.read("3\n") == []
 
 
 @given(

@@ -17,10 +17,10 @@ from sweeper.settings.flags import read_duration_flag, read_trials_flag, read_va
 from sweeper.settings.sections import (
     PRUNERS,
     SAMPLERS,
+    Algorithm,
     CheckpointPolicy,
     Cost,
     Limits,
-    Named,
     Objective,
     Resources,
     ScoreSource,
@@ -220,7 +220,7 @@ MADE_OF_RECORDS: dict[str, Any] = {
         "momentum": FloatDimension(low=0.5, high=0.9, when={"opt": ("sgd",)}),
         "k": IntDimension(low=1, high=9, step=2),
     },
-    "study": StudySettings(sampler=Named(name="tpe", options={"n_startup_trials": 5})),
+    "study": StudySettings(sampler=Algorithm(name="tpe", options={"n_startup_trials": 5})),
     "scores": {"loss": ScoreSource(pattern=r"loss=(\d+)")},
     "fixed": {"depth": None, "layers": [32, {"a": 1.5}]},
     "start": ({"lr": 1.5, "opt": None},),
@@ -245,12 +245,12 @@ def test_what_a_study_stores_of_its_settings_makes_the_same_again(
     load: Load, made: Callable[[Load], Settings]
 ) -> None:
     settings = made(load)
-    stored = json.loads(json.dumps(settings.as_told))
+    stored = json.loads(json.dumps(settings.as_mapping))
     again = Settings.from_mapping(stored)
     assert again.name == settings.name
     named = settings.study.model_copy(update={"name": settings.name})
     assert again == settings.model_copy(update={"study": named, "file": None})
-    assert again.as_told == settings.as_told
+    assert again.as_mapping == settings.as_mapping
 
 
 def test_the_example_files_are_stored_and_read_again_as_the_same() -> None:
@@ -258,7 +258,7 @@ def test_the_example_files_are_stored_and_read_again_as_the_same() -> None:
     assert files
     for file in files:
         settings = Settings.load(file)
-        again = Settings.from_mapping(json.loads(json.dumps(settings.as_told)))
+        again = Settings.from_mapping(json.loads(json.dumps(settings.as_mapping)))
         assert again.with_overrides(study="other") == settings.with_overrides(
             study="other"
         ).model_copy(update={"file": None})
@@ -305,7 +305,7 @@ def test_a_list_may_be_fixed_for_one_call_and_decides_its_branches(load: Load) -
         "start: [{layers: [64, 64], width: 3}]\n"
     )
     _, opens = read_value("layers=[64, 64]")
-    again = Settings.from_mapping(json.loads(json.dumps(settings.as_told)))
+    again = Settings.from_mapping(json.loads(json.dumps(settings.as_mapping)))
     for before in (settings, again):
         fixed = before.with_overrides(fixed={"layers": opens})
         assert (fixed.fixed, list(fixed.search_space)) == ({"layers": [64, 64]}, ["width"])

@@ -1,4 +1,4 @@
-"""What an observer is told, and what it cannot do to the sweep."""
+"""Events reach an observer in order, and an observer cannot harm the sweep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from sweeper.trials import Event, Events, TrialRecord
 
 
-def test_many_threads_announce_and_the_observer_is_called_once_at_a_time() -> None:
+def test_events_of_many_threads_reach_the_observer_one_at_a_time() -> None:
     calls: list[Event] = []
     inside = threading.Lock()
 
@@ -30,7 +30,7 @@ def test_many_threads_announce_and_the_observer_is_called_once_at_a_time() -> No
         for event in list(Event) * 20:
             events.announce(event)
 
-    with events.delivered():
+    with events.delivering():
         threads = [threading.Thread(target=announce) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -39,7 +39,7 @@ def test_many_threads_announce_and_the_observer_is_called_once_at_a_time() -> No
     assert len(calls) == 4 * 20 * len(Event)
 
 
-def test_what_an_observer_raises_is_logged_once_and_it_is_called_again(
+def test_an_exception_of_the_observer_is_logged_and_the_observer_is_called_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     calls: list[Event] = []
@@ -52,7 +52,7 @@ def test_what_an_observer_raises_is_logged_once_and_it_is_called_again(
 
     events = Events(observe)
     caplog.set_level(logging.WARNING, logger="sweeper.trials.events")
-    with events.delivered():
+    with events.delivering():
         for event in (Event.TRIAL_STARTED, Event.TRIAL_ENDED, Event.COPYING):
             events.announce(event)
     assert calls == [Event.TRIAL_STARTED, Event.TRIAL_ENDED, Event.COPYING]
@@ -60,12 +60,12 @@ def test_what_an_observer_raises_is_logged_once_and_it_is_called_again(
     assert "the observer failed at trial_started: MemoryError: MemoryError" in record.getMessage()
 
 
-def test_an_observer_and_a_signal_handler_may_announce_what_follows() -> None:
-    heard: Counter[Event] = Counter()
+def test_an_observer_and_a_signal_handler_may_announce_events() -> None:
+    observed: Counter[Event] = Counter()
     alarms = 0
 
     def observe(event: Event, _record: TrialRecord | None) -> None:
-        heard[event] += 1
+        observed[event] += 1
         if event is Event.TRIAL_ENDED:
             events.announce(Event.STOPPING)
 
@@ -77,7 +77,7 @@ def test_an_observer_and_a_signal_handler_may_announce_what_follows() -> None:
     events = Events(observe)
     before = signal.signal(signal.SIGALRM, alarm)
     try:
-        with events.delivered():
+        with events.delivering():
             signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
             announced = 0
             while alarms < 20:
@@ -87,26 +87,26 @@ def test_an_observer_and_a_signal_handler_may_announce_what_follows() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert heard == {
+    assert observed == {
         Event.TRIAL_STARTED: announced,
         Event.TRIAL_ENDED: alarms,
         Event.STOPPING: alarms,
     }
 
 
-def test_an_observer_that_does_not_return_does_not_hold_up_the_end(
+def test_an_observer_that_does_not_return_does_not_delay_the_end_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sweeper.trials.events._PATIENCE_S", 0.05)
+    monkeypatch.setattr("sweeper.trials.events._MAX_CALL_S", 0.05)
     returns = threading.Event()
     events = Events(lambda *_: [returns.wait(60)].clear())
-    with events.delivered():
+    with events.delivering():
         events.announce(Event.SWEEP_STARTED)
     returns.set()
 
 
 def test_without_an_observer_there_is_no_thread() -> None:
     events, before = Events(None), threading.active_count()
-    with events.delivered():
+    with events.delivering():
         events.announce(Event.SWEEP_STARTED)
         assert threading.active_count() == before

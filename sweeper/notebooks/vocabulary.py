@@ -1,4 +1,7 @@
-"""What the names of parameters tell: families of names, and of values."""
+"""Word lists that classify a parameter by its name: rate, size, budget, path, secret and others.
+
+Only this module knows which names people give to which kind of parameter.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,31 @@ from collections.abc import Iterable
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 
 
-def words(name: str) -> list[str]:
-    """The words of a name, in small letters: `batchSize`, `batch_size` and `BATCH_SIZE` alike."""
+def words_of(name: str) -> list[str]:
+    """Split a name into lowercase words: `batchSize`, `batch_size` and `BATCH_SIZE` are alike."""
     return [word.lower() for word in _PARTS.findall(name)]
 
 
-def about(name: str, family: Iterable[str]) -> bool:
-    """Whether a name has a word of the family; a family's `a_b` are two words in a row."""
-    joined = f"_{'_'.join(words(name))}_"
-    return any(f"_{member}_" in joined for member in family)
+def matches(name: str, entries: Iterable[str]) -> bool:
+    """Whether a name has a word that is among the entries; `a_b` stands for two words in a row."""
+    joined = f"_{'_'.join(words_of(name))}_"
+    return any(f"_{entry}_" in joined for entry in entries)
 
 
-def _family(text: str) -> frozenset[str]:
+def _entries(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Given to each trial anew.
+#: A sweep injects another value into each trial.
 INJECTED = ("seed", "run_id")
-#: More is slower and mostly better: to sweep it only tells that.
-BUDGETS = _family(
+#: A greater value is slower and mostly better, so that a sweep over it finds nothing else.
+BUDGETS = _entries(
     "epoch epochs step steps iter iters iteration iterations max_iter n_iter num_iter rounds "
     "patience max_time time_limit n_samples num_samples n_train max_samples n_episodes episodes "
     "timesteps subset"
 )
-#: About the machine, the files, the display: not about the model.
-SURROUNDINGS = _family(
+#: The machine, files and display, which do not change the model.
+ENVIRONMENT = _entries(
     "path paths dir directory folder root file files filename fname url uri host port name tag "
     "tags note notes comment project entity user username email log logs logging logger verbose "
     "verbosity debug device devices gpu gpus cuda cpu cpus rank workers num_workers n_jobs jobs "
@@ -42,8 +45,8 @@ SURROUNDINGS = _family(
     "visualize visualise overwrite force export upload pin prefetch figsize dpi fig title "
     "random_state seeds seed backend suffix prefix ext extension"
 )
-#: Facts about the data and the way to score it: other values make scores that do not compare.
-DATA = _family(
+#: The data and how a score is computed: scores under different values cannot be compared.
+DATA = _entries(
     "dataset datasets data split splits n_splits folds fold n_folds cv test_size val_size "
     "valid_size train_size test_frac val_frac test_fraction val_fraction val_ratio test_ratio "
     "train_ratio train_frac validation_split holdout classes n_classes num_classes labels vocab "
@@ -51,41 +54,41 @@ DATA = _family(
     "n_outputs num_inputs num_outputs n_features num_features in_features out_features input_size "
     "output_size num_labels metric metrics scoring target targets columns column threshold_score"
 )
-#: What is trained: its words are known, but often some of them are for trying out only.
-MODELS = _family("arch architecture model backbone encoder decoder")
-SECRETS = _family("token password passwd secret credential credentials api_key apikey")
+#: What is trained. A notebook often knows more models than its author means to sweep.
+MODELS = _entries("arch architecture model backbone encoder decoder")
+SECRETS = _entries("token password passwd secret credential credentials api_key apikey")
 
-RATES = _family("lr learning_rate learningrate eta step_size")
-SCALES = _family(
+RATES = _entries("lr learning_rate learningrate eta step_size")
+LOG_SCALES = _entries(
     "weight_decay wd decay l1 l2 alpha reg reg_lambda reg_alpha lambda lam regularization "
     "regularisation penalty eps epsilon tol c svm_c"
 )
-#: On a scale, too, but a decade off is out of all reason.
-NARROW = _family(
+#: Sampled on a logarithmic scale too, but ten times more or less is unreasonable.
+NARROW_SCALES = _entries(
     "temperature temp tau sigma noise std bandwidth length_scale coef coeff clip grad_norm "
     "clip_norm max_norm grad_clip"
 )
-SHARES = _family(
+FRACTIONS = _entries(
     "subsample colsample bytree bylevel bynode max_features fraction frac ratio prob proba "
     "probability p mixup cutmix mask crop q quantile threshold l1_ratio"
 )
-DROPOUTS = _family("dropout drop drop_rate drop_path droppath drop_prob dropout_rate")
-SMOOTHING = _family("label_smoothing smoothing")
-MOMENTA = _family("momentum beta1 beta_1 nesterov")
-AVERAGES = _family("beta2 beta_2 ema ema_decay polyak")
-DISCOUNTS = _family("gamma discount")
+DROPOUTS = _entries("dropout drop drop_rate drop_path droppath drop_prob dropout_rate")
+SMOOTHING = _entries("label_smoothing smoothing")
+MOMENTA = _entries("momentum beta1 beta_1 nesterov")
+AVERAGES = _entries("beta2 beta_2 ema ema_decay polyak")
+DISCOUNTS = _entries("gamma discount")
 
-BATCHES = _family("batch batchsize bs batch_size")
-SIZES = _family(
+BATCHES = _entries("batch batchsize bs batch_size")
+SIZES = _entries(
     "width hidden units unit channels channel dim dims size embed embedding emb filters filter "
     "neurons features feature ff ffn mlp heads nhead n_head head rank proj projection latent "
     "context seq len length capacity bins leaves num_leaves max_bin"
 )
-DEPTHS = _family("depth layers layer n_layers num_layers blocks block stages max_depth")
-CROWDS = _family("estimators n_estimators trees num_boost_round boost num_trees")
+DEPTHS = _entries("depth layers layer n_layers num_layers blocks block stages max_depth")
+ENSEMBLES = _entries("estimators n_estimators trees num_boost_round boost num_trees")
 
-#: Words that stand for one another, as libraries spell them, and the names that hold them.
-_WORDS = [
+#: Names of parameters, and the words that may replace each other as their values.
+_ALTERNATIVES = [
     ("optimizer optimiser opt optim solver_name", "SGD Adam AdamW RMSprop"),
     ("activation act nonlinearity activation_fn act_fn", "ReLU GELU SiLU Tanh"),
     ("activation act nonlinearity activation_fn act_fn", "leaky_relu relu elu tanh"),
@@ -101,28 +104,28 @@ _WORDS = [
 ]
 
 
-def is_setting(name: str) -> bool:
-    """Whether a name is one that people give to what they tune, or to a budget."""
-    return name in INJECTED or about(name, _SETTINGS)
+def is_known_parameter(name: str) -> bool:
+    """Whether the name is usual for something that people tune, or for a budget."""
+    return name in INJECTED or matches(name, _PARAMETERS)
 
 
-_SETTINGS = frozenset().union(
-    *(BUDGETS, RATES, SCALES, NARROW, DROPOUTS, SMOOTHING, MOMENTA, AVERAGES, DISCOUNTS),
-    *(SHARES, BATCHES, SIZES, DEPTHS, CROWDS, {"optimizer", "activation", "random_seed"}),
+_PARAMETERS = frozenset().union(
+    *(BUDGETS, RATES, LOG_SCALES, NARROW_SCALES, DROPOUTS, SMOOTHING, MOMENTA, AVERAGES, DISCOUNTS),
+    *(FRACTIONS, BATCHES, SIZES, DEPTHS, ENSEMBLES, {"optimizer", "activation", "random_seed"}),
 )
 
 
-def kin(name: str, value: str) -> list[str]:
-    """Words that a parameter of this name and value could hold instead; empty when none is known.
+def alternatives(name: str, value: str) -> list[str]:
+    """List the values that a parameter of this name may have, spelled like the present one.
 
-    They are spelled as the value is.
+    The present value is among them; the list is empty where no alternative is known.
     """
-    for names, text in _WORDS:
-        family = text.split()
-        lowered = [word.lower() for word in family]
-        if not about(name, names.split()) or value.lower() not in lowered:
+    for names, text in _ALTERNATIVES:
+        words = text.split()
+        lowered = [word.lower() for word in words]
+        if not matches(name, names.split()) or value.lower() not in lowered:
             continue
-        for spelled in (lowered, family, [word.upper() for word in family]):
+        for spelled in (lowered, words, [word.upper() for word in words]):
             if value in spelled:
                 return spelled
     return []

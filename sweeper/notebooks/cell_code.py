@@ -1,4 +1,7 @@
-"""The Python of a notebook's cells: without IPython's magics, and what it assigns."""
+"""Turn a cell into Python that can be parsed, list the names it assigns, guess the parameters cell.
+
+Only this module knows IPython's syntax: magics, shell commands and help.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .families import is_setting
+from .vocabulary import is_known_parameter
 
-#: Cell magics whose text is no Python, or runs in a process or a namespace of its own.
+#: Cell magics whose text is not Python, or runs in another process or namespace.
 _FOREIGN = frozenset(
     "bash cmd file HTML html javascript js latex markdown perl pypy python python2 python3 ruby "
     "script sh svg SVG system sx timeit writefile R cython sql".split()
@@ -21,13 +24,13 @@ _CONSTANT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Likely:
-    """A cell that may be meant for the parameters.
+class ParametersCandidate:
+    """A cell that could become the parameters cell.
 
     Attributes:
-        number: among the code cells, counted from 1.
-        names: what it assigns plain values to; those first that people tune.
-        is_pure: whether it does nothing but assign and import.
+        number: its position among the code cells, counted from 1.
+        names: the names to which it assigns plain values, usual parameters first.
+        is_pure: whether it only assigns and imports.
     """
 
     number: int
@@ -36,26 +39,28 @@ class Likely:
 
 
 def plain_python(source: str) -> str:
-    """A cell's code as Python's own parser takes it, its lines where they were.
+    """Convert a cell to plain Python without moving its lines.
 
-    Magics, shell commands and help become the calls that IPython makes of them. Of a cell magic
-    such as %%time the code below it remains; of one such as %%bash nothing.
+    Magics, shell commands and help become the calls that IPython would make. Of `%%time` and the
+    like the code below remains; of `%%bash` and the like nothing.
     """
-    if parsed(source) is not None:
+    if parse_or_none(source) is not None:
         return source
-    from IPython.core.inputtransformer2 import TransformerManager  # 0.2 s: only who has magics pays
+    from IPython.core.inputtransformer2 import (
+        TransformerManager,
+    )  # 0.2 s, only where there are magics
 
     code = TransformerManager().transform_cell(source)  # type: ignore[no-untyped-call]
-    tree = parsed(code)
-    below = None if tree is None else _below_a_magic(tree)
+    tree = parse_or_none(code)
+    below = None if tree is None else _cell_magic(tree)
     if below is None:
         return str(code)
     name, text = below
     return "" if name in _FOREIGN else "\n" + plain_python(text)
 
 
-def parsed(source: str) -> ast.Module | None:
-    """A syntax tree; None of what is no Python."""
+def parse_or_none(source: str) -> ast.Module | None:
+    """Parse Python; None where that fails."""
     try:
         return parse(source)
     except SyntaxError:
@@ -63,21 +68,21 @@ def parsed(source: str) -> ast.Module | None:
 
 
 def parse(source: str) -> ast.Module:
-    """A syntax tree.
+    """Parse Python into a syntax tree.
 
     Raises:
-        SyntaxError: it is no Python, or nothing that Python's parser can take.
+        SyntaxError: also for null bytes and for code that is nested too deeply.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the kernel says them
+            warnings.simplefilter("ignore")  # the kernel prints them
             return ast.parse(source)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "too deeply nested") from error
 
 
 def assigned_names(tree: ast.Module) -> list[str]:
-    """The names that a cell's own statements assign, however they do it."""
+    """The names that a cell assigns at its top level, in order, unpacked targets included."""
     names = []
     for statement in tree.body:
         for target in _targets(statement):
@@ -86,31 +91,31 @@ def assigned_names(tree: ast.Module) -> list[str]:
     return names
 
 
-def likely_parameters(sources: Sequence[str]) -> Likely | None:
-    """The cell that most likely holds a notebook's parameters; None where no cell assigns any.
+def find_parameters_candidate(sources: Sequence[str]) -> ParametersCandidate | None:
+    """Find the cell that most likely holds a notebook's parameters; None where none assigns any.
 
     Args:
-        sources: of its code cells.
+        sources: the sources of the code cells.
     """
     found = []
     for number, source in enumerate(sources, start=1):
-        tree = parsed(plain_python(source))
-        names = [] if tree is None else list(dict.fromkeys(_plainly_assigned(tree)))
+        tree = parse_or_none(plain_python(source))
+        names = [] if tree is None else list(dict.fromkeys(_names_of_plain_values(tree)))
         if tree is not None and names:
-            is_pure = all(map(_only_prepares, tree.body))
-            names.sort(key=lambda name: not is_setting(name))
-            found.append(Likely(number=number, names=names, is_pure=is_pure))
-    best = max(found, key=_likelihood, default=None)
-    return best if best and _likelihood(best) > (0, 0) else None
+            is_pure = all(map(_is_assignment_or_import, tree.body))
+            names.sort(key=lambda name: not is_known_parameter(name))
+            found.append(ParametersCandidate(number=number, names=names, is_pure=is_pure))
+    best = max(found, key=_candidate_rank, default=None)
+    return best if best and _candidate_rank(best) > (0, 0) else None
 
 
-def _likelihood(cell: Likely) -> tuple[int, int]:
-    known = sum(map(is_setting, cell.names))
+def _candidate_rank(cell: ParametersCandidate) -> tuple[int, int]:
+    known = sum(map(is_known_parameter, cell.names))
     return known + 2 * (cell.is_pure and known > 0), len(cell.names) if cell.is_pure else known
 
 
-def _below_a_magic(tree: ast.Module) -> tuple[str, str] | None:
-    """Name and text of the one cell magic that a cell consists of."""
+def _cell_magic(tree: ast.Module) -> tuple[str, str] | None:
+    """Name and text of the cell magic that the whole cell consists of; None where it is none."""
     match tree.body:
         case [
             ast.Expr(
@@ -132,19 +137,21 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
     return []
 
 
-def _plainly_assigned(tree: ast.Module) -> Iterator[str]:
+def _names_of_plain_values(tree: ast.Module) -> Iterator[str]:
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
             is_plain = all(isinstance(node, _CONSTANT) for node in ast.walk(statement.value))
             is_several = isinstance(statement.value, ast.List | ast.Tuple | ast.Dict)
             for target in _targets(statement) if is_plain else ():
-                # Most lists are names of columns, labels to plot and the like.
-                if isinstance(target, ast.Name) and (not is_several or is_setting(target.id)):
+                # Most lists are columns or labels, so a list counts under a usual name only.
+                if isinstance(target, ast.Name) and (
+                    not is_several or is_known_parameter(target.id)
+                ):
                     yield target.id
 
 
-def _only_prepares(statement: ast.stmt) -> bool:
-    is_remark = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+def _is_assignment_or_import(statement: ast.stmt) -> bool:
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     is_magic = isinstance(statement, ast.Expr) and "get_ipython()" in ast.unparse(statement)
     assigns = isinstance(statement, ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom)
-    return assigns or is_remark or is_magic
+    return assigns or is_text or is_magic

@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import OutputError
-from sweeper.files import write_beside
+from sweeper.files import write_atomically
 from sweeper.trials import (
-    Reason,
     StudyPaths,
-    TrialRecord,
-    TrialState,
     attempt_path,
     display_path,
     run_id_of,
@@ -26,7 +23,7 @@ def touch(path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -44,7 +41,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("a b/ü.{run_id}.ipynb", "a b/ü.0007.ipynb", "a b"),
     ],
 )
-def test_a_template_says_where_each_notebook_and_all_else_lies(
+def test_all_paths_follow_from_the_template(
     template: str, notebook: str, root: str, tmp_path: Path
 ) -> None:
     paths = StudyPaths.parse(template, study="d")
@@ -53,7 +50,7 @@ def test_a_template_says_where_each_notebook_and_all_else_lies(
     assert paths.folder == tmp_path / root / "d"
 
 
-def test_a_template_in_the_home_folder_is_found_there(
+def test_a_tilde_in_a_template_is_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
@@ -63,7 +60,7 @@ def test_a_template_in_the_home_folder_is_found_there(
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "message"),
     [
         ("out/digits.ipynb", "has no {run_id}, so all trials would write the same file"),
         ("out/{study}.ipynb", "has no {run_id}"),
@@ -85,18 +82,18 @@ def test_a_template_in_the_home_folder_is_found_there(
         ("", "has no {run_id}"),
     ],
 )
-def test_a_wrong_template_is_refused_with_itself_its_fault_and_a_right_one(
-    template: str, said: str
+def test_the_message_for_a_wrong_template_has_the_template_the_fault_and_an_example(
+    template: str, message: str
 ) -> None:
     with pytest.raises(OutputError) as raised:
         StudyPaths.parse(template, study="d")
     assert repr(template) in str(raised.value)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "./out/digits.{run_id}.ipynb" in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "message"),
     [
         (f"out/{'n' * 260}.{{run_id}}.ipynb", "has 271 bytes, and at most 239 are possible"),
         (f"out/{'n' * 229}.{{run_id}}.ipynb", "has 240 bytes"),
@@ -104,21 +101,21 @@ def test_a_wrong_template_is_refused_with_itself_its_fault_and_a_right_one(
         (f"{'f' * 256}/{{run_id}}.ipynb", "has 256 bytes, and at most 255 are possible"),
     ],
 )
-def test_a_name_that_no_file_can_have_is_refused(template: str, said: str) -> None:
+def test_a_name_that_is_too_long_for_a_file_system_is_refused(template: str, message: str) -> None:
     with pytest.raises(OutputError) as raised:
         StudyPaths.parse(template, study="d")
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "-o" in str(raised.value)
 
 
-def test_the_longest_name_can_be_written_and_kept(tmp_path: Path) -> None:
+def test_the_longest_allowed_name_can_be_written_and_renamed(tmp_path: Path) -> None:
     template = f"{tmp_path}/{'n' * 228}.{{run_id}}.ipynb"
     notebook = StudyPaths.parse(template, study="d").notebook("0000")
-    write_beside(notebook, "{}")
+    write_atomically(notebook, "{}")
     notebook.rename(attempt_path(notebook, 12))
 
 
-def test_a_working_folder_with_braces_is_refused_instead_of_misread(
+def test_a_working_folder_with_braces_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "{project}").mkdir()
@@ -127,7 +124,7 @@ def test_a_working_folder_with_braces_is_refused_instead_of_misread(
         StudyPaths.parse("out/{run_id}.ipynb", study="d")
 
 
-def test_studies_share_the_mlflow_store_and_nothing_else() -> None:
+def test_studies_share_only_the_mlflow_store() -> None:
     one = StudyPaths.parse("out/{study}.{run_id}.ipynb", study="one")
     two = StudyPaths.parse("out/{study}.{run_id}.ipynb", study="two")
 
@@ -143,7 +140,7 @@ def test_studies_share_the_mlflow_store_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("number", "run_id"), [(0, "0000"), (7, "0007"), (9999, "9999"), (10000, "10000")]
 )
-def test_a_run_id_has_four_digits_until_they_do_not_suffice(number: int, run_id: str) -> None:
+def test_a_run_id_has_at_least_four_digits(number: int, run_id: str) -> None:
     assert run_id_of(number) == run_id
 
 
@@ -160,7 +157,7 @@ def test_a_run_id_has_four_digits_until_they_do_not_suffice(number: int, run_id:
         "out/{run_id}-{study}.ipynb",
     ],
 )
-def test_the_notebooks_that_were_written_are_found_again(template: str) -> None:
+def test_written_notebooks_are_found_by_the_template(template: str) -> None:
     paths = StudyPaths.parse(template, study="d.x")
     assert paths.written_run_ids() == {}
     written = {run_id: touch(paths.notebook(run_id)) for run_id in ("0010", "0002", "12345")}
@@ -168,7 +165,7 @@ def test_the_notebooks_that_were_written_are_found_again(template: str) -> None:
     assert list(paths.written_run_ids()) == sorted(written)
 
 
-def test_files_that_no_trial_could_have_written_are_not_taken_for_its_own() -> None:
+def test_files_that_do_not_match_the_template_are_not_found() -> None:
     paths = StudyPaths.parse("out/digits.{run_id}.ipynb", study="d")
     for name in (
         "digits.7.ipynb",
@@ -182,32 +179,18 @@ def test_files_that_no_trial_could_have_written_are_not_taken_for_its_own() -> N
     assert paths.written_run_ids() == {}
 
 
-def test_a_folder_of_a_trial_without_its_notebook_is_no_written_trial() -> None:
+def test_a_trial_folder_without_a_notebook_is_not_found() -> None:
     paths = StudyPaths.parse("out/{run_id}/notebook.ipynb", study="d")
     Path("out/0003").mkdir(parents=True)
     assert paths.written_run_ids() == {}
 
 
-def test_paths_are_shown_relative_only_below_the_working_folder(tmp_path: Path) -> None:
+def test_a_display_path_is_relative_below_the_working_folder_only(tmp_path: Path) -> None:
     assert display_path(tmp_path / "out" / "x.ipynb") == "out/x.ipynb"
     assert display_path(tmp_path.parent / "x.ipynb") == str(tmp_path.parent / "x.ipynb")
 
 
-@pytest.mark.parametrize("state", TrialState)
-@pytest.mark.parametrize("reason", [None, Reason.INTERRUPTED, Reason.BY_HAND])
-def test_a_trial_that_was_stopped_with_its_sweep_is_not_over_for_good(
-    state: TrialState, reason: Reason | None
-) -> None:
-    record = TrialRecord(
-        number=0, state=state, params={}, seed=0, attempt=1, notebook=Path(), reason=reason
-    )
-    singled_out = (state, reason) == (TrialState.STOPPED, Reason.BY_HAND)
-    assert record.is_final is (
-        singled_out or state in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
-    )
-
-
 @pytest.mark.parametrize("study", ["mlflow.db", "mlflow-artifacts"])
-def test_a_study_cannot_bear_the_name_of_the_store_beside_it(study: str) -> None:
+def test_a_study_cannot_have_the_name_of_the_mlflow_store(study: str) -> None:
     with pytest.raises(OutputError, match="--study"):
         StudyPaths.parse("out/{run_id}.ipynb", study=study)

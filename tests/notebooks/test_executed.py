@@ -1,0 +1,161 @@
+"""The executed notebook: what its metadata states, and that its file is valid at every moment."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import nbformat
+import pytest
+
+from sweeper.notebook_api.messages import Point
+from sweeper.notebooks import (
+    ExecutedNotebook,
+    ResearchNotebook,
+    mark_stopped,
+    read_executed,
+    read_metadata,
+)
+from sweeper.testing import write_notebook
+from sweeper.trials import Reason, TrialOutcome, TrialSpec, TrialState
+
+MakeSpec = Callable[..., TrialSpec]
+
+
+def strict_json(path: Path) -> Any:
+    """The content of a file that any JSON reader takes: Python alone also takes NaN."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise AssertionError(f"{path} contains {constant}, which is not JSON")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+@pytest.fixture
+def begin(tmp_path: Path, make_spec: MakeSpec) -> Callable[..., ExecutedNotebook]:
+    """An executed notebook that has just begun, for a spec of which the test states a part."""
+    path = write_notebook(tmp_path / "research.ipynb", "print(x)")
+
+    def begin(*, papermill: Any = None, **stated: Any) -> ExecutedNotebook:
+        node = ResearchNotebook(path).fresh_copy()
+        node.metadata["papermill"] = papermill or {}
+        return ExecutedNotebook(node, make_spec(**stated), started_at="2030-01-01T00:00:00+00:00")
+
+    return begin
+
+
+Begin = Callable[..., ExecutedNotebook]
+
+
+def test_the_file_names_its_trial_from_the_start(begin: Begin) -> None:
+    file = begin()
+    file.write()
+    metadata = read_metadata(file.path)
+    assert metadata is not None
+    expected: dict[str, Any] = {
+        "study": "digits",
+        "study_id": "d1g175",
+        "run_id": "0007",
+        "state": "running",
+    }
+    expected |= {"params": {"lr": 0.1}, "seed": 123, "attempt": 1, "scores": {}}
+    assert {key: metadata[key] for key in expected} == expected
+
+
+def test_the_file_states_how_its_trial_ended(begin: Begin) -> None:
+    file = begin()
+    file.finish(
+        TrialOutcome(
+            state=TrialState.FAILED,
+            scores={"val_acc": 0.5},
+            reason=Reason.CELL_ERROR,
+            message="ZeroDivisionError",
+            duration_s=1.23456,
+        )
+    )
+    file.write()
+    metadata = read_metadata(file.path)
+    assert metadata is not None
+    assert (metadata["state"], metadata["reason"], metadata["message"]) == (
+        "failed",
+        "cell_error",
+        "ZeroDivisionError",
+    )
+    assert (metadata["scores"], metadata["duration_s"]) == ({"val_acc": 0.5}, 1.235)
+
+
+def test_a_completed_trial_has_no_reason(begin: Begin) -> None:
+    file = begin()
+    file.finish(TrialOutcome(state=TrialState.COMPLETED, scores={"val_acc": 0.5}))
+    assert "reason" not in file.metadata
+
+
+def test_numbers_that_are_not_finite_are_written_as_valid_json(begin: Begin) -> None:
+    fixed = {"clip": math.inf, "bounds": [0.0, math.nan], "deep": {"a": -math.inf}}
+    file = begin(fixed=fixed, papermill={"parameters": fixed})
+    file.record(Point(step=0, metrics={"loss": math.nan}))
+    file.record(Point(step=None, metrics={"best": -math.inf}))
+    file.finish(TrialOutcome(state=TrialState.FAILED, scores={"loss": math.nan}))
+    file.write()
+    content = strict_json(file.path)
+    metadata = content["metadata"]["sweeper"]
+    assert content["metadata"]["papermill"]["parameters"] == metadata["fixed"]
+    assert metadata["fixed"] == {"clip": "inf", "bounds": [0.0, "nan"], "deep": {"a": "-inf"}}
+    assert metadata["series"] == {"loss": {"steps": [0], "values": ["nan"]}}
+    assert metadata["finals"] == {"best": "-inf"}
+    assert metadata["scores"] == {"loss": "nan"}
+
+
+def test_a_reader_always_finds_a_whole_valid_notebook_while_it_is_written(begin: Begin) -> None:
+    file = begin()
+    file.write()
+    states: list[str] = []
+    done = threading.Event()
+
+    def keep_writing() -> None:
+        for step in range(40):
+            file.record(Point(step=step, metrics={"loss": 1.0}))
+            file.node.cells[1].outputs = [
+                nbformat.v4.new_output("stream", text="loss\n" * 200 * step)
+            ]
+            file.write()
+        file.finish(TrialOutcome(state=TrialState.COMPLETED))
+        file.write()
+        done.set()
+
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    while not done.is_set() or states[-1:] != ["completed"]:
+        content = strict_json(file.path)
+        states.append(content["metadata"]["sweeper"]["state"])
+    writer.join()
+    nbformat.validate(read_executed(file.path))
+    assert states[0] == "running"
+    assert [entry.name for entry in file.path.parent.iterdir()] == [file.path.name]
+
+
+def test_the_file_of_a_trial_whose_sweep_was_killed_is_marked_stopped(begin: Begin) -> None:
+    file = begin()
+    file.node.cells[0].metadata["papermill"] = {"status": "completed"}
+    file.node.cells[1].metadata["papermill"] = {"status": "running"}
+    file.write()
+    mark_stopped(file.path, "the sweep was killed")
+    metadata = read_metadata(file.path)
+    assert metadata is not None
+    assert (metadata["state"], metadata["message"]) == ("stopped", "the sweep was killed")
+    statuses = [cell.metadata["papermill"]["status"] for cell in read_executed(file.path).cells]
+    assert statuses == ["completed", "stopped"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"metadata": {}}', '{"metadata": {"sweeper": 3}}', "\ud7ff{"]
+)
+def test_a_file_that_no_sweep_has_written_has_no_metadata(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "x.ipynb"
+    path.write_text(content, encoding="utf-8")
+    assert read_metadata(path) is None
+    assert read_metadata(tmp_path / "nowhere.ipynb") is None

@@ -1,0 +1,97 @@
+"""Reading a notebook file: encodings, formats, and the messages for files that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from sweeper.errors import NotebookError
+from sweeper.notebooks import (
+    ResearchNotebook,
+)
+from sweeper.testing import write_notebook
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no json", "not a notebook"),
+        (b"", "not a notebook"),
+        (b"\xff\xfe\x00", "cannot be read"),
+        (b"[]", "not a valid notebook"),
+        (b"null", "not a valid notebook"),
+        (b"{}", "not a valid notebook"),
+        (b'{"nbformat": 9, "nbformat_minor": 0, "metadata": {}, "cells": []}', "not a notebook"),
+        (
+            b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"id": "a"}]}',
+            "not a valid notebook",
+        ),
+        (
+            b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}',
+            "no parameters cell; put what should vary into one",
+        ),
+    ],
+)
+def test_the_message_for_an_invalid_file_names_the_file_and_the_fault(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "broken.ipynb"
+    path.write_bytes(content)
+    with pytest.raises(NotebookError) as raised:
+        ResearchNotebook(path)
+    assert str(raised.value).startswith(f"{path}: {message}")
+
+
+def test_the_message_for_a_missing_notebook_names_the_path_as_the_user_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotebookError, match=r"^nowhere\.ipynb: there is no such notebook$"):
+        ResearchNotebook("nowhere.ipynb")
+    with pytest.raises(NotebookError, match="cannot be read"):
+        ResearchNotebook(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_notebook_in_another_unicode_encoding_is_read(tmp_path: Path, encoding: str) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", parameters="größe = 1")
+    path.write_bytes(path.read_text("utf-8").encode(encoding))
+    assert ResearchNotebook(path).parameters() == ["größe"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": None}, "not a valid notebook: "),
+        ({"source": ["x", 1]}, "not a valid notebook: "),
+        ({"cell_type": "kode"}, "not a valid notebook: "),
+        ({"source": "x = '\ud800'"}, "holds '\\ud800', half a character; take it out"),
+    ],
+)
+def test_a_fault_in_what_decides_which_code_runs_is_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", "print(x)")
+    content = json.loads(path.read_text())
+    content["cells"][1] = {**content["cells"][1], **change}
+    path.write_text(json.dumps(content))
+    with pytest.raises(NotebookError) as raised:
+        ResearchNotebook(path)
+    assert str(raised.value).startswith(f"{path}: {message}")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_notebook_of_an_older_format_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "old.ipynb"
+    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "lr = 1"}
+    cells = [{**cell, "outputs": [], "execution_count": None}]
+    content = {"nbformat": 4, "nbformat_minor": 2, "metadata": {}, "cells": cells}
+    path.write_text(json.dumps(content))
+    research = ResearchNotebook(path)
+    assert research.parameters() == ["lr"]
+    assert (research.kernel_name, research.language) == ("python3", "python")
+    nbformat.validate(research.fresh_copy())

@@ -1,0 +1,100 @@
+"""Faults in a notebook's JSON that are repaired, so that the notebook runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from sweeper.notebooks import (
+    ResearchNotebook,
+)
+from sweeper.testing import write_notebook
+
+
+def add_fault(content: Any, fault: str) -> None:
+    """Put a fault into a notebook whose first cell is for the parameters, and its second is not."""
+    metadata, (tagged, second) = content["metadata"], content["cells"]
+    match fault:
+        case "a tag stands twice":
+            tagged["metadata"]["tags"] = ["parameters", "a", "parameters"]
+        case "the tag is no list":
+            tagged["metadata"]["tags"] = "parameters"
+        case "tags in one text":
+            tagged["metadata"]["tags"] = ["a, parameters", "", 7]
+        case "ids stand twice":
+            second["id"] = tagged["id"]
+        case "ids are no ids":
+            tagged["id"], second["id"] = "not an id", 7
+        case "ids in an older format":
+            content["nbformat_minor"] = 2
+        case "no minor format":
+            del content["nbformat_minor"]
+        case "no outputs":
+            del second["outputs"], second["execution_count"]
+        case "outputs of no kind":
+            second["outputs"] = [{"text": "x"}, None, {"output_type": "stream"}]
+            second["execution_count"] = "3"
+        case "outputs are null":
+            second["outputs"] = None
+        case "left over from an older format":
+            second |= {"collapsed": False, "prompt_number": 3, "language": "python"}
+        case "attachments of a code cell":
+            second["attachments"] = {}
+        case "cells without metadata":
+            del second["metadata"]
+        case "metadata of the wrong type":
+            second["metadata"] |= {"collapsed": "yes", "scrolled": 3, "name": 7, "jupyter": 1}
+            metadata |= {"authors": "somebody", "title": 3, "orig_nbformat": "x"}
+        case "a number that JSON has not":
+            metadata["weight"] = float("nan")
+        case "a kernel without a name":
+            del metadata["kernelspec"]["name"]
+        case "a kernel whose name is null":
+            metadata["kernelspec"] = {"name": None, "language": "python"}
+        case "a kernel that is only a name":
+            metadata["kernelspec"] = {"name": "python3"}
+        case "a kernel that is a word":
+            metadata["kernelspec"] = "python3"
+        case "a language without a name":
+            metadata["language_info"] = {"version": "3.11", "name": None}
+        case "a language in capitals":
+            metadata["kernelspec"]["language"] = "Python"
+        case "nothing":
+            pass
+        case _:
+            raise AssertionError(fault)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *("a tag stands twice", "the tag is no list", "tags in one text", "ids stand twice"),
+        *("ids are no ids", "ids in an older format", "no minor format", "no outputs"),
+        *("outputs of no kind", "outputs are null", "left over from an older format"),
+        *("attachments of a code cell", "cells without metadata", "metadata of the wrong type"),
+        *("a number that JSON has not", "a kernel without a name", "a kernel whose name is null"),
+        *("a kernel that is only a name", "a kernel that is a word", "a language without a name"),
+        *("a language in capitals", "nothing"),
+    ],
+)
+def test_a_fault_that_does_not_change_which_code_runs_is_repaired(
+    tmp_path: Path, fault: str
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", "print(x)")
+    content = json.loads(path.read_text())
+    add_fault(content, fault)
+    path.write_text(json.dumps(content))
+    research = ResearchNotebook(path)
+    assert (research.kernel_name, research.language) == ("python3", "python")
+    assert research.parameters() == ["x"]
+    fresh = research.fresh_copy()
+    nbformat.validate(fresh)
+    assert [cell.source for cell in fresh.cells] == ["x = 1.0", "print(x)"]
+    assert "parameters" in fresh.cells[0].metadata.tags
+    assert len({cell.id for cell in fresh.cells}) == 2
+    assert "NaN" not in nbformat.writes(fresh)
+    assert path.read_text() == json.dumps(content)
