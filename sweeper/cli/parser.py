@@ -78,7 +78,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         _refuse_unknown(words[0])
     elif words[0] not in ("-h", "--help", "--version"):
         words.insert(0, "run")
-    parser, commands = _make_parsers()
+    parser, commands = make_parsers()
     options, rest = parser.parse_known_args(words)
     commands[words[0]].refuse_rest(rest)
     return options
@@ -111,7 +111,7 @@ def _version() -> str:
         return "unknown: it is not installed"
 
 
-def _make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
+def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
     """The parser of the whole command line, and those of its commands."""
     parser = _Parser(
         prog="notebook_hpo.py",
@@ -151,14 +151,24 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "-p", "--parameters", required=True, metavar="PATH", help="the parameters file (YAML)"
     )
     parser.add_argument(
-        "-j", "--jobs", default="1", metavar="N|auto", help="trials at once (default: 1)"
+        "-j",
+        "--jobs",
+        default="1",
+        metavar="N|auto",
+        help="trials at once; auto is as many as cores and memory carry (default: 1)",
     )
-    parser.add_argument("--trials", metavar="N", help="total trials of the study, over all calls")
-    parser.add_argument("--study", metavar="NAME", help="default: study.name, else the file's stem")
+    parser.add_argument(
+        "--trials",
+        metavar="N",
+        help="total trials of the study, over all calls (default: study.trials)",
+    )
+    parser.add_argument(
+        "--study", metavar="NAME", help="name of the study (default: study.name, else the file's)"
+    )
     _add_stores(
         parser,
-        storage="Optuna storage (default: beside outputs)",
-        tracking="MLflow (default: MLFLOW_TRACKING_URI, else a store beside the outputs)",
+        storage="Optuna's storage (default: an SQLite file in the study's folder)",
+        tracking="MLflow (default: MLFLOW_TRACKING_URI, else an SQLite store beside the outputs)",
     )
     parser.add_argument(
         "--set",
@@ -194,10 +204,14 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
 
 def _add_status(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=studies.status)
-    parser.add_argument("study", metavar="STUDY_OR_FOLDER")
+    parser.add_argument(
+        "study",
+        metavar="STUDY_OR_FOLDER",
+        help="the study's name, its folder, or a folder above it",
+    )
     _add_stores(
         parser,
-        storage="Optuna storage of the named study",
+        storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
     )
     _add_talk(parser)
@@ -218,7 +232,7 @@ def _add_stop(parser: argparse.ArgumentParser) -> None:
     )
     _add_stores(
         parser,
-        storage="Optuna storage of the named study",
+        storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
     )
     _add_talk(parser)
@@ -230,14 +244,12 @@ def _add_enqueue(parser: argparse.ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="[STUDY_OR_FOLDER] NAME=VALUE…",
-        help="params of the trial; the sampler chooses those that are not given",
+        help="params of the trial; the sampler chooses those that are missing",
     )
-    parser.add_argument(
-        "--like", metavar="RUN_ID", help="a trial whose params it has where nothing else is said"
-    )
+    parser.add_argument("--like", metavar="RUN_ID", help="a trial to take all other params from")
     _add_stores(
         parser,
-        storage="Optuna storage of the named study",
+        storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
     )
     _add_talk(parser)
@@ -256,7 +268,7 @@ def _add_retry(parser: argparse.ArgumentParser) -> None:
     )
     _add_stores(
         parser,
-        storage="Optuna storage of the named study",
+        storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
     )
     _add_talk(parser)
@@ -281,5 +293,10 @@ def _add_talk(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="last line of stdout is one JSON object"
     )
-    parser.add_argument("--quiet", action="store_true", help="say only what went wrong")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say more")
+    parser.add_argument("--quiet", action="store_true", help="print only what went wrong")
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print more, such as where the shared cells end and why",
+    )

@@ -76,27 +76,28 @@ class StudySettings(SettingsModel):
     """The study: its name, its seed, how many trials, who proposes them."""
 
     name: Annotated[str, Field(json_schema_extra={"pattern": _STUDY_NAME_SHOWN})] | None = None
-    """Names the study, its folder and its MLflow experiment; else the file's own name does."""
+    """Names the study, its folder and its MLflow experiment. Default: the file's name."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """The same seed proposes the same first trials; each trial is given a seed of its own."""
     trials: Annotated[int, Field(ge=1)] = 20
-    """How many trials in all; a study that is continued counts those that it has."""
+    """How many trials the study has in total, over all calls that continue it."""
     sampler: Annotated[
         Algorithm,
         _named("sampler", SAMPLERS),
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
     ] = Algorithm(name="auto")
-    """Who proposes the next trial: a name, or {name: tpe, …options}. `auto` is the Gaussian
-    process where torch is installed, the space is flat and the study short, else TPE."""
+    """Optuna's sampler, which proposes the params of each trial: a name, or {name: tpe, …options}.
+    `auto` is the Gaussian process (`gp`) where torch is installed, the space is flat and the study
+    has at most 250 trials, else `tpe`."""
     pruner: Annotated[
         Algorithm,
         _named("pruner", PRUNERS),
         WithJsonSchema(choice_of(PRUNERS, default="none")),
     ] = Algorithm(name="none")
-    """Who ends trials early that fall behind, of a notebook that reports while it runs: a name, or
-    {name: hyperband, …options}."""
+    """Optuna's pruner, which ends trials that fall behind, in notebooks that report or print scores
+    while they run: a name, or {name: hyperband, …options}."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
-    """So many failed trials in a row end the sweep."""
+    """The sweep ends after this many failed trials in a row. Default: never."""
 
     @field_validator("name")
     @classmethod
@@ -112,7 +113,7 @@ class Objective(SettingsModel):
     direction: Literal["maximize", "minimize"]
     """Whether more or less is better."""
     take: Literal["last", "best", "mean"] = "last"
-    """Which value counts, where the notebook reports a series."""
+    """Which value of a reported series counts: the `last`, the `best` or the `mean` of all."""
 
 
 def _one_source(schema: dict[str, Any]) -> None:
@@ -160,13 +161,14 @@ class Limits(SettingsModel):
     trial: (
         Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] | None
     ) = None
-    """A trial that takes longer is stopped and has failed: 90s, 15m, 2h, or seconds."""
+    """A trial that takes longer is stopped and has failed. Default: no limit."""
     cell_output: Annotated[int, BeforeValidator(parse_size), WithJsonSchema(SIZE_SCHEMA)] = (
         10_000_000
     )
-    """What is kept of one cell's output: 10MB, or bytes."""
+    """The most that is kept of one cell's output; the rest is cut off."""
     grace: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 25.0
-    """How long a trial that asks whether to stop has to save, and the sweep to end: 25s."""
+    """How long trials that use `should_stop` or `on_stop` have to save when the sweep is stopped.
+    On SIGTERM and a preemption notice the whole sweep ends within it."""
 
 
 class CheckpointPolicy(SettingsModel):
@@ -175,9 +177,10 @@ class CheckpointPolicy(SettingsModel):
     completed: Literal["keep", "best", "remove"] = "keep"
     """Of completed trials: `keep` all, those of the `best` only, or `remove` them."""
     pruned: Literal["keep", "remove"] = "remove"
-    """Of pruned trials."""
+    """Of pruned trials: `keep` or `remove` them."""
     limit: Annotated[int, BeforeValidator(parse_size), WithJsonSchema(SIZE_SCHEMA)] | None = None
-    """When all take more, as in 50GB, those of ended trials go: the oldest first, the best last."""
+    """The most that all checkpoints may take. Beyond it those of ended trials are removed, the
+    oldest first and those of the best trial last. Default: no limit."""
 
 
 def _read_gpus(value: Any) -> Any:
@@ -234,7 +237,7 @@ class Cost(SettingsModel):
     price_per_hour: Annotated[float, Field(gt=0)]
     """The price of one hour of the whole machine."""
     budget: Annotated[float, Field(gt=0)] | None = None
-    """The study ends when this much is spent."""
+    """The study ends when all its sweeps together have cost this much. Default: no limit."""
 
 
 #: What fsspec calls a URL; a chain of them (`a::b://…`) is none of ours.
@@ -248,7 +251,7 @@ class Sync(SettingsModel):
     """A folder of an object storage, as in s3://bucket/prefix, or anything else that fsspec knows.
     Credentials come from the environment, as those tools have it."""
     every: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 15.0
-    """How often what has changed is copied: 15s, 2m, or seconds."""
+    """How often what has changed is copied."""
 
     @model_validator(mode="before")
     @classmethod
@@ -298,13 +301,14 @@ class Resources(SettingsModel):
         BeforeValidator(_read_gpu_memory),
         WithJsonSchema({"anyOf": [_AUTO, *SIZE_SCHEMA["anyOf"]], "default": "auto"}),
     ] = None
-    """What one trial takes of a GPU, as in 9GB: it decides how many share one."""
+    """The memory that one trial takes of a GPU: no more trials share a GPU than fit. `auto` puts no
+    limit on how many share one."""
     cpus_per_trial: Annotated[
         Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
     ] = "auto"
-    """Threads that each kernel computes with; `auto` is one."""
+    """Threads that each kernel computes with; `auto` is 1, whatever `--jobs` is."""
     preemption: Literal["none", "gcp", "aws"] = "none"
-    """Whose metadata service to ask whether the machine is about to be taken away."""
+    """The cloud whose metadata service is asked whether the machine is about to be taken away."""
 
     @property
     def threads(self) -> int:

@@ -1,0 +1,129 @@
+"""The Markdown files: their links exist, their command lines parse, their parameters files load."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sweeper.cli.parser import parse
+from sweeper.settings import Settings
+from sweeper.settings.yaml_reader import BadYaml, read_yaml
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def title(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def code_blocks(page: Path) -> Iterator[str]:
+    """Each indented or fenced block of a page, without its indentation."""
+    block: list[str] = []
+    fenced = False
+    for line in [*page.read_text("utf-8").splitlines(), "end"]:
+        if line.strip().startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    ") or (block and not line):
+            block.append(line)
+        elif block:
+            depth = min(len(line) - len(line.lstrip()) for line in block if line)
+            yield "\n".join(line[depth:] for line in block).strip("\n")
+            block = []
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    wrong = []
+    for link in LINK.findall(page.read_text("utf-8")):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    assert wrong == []
+
+
+def command_lines(page: Path) -> list[str]:
+    """Every call of `notebook_hpo.py` in the page's code blocks, without comments."""
+    lines = [line for block in code_blocks(page) for line in block.splitlines()]
+    calls = [line.split("notebook_hpo.py", 1)[1] for line in lines if "notebook_hpo.py " in line]
+    return [re.sub(r"(^|\s)#.*|[>|].*", "", call).strip() for call in calls]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "reference.md"],
+    ids=title,
+)
+def test_every_command_line_parses(page: Path) -> None:
+    calls = command_lines(page)
+    assert calls
+    for call in calls:
+        required = "-i a.ipynb -o '{run_id}.ipynb' -p a.yml"
+        parse(shlex.split(call.replace("…", required)))
+
+
+def test_the_readme_names_the_commands_of_uv_that_exist() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    for script in re.findall(r"uv run (\S+\.py)", text):
+        assert (ROOT / script).exists()
+    for path in re.findall(r"(?:-i|-p) '?((?:notebooks|parameters)/\S+)", text):
+        assert (ROOT / path).exists()
+
+
+def parameters_files(page: Path) -> Iterator[dict[str, object]]:
+    for block in code_blocks(page):
+        try:
+            data = read_yaml(block)
+        except BadYaml:
+            continue
+        if isinstance(data, dict) and {"objective", "space"} & data.keys():
+            yield data
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_every_parameters_file_in_a_page_loads(page: Path) -> None:
+    for data in parameters_files(page):
+        Settings.from_mapping(data)
+
+
+def test_the_readme_and_the_reference_have_a_parameters_file() -> None:
+    for page in ("README.md", "docs/reference.md"):
+        assert list(parameters_files(ROOT / page)), page
+
+
+def test_the_reference_is_what_its_generator_makes() -> None:
+    make_page = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["make_page"]
+    page = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    assert page == make_page(), (
+        "docs/reference.md is not up to date; run: uv run python docs/make_reference.py"
+    )
+
+
+def test_the_example_of_the_reference_has_every_key() -> None:
+    """A key without an example fails in the generator already; this finds one that is too much."""
+    assert Settings.load(ROOT / "docs" / "every-key.yml").sync is not None
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "parameters").glob("*.yml")), ids=lambda path: path.name
+)
+def test_every_parameters_file_of_the_examples_loads(path: Path) -> None:
+    assert Settings.load(path).file == path
+
+
+def test_the_readme_fits_on_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 110
