@@ -139,7 +139,7 @@ class GpuAllocator:
         Raises:
             StoppedWaiting: the trial was stopped before it had a share.
         """
-        gpu = self._take(channel or RunningTrial(lambda _: None)) if self._load else None
+        gpu = self._take(channel or RunningTrial()) if self._load else None
         try:
             yield Lease(gpu=gpu, env={} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         finally:

@@ -18,17 +18,18 @@ from .. import kernels
 from ..kernels import (
     Ending,
     Evidence,
+    ExecutionRequest,
     Experiment,
-    Kernel,
+    KernelOrigin,
     KernelPool,
     KernelResult,
     Reference,
     Way,
     gather,
 )
-from ..notebook_api.messages import TRIAL_VARIABLE, Point, StopReason, encode_float
+from ..notebook_api.messages import TRIAL_VARIABLE, StopReason, encode_float
 from ..notebooks import ExecutedNotebook, ResearchNotebook, read_metadata
-from ..notebooks.scores import PrintedScores, scrape, variables_to_read
+from ..notebooks.scores import scrape, variables_to_read
 from ..settings import Settings
 from ..study_folder.patience import Patience, is_about_disk, patience_with_disk
 from ..trials import (
@@ -140,11 +141,12 @@ class Worker:
         *,
         limit_s: float | None,
         write: Callable[[], None],
-        take: Callable[[Mapping[str, str]], Kernel] | None = None,
+        origin: KernelOrigin | None = None,
     ) -> KernelResult:
         """Run the notebook's cells, with the trial's lease on a device.
 
         Args:
+            origin: how the kernel has to come to be; None for the best way that is trusted.
             limit_s: how long that may take from the lease on, in seconds.
         """
         # The device is free again when the kernel has really gone, after the slot has moved on.
@@ -159,33 +161,24 @@ class Worker:
             file.metadata["pid"] = channel.pid  # for who looks on from elsewhere
             self.patience.attempt(write)  # it is written again when the trial has ended
 
-        def on_point(point: Point) -> None:
-            file.record(point)
-            channel.publish(point)
-
-        def on_printed(point: Point) -> None:
-            file.record(point, printed=True)
-            if not file.metadata["series"].keys() & point.metrics.keys():
-                channel.publish(point)  # what is reported counts more
-
+        channel.subscribe(file.record)
         with _closed_on_error(held), channel.limited(limit_s):
-            result = kernels.execute(
-                file.node,
-                pool=self.pool,
-                more_to_come=take is None and self.trials_left() > 0,
-                take=take,
-                own_params=self._own_params(spec),
-                env={**self._env(spec), **lease.env},
-                on_gone=held.close,
+            request = ExecutionRequest(
+                node=file.node,
+                running=channel,
                 write=write_running,
-                channel=channel,
-                on_point=on_point,
-                printed=PrintedScores(self.settings.scores, on_printed),
+                on_kernel_gone=held.close,
+                env={**self._env(spec), **lease.env},
+                own_params=self._own_params(spec),
+                origin=origin,
+                prepares_next=origin is None and self.trials_left() > 0,
+                score_sources=self.settings.scores,
                 variables=variables_to_read(self.settings.scores, self.settings.objective),
+                reads_states=origin is not None or self.pool.policy.wants_reference,
                 cell_output_bytes=self.settings.limits.cell_output,
                 grace_s=self.settings.limits.grace,
-                read_states=self.pool.policy.wants_reference if take is None else True,
             )
+            result = kernels.execute(request, pool=self.pool)
         file.metadata.pop("pid", None)
         file.keep_earlier_series()
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
@@ -212,7 +205,7 @@ class Worker:
     ) -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
         """Run a trial again, in a kernel that is started."""
         file = self._file(spec)
-        quiet = RunningTrial(lambda _: None)  # its points were published once
+        quiet = RunningTrial()  # its points were published once
         with channel.passed_on(quiet):
             result = self._execute(
                 file,
@@ -220,7 +213,7 @@ class Worker:
                 quiet,
                 limit_s=self.settings.limits.trial,
                 write=file.write,
-                take=self.pool.take_fresh,
+                origin=KernelOrigin(way=Way.STARTED),
             )
             return file, result, self._judge(file, result, quiet)
 
@@ -263,7 +256,7 @@ class Worker:
 
     def _repeat(self, experiment: Experiment, channel: RunningTrial) -> Evidence | str | None:
         """What the reference trial comes to this time; None where it was stopped."""
-        reference, quiet = experiment.reference, RunningTrial(lambda _: None)
+        reference, quiet = experiment.reference, RunningTrial()
         with tempfile.TemporaryDirectory() as folder, channel.passed_on(quiet):
             # Its checkpoints are not for this one to go on from.
             spec = replace(reference.spec, checkpoint_dir=Path(folder) / "checkpoints")
@@ -274,7 +267,7 @@ class Worker:
                 quiet,
                 limit_s=_PROOF_FACTOR * reference.duration_s + _PROOF_SLACK_S,
                 write=_unseen,
-                take=lambda env: self.pool.take_for(experiment, env),
+                origin=experiment.origin,
             )
             outcome = self._judge(file, result, quiet)
         if outcome.state is TrialState.COMPLETED:

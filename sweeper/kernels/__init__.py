@@ -3,24 +3,27 @@
 What the scores mean for the trial does not belong here.
 """
 
-from .engine import Ending, KernelResult, execute
+from .engine import execute
 from .forking.evidence import Evidence, gather
-from .forking.policy import Experiment, ForkPolicy, Proof, Reference, Way
+from .forking.policy import Experiment, ForkPolicy, KernelOrigin, Proof, Reference, Way
 from .forking.sharing import CellsToShare, SharedRun, cells_to_share
 from .guard import Guard, kill_marked, mark_of
 from .inject import inject
 from .kernel import Kernel
 from .pool import KernelPool
+from .request import Ending, ExecutionRequest, KernelResult
 from .specs import check_kernel, language_of
 
 __all__ = [
     "CellsToShare",
     "Ending",
     "Evidence",
+    "ExecutionRequest",
     "Experiment",
     "ForkPolicy",
     "Guard",
     "Kernel",
+    "KernelOrigin",
     "KernelPool",
     "KernelResult",
     "Proof",

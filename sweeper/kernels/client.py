@@ -6,7 +6,7 @@ import ast
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import zmq
@@ -24,7 +24,6 @@ from ..notebook_api.messages import (
     StopReason,
 )
 from ..notebooks.scores import PrintedScores, displayed_point
-from ..trials import RunningTrial
 from .forking.asking import AskingClient
 from .forking.expressions import GENERATOR_STATES, IN_HISTORY, ORDERLY_EXIT, STATES, states_in
 from .forking.import_profile import IMPORT_PROFILE
@@ -33,6 +32,7 @@ from .forking.sharing import SharedRun
 from .kernel import Kernel
 from .outputs import joined, moved, notice, size
 from .report_socket import ReportSocket
+from .request import ExecutionRequest
 
 #: After an interrupt, how long a notebook has at most for its `finally` blocks until the next rung.
 GRACE_S = 5.0
@@ -76,18 +76,14 @@ class SweepClient(AskingClient):
         nb_man: Any,
         *,
         kernel: Kernel,
-        channel: RunningTrial,
-        on_point: Callable[[Point], None],
-        printed: PrintedScores,
-        cell_output_bytes: int,
-        grace_s: float,
+        request: ExecutionRequest,
         **options: Any,
     ) -> None:
         super().__init__(nb_man, km=kernel.manager, kernel_name=kernel.name, **options)
         self.kernel = kernel
-        self.channel = channel
-        self.on_point = on_point
-        self.printed = printed
+        self.request = request
+        self.running = request.running
+        self.printed = PrintedScores(request.score_sources, request.running.publish)
         self.error: str | None = None
         self.is_ready = False
         self.has_finished = False
@@ -98,8 +94,6 @@ class SweepClient(AskingClient):
         self.states_at_start: dict[str, Any] = {}
         self.states_at_end: dict[str, Any] = {}
         self._first_index = 0
-        self._cell_output_bytes = cell_output_bytes
-        self._grace_s = grace_s
         self._output_bytes = 0
         self._messages = 0
         self._mailbox: ReportSocket | None = None
@@ -129,8 +123,8 @@ class SweepClient(AskingClient):
             }
             # An expression: nothing of it is left among the notebook's variables.
             self._tell(f"__import__('os').environ.update({told!r})")
-        self.channel.pid = self.kernel.pid
-        self.channel.cells = len(self.nb.cells)
+        self.running.pid = self.kernel.pid
+        self.running.cells = len(self.nb.cells)
         self.is_ready = True
 
     @property
@@ -176,25 +170,21 @@ class SweepClient(AskingClient):
         """Read the states of the random generators before the first cell."""
         self.states_at_start = states_in(self._ask("", {STATES: GENERATOR_STATES}))
 
-    def run(self, variables: Sequence[str], *, learn: bool, read_states: bool) -> None:
-        """Run all cells, and read the variables.
+    def run(self, *, learn: bool) -> None:
+        """Run all cells, and read the requested variables.
 
         Args:
-            variables: top-level variables to read after the last cell.
             learn: whether to read what the notebook has imported, too.
-            read_states: whether to read the states of the random generators, too.
         """
-        self.channel.on_stop(lambda: self.loop.call_soon_threadsafe(self._start_stopping))
+        self.running.on_stop(lambda: self.loop.call_soon_threadsafe(self._start_stopping))
         try:
             self.papermill_execute_cells()
             if not self.died:
-                self._say_last_request(
-                    [] if self.error else variables, learn=learn, read_states=read_states
-                )
+                self._say_last_request(learn=learn)
                 self.set_widgets_metadata()
             self._take_reports()
         finally:
-            self.channel.on_stop(None)
+            self.running.on_stop(None)
             if self._stopper is not None:
                 self._stopper.cancel()
                 self.loop.run_until_complete(asyncio.wait({self._stopper}))
@@ -204,10 +194,10 @@ class SweepClient(AskingClient):
         for index, cell in enumerate(self.nb.cells):
             if index < self._first_index:
                 continue
-            if self.channel.stop_reason:
+            if self.running.stop_reason:
                 return
             self._output_bytes = 0
-            self.channel.cell = index + 1
+            self.running.cell = index + 1
             self.nb_man.cell_start(cell, index)
             status = self._run_cell(cell, index)
             self.nb_man.cell_end(cell, status)
@@ -219,7 +209,7 @@ class SweepClient(AskingClient):
         try:
             self.execute_cell(cell, index)
         except CellExecutionError as error:
-            if self.channel.stop_reason:  # what it raised was our doing
+            if self.running.stop_reason:  # what it raised was our doing
                 self._say_why_stopped(cell)
                 return str(self.nb_man.STOPPED)
             if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
@@ -231,7 +221,7 @@ class SweepClient(AskingClient):
         except DeadKernelError:
             self.died = True
             self.exit_code = self.kernel.exit_code
-            return str(self.nb_man.STOPPED if self.channel.stop_reason else self.nb_man.FAILED)
+            return str(self.nb_man.STOPPED if self.running.stop_reason else self.nb_man.FAILED)
         except CellTimeoutError as error:  # messages of the kernel were lost; see iopub_timeout
             self.error = f"In [{cell.execution_count}]: {error}"
             return str(self.nb_man.FAILED)
@@ -296,7 +286,7 @@ class SweepClient(AskingClient):
     def _take_reports(self) -> None:
         for point in () if self._mailbox is None else self._mailbox.take():
             self._reports += 1
-            self.on_point(point)
+            self.running.publish(point)
 
     def process_message(
         self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
@@ -308,9 +298,9 @@ class SweepClient(AskingClient):
         if isinstance(data, dict) and MIME in data:
             # What stays in the cell is the display; the point has its place in the metadata.
             self._reports += 1
-            self.on_point(Point.decode(data.pop(MIME)))
-        elif isinstance(data, dict) and (shown := displayed_point(data)) is not None:
-            self.channel.publish(shown)  # the file has it in the display itself
+            self.running.publish(Point.decode(data.pop(MIME)))
+        elif isinstance(data, dict) and (point := displayed_point(data)) is not None:
+            self.running.publish(point)
         if msg["msg_type"] == "stream":
             self.printed.read(content["name"], content["text"])
         if self._is_too_much(msg["msg_type"], content, cell):
@@ -327,11 +317,11 @@ class SweepClient(AskingClient):
         if not (added := size(kind, content)):
             return False
         before, self._output_bytes = self._output_bytes, self._output_bytes + added
-        if self._output_bytes <= self._cell_output_bytes:
+        if self._output_bytes <= self.request.cell_output_bytes:
             return False
-        if before <= self._cell_output_bytes:
+        if before <= self.request.cell_output_bytes:
             said = (
-                f"this cell has put out more than {self._cell_output_bytes:,} bytes; "
+                f"this cell has put out more than {self.request.cell_output_bytes:,} bytes; "
                 "the rest is not kept (limits.cell_output)"
             )
             cell.outputs.append(notice(said))
@@ -346,16 +336,16 @@ class SweepClient(AskingClient):
     def _say_why_stopped(self, cell: NotebookNode) -> None:
         """In place of the traceback, which would look like a failure."""
         cell.outputs = [output for output in cell.outputs if output.output_type != "error"]
-        said = self.channel.message or f"stopped: {self.channel.stop_reason}"
+        said = self.running.message or f"stopped: {self.running.stop_reason}"
         cell.outputs.append(notice(said))
 
     async def _stop(self) -> None:
         """Let a pruned trial's next report raise; interrupt the kernel's group, twice; kill it."""
-        reason, mailbox = self.channel.stop_reason, self._mailbox
-        time_s = self._grace_s - _LAST_S
+        reason, mailbox = self.running.stop_reason, self._mailbox
+        time_s = self.request.grace_s - _LAST_S
         rung_s = min(GRACE_S, max(_LEAST_S, time_s / (_INTERRUPTS + 1)))
         if reason and reason is not StopReason.TIME_LIMIT:
-            self.kernel.ask_to_stop(reason, self.channel.message or "the sweep was stopped")
+            self.kernel.ask_to_stop(reason, self.running.message or "the sweep was stopped")
             if reason is StopReason.PRUNED:
                 await asyncio.sleep(_COOPERATION_S if self._reports else 0)
             elif mailbox is not None and mailbox.handles_stop:
@@ -368,15 +358,16 @@ class SweepClient(AskingClient):
 
     # --- the last request ---------------------------------------------------------------------
 
-    def _say_last_request(
-        self, variables: Sequence[str], *, learn: bool, read_states: bool
-    ) -> None:
+    def _say_last_request(self, *, learn: bool) -> None:
         """Read floats out of the kernel, and prepare it to end in order."""
+        variables = () if self.error else self.request.variables
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {name: f"float({name}).hex()" for name in variables}
-        lesson = {_IMPORT_PROFILE: IMPORT_PROFILE} if learn and self.has_finished else {}
-        states = {STATES: GENERATOR_STATES} if read_states and self.has_finished else {}
-        answers = self._ask("", {**expressions, **states, **lesson, "": ORDERLY_EXIT})
+        if self.has_finished and learn:
+            expressions[_IMPORT_PROFILE] = IMPORT_PROFILE
+        if self.has_finished and self.request.reads_states:
+            expressions[STATES] = GENERATOR_STATES
+        answers = self._ask("", {**expressions, "": ORDERLY_EXIT})
         self.states_at_end = states_in(answers)
         if answers.get(_IMPORT_PROFILE, {}).get("status") == "ok":
             self.lesson = ast.literal_eval(answers[_IMPORT_PROFILE]["data"]["text/plain"])

@@ -20,11 +20,11 @@ from jupyter_core.utils import run_sync
 
 from .forking.fork_server import QUIET, ForkServer
 from .forking.policy import Way
+from .forking.process import ForkedProcess
 from .forking.provisioner import ForkingProvisioner
 from .forking.sharing import SharedRun
 from .guard import MARK_VARIABLE, kill_marked, kill_session
 from .manager import PrivateKernelManager
-from .process import ForkedProcess
 from .specs import is_ipykernel
 
 #: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.

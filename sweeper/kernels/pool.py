@@ -12,8 +12,8 @@ from pathlib import Path
 
 from .forking.evidence import Evidence
 from .forking.fork_server import ForkServer
-from .forking.policy import Experiment, ForkPolicy, Offer, Way
-from .forking.sharing import CellsToShare, SharedRun
+from .forking.policy import Experiment, ForkPolicy, KernelOrigin, Offer, Way
+from .forking.sharing import CellsToShare
 from .kernel import Kernel
 from .specs import command_of, is_ipykernel
 
@@ -96,65 +96,51 @@ class KernelPool:
         if self._fork_server is not None and self.policy.has_refused(Way.SHARED):
             self._fork_server.share(None)
 
-    def take(self, env: Mapping[str, str]) -> Kernel:
-        """The kernel that was prepared by this thread, or a new one.
+    def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
+        """A kernel for one trial.
 
         Args:
-            env: what the trial adds to the environment; for kernels that can only be told at start.
+            env: what the trial adds to the environment; used where that cannot be set later.
+            origin: how the kernel has to come to be; None for the best way that is trusted, which
+                is most often that of the kernel which this thread has prepared.
 
         Raises:
-            OSError: the kernel's command cannot be run.
+            OSError: the kernel's command cannot be run, or no kernel comes to be in this way.
         """
+        env = self._env if self.can_prepare else {**self._env, **env}
+        if origin is not None:
+            return self._take_as(origin, env)
         with self._lock:
             prepared = self._prepared.pop(threading.get_ident(), None)
         kernel = None
         if prepared is not None:
-            with contextlib.suppress(OSError):  # if it is still so, this trial will say it
+            with contextlib.suppress(OSError):  # if starts still fail, the one below raises
                 kernel = prepared.result()
+        best = self.policy.origin(self.offer)
         if kernel is None:
-            return self._begin(self._env if self.can_prepare else {**self._env, **env})
-        # One that has died meanwhile, or that came to be in another way than is best by now.
-        way, offer = self._best()
-        is_best = kernel.is_warm == (way is not Way.STARTED)
-        is_best = is_best and (kernel.shared is offer.shared or way is not Way.SHARED)
+            return self._start(env, best)
+        # Discard the prepared kernel if it died while idle, or if the best way has changed.
+        is_best = kernel.is_warm == (best.way is not Way.STARTED)
+        is_best = is_best and (kernel.shared is best.shared or best.way is not Way.SHARED)
         if kernel.exit_code is not None or not is_best:
             kernel.kill()
-            return self._begin(self._env)
+            return self._start(env, best)
         return kernel
 
-    def take_for(self, experiment: Experiment, env: Mapping[str, str]) -> Kernel:
-        """A kernel that came to be as an experiment wants it.
-
-        Args:
-            env: as in `take`.
-
-        Raises:
-            OSError: there is none to be had.
-        """
-        if experiment.way is Way.STARTED:
-            return self.take_fresh(env)
-        after = experiment.shared if experiment.way is Way.SHARED else None
-        kernel = self._start(self._env, fork_server=self._fork_server, after=after)
-        if not kernel.is_warm or kernel.shared is not after:
+    def _take_as(self, origin: KernelOrigin, env: Mapping[str, str]) -> Kernel:
+        kernel = self._start(env, origin)
+        if origin.way is not Way.STARTED and (
+            not kernel.is_warm or kernel.shared is not origin.shared
+        ):
             kernel.kill()
             raise OSError("no kernel can be forked any more")
         return kernel
-
-    def take_fresh(self, env: Mapping[str, str]) -> Kernel:
-        """A kernel that is started anew, whatever others are.
-
-        Raises:
-            OSError: the kernel's command cannot be run.
-        """
-        return self._start(
-            self._env if self.can_prepare else {**self._env, **env}, fork_server=None
-        )
 
     def prepare(self) -> None:
         """Start the kernel of this thread's next trial; it boots while this trial runs."""
         if self.can_prepare:
             with self._lock:
-                start = self._starter.submit(self._begin, self._env)
+                start = self._starter.submit(self._start_best)
                 self._prepared[threading.get_ident()] = start
 
     def retire(self, kernel: Kernel, on_gone: Callable[[], None]) -> None:
@@ -184,32 +170,16 @@ class KernelPool:
         if self._fork_server is not None:
             self._fork_server.close()
 
-    def _best(self) -> tuple[Way, Offer]:
-        """How a kernel should come to be now, and from what."""
-        offer = self.offer
-        return self.policy.way(offer), offer
+    def _start_best(self) -> Kernel:
+        return self._start(self._env, self.policy.origin(self.offer))
 
-    def _begin(self, env: Mapping[str, str]) -> Kernel:
-        way, offer = self._best()
-        return self._start(
-            env,
-            fork_server=None if way is Way.STARTED else self._fork_server,
-            after=offer.shared if way is Way.SHARED else None,
-        )
-
-    def _start(
-        self,
-        env: Mapping[str, str],
-        *,
-        fork_server: ForkServer | None,
-        after: SharedRun | None = None,
-    ) -> Kernel:
+    def _start(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
         return Kernel.start(
             self.name,
             env=env,
             cwd=self.cwd,
             runtime_folder=self._runtime_folder,
             token=self._token,
-            fork_server=fork_server,
-            after=after,
+            fork_server=None if origin.way is Way.STARTED else self._fork_server,
+            after=origin.shared,
         )

@@ -34,12 +34,21 @@ class StopReason(StrEnum):
     PRUNED = "pruned"
 
 
+class PointSource(StrEnum):
+    """How a notebook has put out a point."""
+
+    REPORTED = "reported"  # by `report` or `score`
+    DISPLAYED = "displayed"  # by scrapbook's `glue` or papermill's `record`, in a cell's outputs
+    PRINTED = "printed"  # in a text that matches a pattern of the parameters file
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One call of `report` (with a step) or of `score` (without)."""
+    """Values of some metrics at one step; at no step for `score` and for displayed scores."""
 
     step: int | None
     metrics: Mapping[str, float]
+    source: PointSource = PointSource.REPORTED
 
     def encode(self) -> dict[str, Any]:
         """As JSON, which has no NaN and no infinity: those travel as strings."""

@@ -12,7 +12,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from ..files import write_atomically
-from ..notebook_api.messages import Point, encode_float
+from ..notebook_api.messages import Point, PointSource, encode_float
 from ..trials import TrialOutcome, TrialSpec, TrialState
 from .reading import METADATA, read_notebook
 
@@ -50,8 +50,14 @@ class ExecutedNotebook:
         #: A trial that goes on from a checkpoint says nothing of the steps before it.
         self._earlier: dict[str, Any] = dict((earlier or {}).get("series", {}))
 
-    def record(self, point: Point, *, printed: bool = False) -> None:
-        """Keep a reported or printed point; outputs may be cleared by the notebook, this is not."""
+    def record(self, point: Point) -> None:
+        """Keep a point in the metadata, where no notebook clears it as it may clear outputs.
+
+        A displayed point is left to the outputs: scores that a notebook clears there do not count.
+        """
+        if point.source is PointSource.DISPLAYED:
+            return
+        printed = point.source is PointSource.PRINTED
         kept = self.metadata["printed" if printed else "series"]
         for name, value in point.metrics.items():
             if point.step is None:

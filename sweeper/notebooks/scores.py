@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
-from ..notebook_api.messages import Point, decode_float
+from ..notebook_api.messages import Point, PointSource, decode_float
 
 Series = dict[str, list[tuple[int, float]]]
 
@@ -136,7 +136,8 @@ def displayed_point(data: Mapping[str, Any]) -> Point | None:
     """The scores in the data of one display, as a point without a step; None when it has none."""
     if not any(mime.startswith(_SCRAP) or mime == _RECORD for mime in data):
         return None
-    return Point(step=None, metrics=_displayed([{"outputs": [{"data": data}]}]))
+    metrics = _displayed([{"outputs": [{"data": data}]}])
+    return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED)
 
 
 def _series(told: Mapping[str, Any]) -> Series:
@@ -211,7 +212,10 @@ class PrintedScores:
                 continue
             if list(map(repr, values)) != list(map(repr, line.before.get(name, ()))):
                 for value in values[len(line.given.get(name, ())) :]:
-                    self._on_point(Point(step=self._counts[name], metrics={name: value}))
+                    step = self._counts[name]
+                    self._on_point(
+                        Point(step=step, metrics={name: value}, source=PointSource.PRINTED)
+                    )
                     self._counts[name] += 1
             line.given[name] = values
 

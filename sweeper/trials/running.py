@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..notebook_api.messages import Point, StopReason
+from ..notebook_api.messages import Point, PointSource, StopReason
 
 
 class RunningTrial:
     """Connects a running trial with the sweep: points come up, at most one stop goes down.
 
     Safe to use from any thread.
+
+    Args:
+        *subscribers: called with each point; see `subscribe`.
 
     Attributes:
         message: why the trial was asked to stop, for people.
@@ -24,8 +27,9 @@ class RunningTrial:
         metrics: the last value of each metric.
     """
 
-    def __init__(self, on_point: Callable[[Point], None]) -> None:
-        self._on_point = on_point
+    def __init__(self, *subscribers: Callable[[Point], None]) -> None:
+        self._subscribers = list(subscribers)
+        self._reported: set[str] = set()
         # Reentrant: a signal handler may stop a trial that its own thread is just stopping.
         self._lock = threading.RLock()
         self._stop_reason: StopReason | None = None
@@ -85,12 +89,27 @@ class RunningTrial:
             self.on_stop(None)
             self._waited_s, self._other = self.waited_s, None
 
+    def subscribe(self, subscriber: Callable[[Point], None]) -> None:
+        """Have `subscriber` called with each point from now on.
+
+        The call comes from the thread that reads the kernel's messages, so it must be quick.
+        """
+        self._subscribers.append(subscriber)
+
     def publish(self, point: Point) -> None:
-        """Hand a point to the sweep; called where messages are read, so it must be quick."""
+        """Hand a point to all subscribers, in the order in which they subscribed.
+
+        A printed value of a metric that the notebook also reports is dropped.
+        """
+        if point.source is PointSource.REPORTED and point.step is not None:
+            self._reported |= point.metrics.keys()
+        if point.source is PointSource.PRINTED and self._reported & point.metrics.keys():
+            return
         if point.step is not None:
             self.step = point.step
         self.metrics.update(point.metrics)
-        self._on_point(point)
+        for subscriber in self._subscribers:
+            subscriber(point)
 
     @property
     def stop_reason(self) -> StopReason | None:

@@ -123,7 +123,7 @@ def test_who_has_waited_longest_gets_the_next_share() -> None:
 
 def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> None:
     devices = GpuAllocator(("GPU-a",), threads=1, room={"GPU-a": 1})
-    stopped, behind = RunningTrial(lambda _: None), RunningTrial(lambda _: None)
+    stopped, behind = RunningTrial(), RunningTrial()
     ended: list[str] = []
 
     def wait(channel: RunningTrial) -> None:
@@ -150,7 +150,7 @@ def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> Non
 
 def test_a_trial_that_was_stopped_before_takes_no_share() -> None:
     devices = GpuAllocator(("GPU-a",), threads=1, room={"GPU-a": 1})
-    channel = RunningTrial(lambda _: None)
+    channel = RunningTrial()
     channel.stop(StopReason.INTERRUPTED)
     with devices.lease(), pytest.raises(StoppedWaiting), devices.lease(channel):
         pass

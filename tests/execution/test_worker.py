@@ -274,7 +274,7 @@ def test_a_stop_reaches_a_running_cell_and_its_finally_blocks_run(bench: Bench) 
 
 
 def test_a_stop_before_the_start_runs_no_cell(bench: Bench) -> None:
-    channel = RunningTrial(lambda _: None)
+    channel = RunningTrial()
     channel.stop(StopReason.INTERRUPTED)
     outcome, node = bench.run("print('ran')", channel=channel)
     assert outcome.state is TrialState.STOPPED
@@ -461,7 +461,7 @@ def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
 
 def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
     bench.devices = GpuAllocator(["GPU-a"], threads=1, room={"GPU-a": 1})
-    channel = RunningTrial(lambda _: None)
+    channel = RunningTrial()
     threading.Timer(0.3, channel.stop, args=[StopReason.BY_HAND, "stopped by a person"]).start()
     elsewhere = ExitStack()
     elsewhere.enter_context(bench.devices.lease())

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
 from compared_outputs import seen
+from kernels_alone import ENVIRONMENT, kernel_pool, run_alone, share_cells
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
 
-from sweeper.execution.gpu_allocator import GpuAllocator
 from sweeper.kernels import (
     Ending,
-    ForkPolicy,
-    Guard,
     KernelPool,
-    KernelResult,
-    Proof,
-    Way,
-    cells_to_share,
-    execute,
-    inject,
 )
-from sweeper.notebooks import ResearchNotebook
-from sweeper.notebooks.scores import PrintedScores
 from sweeper.testing import write_notebook
-from sweeper.trials import RunningTrial
 
 pytestmark = pytest.mark.kernel
 
@@ -306,61 +293,19 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
 }  # fmt: skip
 
 
+#: What forked kernels have imported.
+IMPORTS = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
+
+
 @pytest.fixture(scope="module", params=["cold", "warm", "shared"])
 def pool(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KernelPool]:
     cwd = tmp_path_factory.mktemp("cwd")
     (cwd / "beside.py").write_text("VALUE = 'beside'")
-    runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
-    guard = Guard(token=runtime_folder.name, folder=runtime_folder)
-    env = {**os.environ, **GpuAllocator([], threads=1).env}
-    pool = KernelPool(
-        "python3",
-        env=env,
-        cwd=cwd,
-        runtime_folder=runtime_folder,
-        token=runtime_folder.name,
-        warm=request.param != "cold",
-        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
-    )
-    if request.param != "cold":
-        imported = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
-        lesson = write_notebook(cwd / "lesson.ipynb", imported)
-        by_us(lesson, pool)
-        pool.wait_until_warm()
-        assert pool.offer.can_fork
-    yield pool
-    pool.close()
-    guard.close()
-
-
-def by_us(source: Path, pool: KernelPool) -> tuple[NotebookNode, KernelResult]:
-    fresh = ResearchNotebook(source).fresh_copy()
-    node = inject(fresh, {"x": 2.0}, kernel_name="python3", language="python")
-    result = execute(
-        node,
-        pool=pool,
-        more_to_come=True,
-        own_params={"x": 2.0},
-        env={},
-        on_gone=lambda: None,
-        write=lambda: None,
-        channel=RunningTrial(lambda _: None),
-        on_point=lambda _: None,
-        printed=PrintedScores({}, lambda _: None),
-        variables=[],
-        cell_output_bytes=10**8,
-        grace_s=25.0,
-    )
-    return node, result
-
-
-def share_cells(source: Path, pool: KernelPool) -> None:
-    """Have the cells that do not depend on x run once, before the kernel is forked."""
-    node = ResearchNotebook(source).fresh_copy()
-    pool.share(cells_to_share(node, fixed={}, swept=["x"], kernel_name="python3"))
-    pool.wait_until_warm()
+    imports = None if request.param == "cold" else IMPORTS
+    with kernel_pool(cwd, imports=imports) as pool:
+        yield pool
 
 
 def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:
@@ -376,7 +321,7 @@ def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:
         iopub_timeout=60,
     )
     try:
-        client.execute(env={**os.environ, **GpuAllocator([], threads=1).env})
+        client.execute(env=ENVIRONMENT)
     except (CellExecutionError, DeadKernelError):
         return fresh, False
     return fresh, True
@@ -401,7 +346,7 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
 
     if request.node.callspec.params["pool"] == "shared":
         share_cells(source, pool)
-    ours, result = by_us(source, pool)
+    ours, result = run_alone(source, pool, own={"x": 2.0}, prepares_next=True)
     if request.node.callspec.params["pool"] == "shared" and shared is not None:
         assert result.shared_cells == shared + 2, "with those of the parameters"
     nbformat.validate(ours)

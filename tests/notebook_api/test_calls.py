@@ -248,7 +248,7 @@ def test_points_come_up_in_their_order() -> None:
 
 
 def test_the_first_reason_to_stop_wins_and_is_told_once() -> None:
-    channel, told = RunningTrial(lambda _: None), []
+    channel, told = RunningTrial(), []
     channel.on_stop(lambda: told.append(channel.stop_reason))
     assert channel.stop_reason is None
     channel.stop(StopReason.TIME_LIMIT)
@@ -258,14 +258,14 @@ def test_the_first_reason_to_stop_wins_and_is_told_once() -> None:
 
 
 def test_who_listens_after_the_stop_is_told_at_once() -> None:
-    channel, told = RunningTrial(lambda _: None), []
+    channel, told = RunningTrial(), []
     channel.stop(StopReason.INTERRUPTED)
     channel.on_stop(lambda: told.append("now"))
     assert told == ["now"]
 
 
 def test_who_has_left_is_not_told() -> None:
-    channel, told = RunningTrial(lambda _: None), []
+    channel, told = RunningTrial(), []
     channel.on_stop(lambda: told.append("gone"))
     channel.on_stop(None)
     channel.stop(StopReason.INTERRUPTED)
@@ -274,7 +274,7 @@ def test_who_has_left_is_not_told() -> None:
 
 
 def test_the_listener_may_ask_the_channel_back() -> None:
-    channel, told = RunningTrial(lambda _: None), []
+    channel, told = RunningTrial(), []
 
     def listener() -> None:
         channel.stop(StopReason.TIME_LIMIT)
@@ -290,7 +290,7 @@ def test_the_listener_may_ask_the_channel_back() -> None:
 
 
 def test_of_many_threads_that_stop_one_is_heard() -> None:
-    channel, told = RunningTrial(lambda _: None), []
+    channel, told = RunningTrial(), []
     channel.on_stop(lambda: told.append(1))
     gate = threading.Barrier(8)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sweeper.notebook_api.messages import Point, encode_float
+from sweeper.notebook_api.messages import Point, PointSource, encode_float
 from sweeper.notebooks import ExecutedNotebook, ResearchNotebook, read_executed
 from sweeper.notebooks.scores import (
     PrintedScores,
@@ -323,8 +323,9 @@ def test_what_was_heard_while_it_was_printed_is_the_series() -> None:
 
 
 def test_a_display_of_scores_is_a_point_without_a_step() -> None:
-    assert displayed_point(glued("acc", 0.5)["data"]) == Point(step=None, metrics={"acc": 0.5})
-    assert displayed_point(recorded(acc=1)["data"]) == Point(step=None, metrics={"acc": 1.0})
+    for data, value in ((glued("acc", 0.5), 0.5), (recorded(acc=1), 1.0)):
+        point = displayed_point(data["data"])
+        assert point == Point(step=None, metrics={"acc": value}, source=PointSource.DISPLAYED)
     assert displayed_point({"text/plain": "0.5"}) is None
 
 

@@ -84,7 +84,7 @@ def test_the_judge_ends_with_the_sweep(storage: RDBStorage) -> None:
     assert record is not None
     before = threading.active_count()
     judge = PruningThread(study, pruned)
-    channel = RunningTrial(lambda _: None)
+    channel = RunningTrial()
     judge.hear(0, Point(step=0, metrics={"val": 0.1}), channel)
     until(lambda: channel.stop_reason is StopReason.PRUNED)
     judge.close()
@@ -105,7 +105,7 @@ def test_a_pruner_that_fails_is_told_of_once_and_ends_no_trial(
 
     monkeypatch.setattr(study, "report", fails)
     caplog.set_level(logging.WARNING, logger="sweeper.sweep.pruning")
-    judge, channel = PruningThread(study, pruned), RunningTrial(lambda _: None)
+    judge, channel = PruningThread(study, pruned), RunningTrial()
     for step in range(3):
         judge.hear(0, Point(step=step, metrics={"val": 0.1}), channel)
     until(lambda: steps == [0, 1, 2])
@@ -122,7 +122,7 @@ def test_a_pruner_that_fails_is_told_of_once_and_ends_no_trial(
 def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begins() -> None:
     stop_switch = StopSwitch()
     stop_switch.stop(3, "stopped by the command stop")
-    others, wanted = RunningTrial(lambda _: None), RunningTrial(lambda _: None)
+    others, wanted = RunningTrial(), RunningTrial()
     stop_switch.enter(2, others)
     stop_switch.enter(3, wanted)
     assert others.stop_reason is None

@@ -21,9 +21,9 @@ from typing import Any
 
 from ...notebooks.shared_cells import why_module_unsharable
 from ..guard import MARK_VARIABLE
-from ..process import ForkedProcess, is_readable
 from .import_profile import ImportProfile
 from .policy import Offer
+from .process import ForkedProcess, is_readable
 from .sharing import CellsToShare, RanCell, SharedRun
 from .zygote.messages import receive, send
 

@@ -35,6 +35,19 @@ class Way(StrEnum):
     SHARED = "shared"  # forked after leading cells that have run once for all trials
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelOrigin:
+    """How one kernel comes to be.
+
+    Attributes:
+        way: started, or forked.
+        shared: the cells after which it is forked; None unless `way` is SHARED.
+    """
+
+    way: Way = Way.STARTED
+    shared: SharedRun | None = None
+
+
 class Proof(StrEnum):
     """What is known of trials in forked kernels, as `metadata.sweeper.proof` has it."""
 
@@ -86,11 +99,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A reference trial that somebody has to run again, in a kernel that came to be in one way."""
+    """A reference trial that has to be run again, in a kernel that came to be in a certain way."""
 
     reference: Reference
-    way: Way
-    shared: SharedRun | None
+    origin: KernelOrigin
+
+    @property
+    def way(self) -> Way:
+        """How its kernel comes to be."""
+        return self.origin.way
 
 
 class ForkPolicy:
@@ -113,8 +130,12 @@ class ForkPolicy:
 
     # --- what trials ask ------------------------------------------------------------------------
 
-    def way(self, offer: Offer) -> Way:
+    def origin(self, offer: Offer) -> KernelOrigin:
         """How the kernel of the next trial should come to be."""
+        return _origin(self.way(offer), offer)
+
+    def way(self, offer: Offer) -> Way:
+        """The same without the cells that it is forked after."""
         if offer.shared is not None and self._proofs.get(Way.SHARED):
             return Way.SHARED
         if offer.can_fork and self._proofs.get(Way.FORKED):
@@ -166,7 +187,7 @@ class ForkPolicy:
             self._is_claimed = way is not None
             if way is None:
                 return None
-            return Experiment(reference=self._reference, way=way, shared=offer.shared)
+            return Experiment(reference=self._reference, origin=_origin(way, offer))
 
     def settle(self, experiment: Experiment, evidence: Evidence | str | None, offer: Offer) -> None:
         """What an experiment has come to.
@@ -305,3 +326,7 @@ class ForkPolicy:
     def _say(self, finding: str, about: Way = Way.FORKED) -> None:
         self._findings[about] = finding
         _log.info("%s", finding)
+
+
+def _origin(way: Way, offer: Offer) -> KernelOrigin:
+    return KernelOrigin(way=way, shared=offer.shared if way is Way.SHARED else None)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,27 +13,17 @@ from typing import Any
 import nbformat
 import pytest
 from compared_outputs import seen
+from kernels_alone import kernel_pool, run_alone, share_cells
 from made_up_notebooks import SETUP, Notebook, Run, code, made_up
 from nbformat import NotebookNode
 
-from sweeper.execution.gpu_allocator import GpuAllocator
 from sweeper.kernels import (
-    ForkPolicy,
-    Guard,
     KernelPool,
     KernelResult,
-    Proof,
-    Way,
-    cells_to_share,
-    execute,
-    inject,
 )
-from sweeper.notebooks import ResearchNotebook
-from sweeper.notebooks.scores import PrintedScores
 from sweeper.notebooks.shared_cells import find_shared_cells
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
-from sweeper.trials import RunningTrial
 
 pytestmark = [
     pytest.mark.kernel,
@@ -89,23 +76,8 @@ def shared_cells(record: Any) -> int:
 def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool]:
     """Kernels that are trusted to be forked, without any proof."""
     folder = tmp_path_factory.mktemp("forking")
-    runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
-    guard = Guard(token=runtime_folder.name, folder=runtime_folder)
-    pool = KernelPool(
-        "python3",
-        env={**os.environ, **GpuAllocator([], threads=1).env},
-        cwd=folder,
-        runtime_folder=runtime_folder,
-        token=runtime_folder.name,
-        warm=True,
-        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
-    )
-    run(write_notebook(folder / "lesson.ipynb", "import random, numpy"), {}, {}, pool)
-    pool.wait_until_warm()
-    assert pool.offer.can_fork
-    yield pool
-    pool.close()
-    guard.close()
+    with kernel_pool(folder, imports="import random, numpy") as pool:
+        yield pool
 
 
 @pytest.fixture
@@ -123,10 +95,8 @@ def pool(forking: KernelPool) -> Iterator[KernelPool]:
 def run_shared(pool: KernelPool, *cells: str) -> list[KernelResult]:
     """Run a notebook twice with x as 2, after all leading cells that can be shared."""
     source = write_notebook(pool.cwd / "nb.ipynb", *cells)
-    node = ResearchNotebook(source).fresh_copy()
-    pool.share(cells_to_share(node, fixed={}, swept=["x"], kernel_name="python3"))
-    pool.wait_until_warm()
-    return [run(source, {}, {"x": 2.0}, pool)[1] for _ in range(2)]
+    share_cells(source, pool)
+    return [run_alone(source, pool, own={"x": 2.0}, variables=["n0"])[1] for _ in range(2)]
 
 
 # --- one notebook, with and without --------------------------------------------------------------
@@ -404,31 +374,6 @@ def long_prefixes(count: int) -> Iterator[Notebook]:
         number += 1
 
 
-def run(
-    source: Path, fixed: dict[str, float], own: dict[str, float], pool: KernelPool
-) -> tuple[NotebookNode, KernelResult]:
-    node = ResearchNotebook(source).fresh_copy()
-    node = inject(node, {**fixed, **own}, kernel_name="python3", language="python")
-    gone = threading.Event()
-    result = execute(
-        node,
-        pool=pool,
-        more_to_come=False,
-        own_params=own,
-        env={},
-        on_gone=gone.set,
-        write=lambda: None,
-        channel=RunningTrial(lambda _: None),
-        on_point=lambda _: None,
-        printed=PrintedScores({}, lambda _: None),
-        variables=["n0", "n1", "n2"],
-        cell_output_bytes=10**8,
-        grace_s=25.0,
-    )
-    assert gone.wait(60)
-    return node, result
-
-
 def test_made_up_notebooks_come_to_the_same_after_shared_cells(
     pool: KernelPool, tmp_path: Path
 ) -> None:
@@ -445,16 +390,10 @@ def test_made_up_notebooks_come_to_the_same_after_shared_cells(
 
         fixed: dict[str, float] = dict.fromkeys(notebook.fixed, 4)
         own: dict[str, float] = dict.fromkeys(notebook.swept, 3)
-        asked = cells_to_share(
-            ResearchNotebook(source).fresh_copy(),
-            fixed=fixed,
-            swept=notebook.swept,
-            kernel_name="python3",
-        )
-        alone, ended = run(source, fixed, own, pool)
-        pool.share(asked)
-        pool.wait_until_warm()
-        shared, ended_too = run(source, fixed, own, pool)
+        names = ["n0", "n1", "n2"]
+        alone, ended = run_alone(source, pool, fixed=fixed, own=own, variables=names)
+        share_cells(source, pool, swept=notebook.swept, fixed=fixed)
+        shared, ended_too = run_alone(source, pool, fixed=fixed, own=own, variables=names)
         pool.share(None)
         assert ended_too.shared_cells > 3
         assert (ended.ending, ended.variables) == (ended_too.ending, ended_too.variables)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 
-from .forking.zygote.messages import receive
+from .zygote.messages import receive
 
 _ANSWER_S = 10.0
 

@@ -1,0 +1,93 @@
+"""What one execution of a notebook needs, and what has come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from nbformat import NotebookNode
+
+from ..notebooks.scores import Source
+from ..trials import Params, RunningTrial
+from .forking.evidence import GeneratorStates
+from .forking.policy import KernelOrigin, Way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRequest:
+    """One notebook to run in a kernel of its own.
+
+    Attributes:
+        node: the notebook, executed in place; outputs, states and times end up in it.
+        running: receives each point and the kernel's pid and cell; a stop comes from it.
+        write: called whenever the notebook's file should be brought up to date.
+        on_kernel_gone: called once the kernel and all processes that it has started have ended,
+            which may be after the result is there.
+        env: variables that this trial adds to the environment of its kernel.
+        own_params: injected parameters that not all trials have in common.
+        origin: how the kernel has to come to be; None for the best way that is trusted.
+        prepares_next: whether to start the kernel of this thread's next trial meanwhile.
+        score_sources: by score; those with a pattern are looked for in what is printed.
+        variables: top-level variables to read after the last cell.
+        reads_states: whether to read the states of the global random generators.
+        cell_output_bytes: how much of one cell's output is kept.
+        grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
+    """
+
+    node: NotebookNode
+    running: RunningTrial
+    write: Callable[[], None]
+    on_kernel_gone: Callable[[], None]
+    env: Mapping[str, str]
+    own_params: Params
+    origin: KernelOrigin | None = None
+    prepares_next: bool = False
+    score_sources: Mapping[str, Source] = field(default_factory=dict)
+    variables: Sequence[str] = ()
+    reads_states: bool = False
+    cell_output_bytes: int
+    grace_s: float
+
+
+class Ending(StrEnum):
+    """How the execution of a notebook ended."""
+
+    FINISHED = "finished"
+    CELL_FAILED = "cell_failed"
+    KERNEL_DIED = "kernel_died"
+    NOT_STARTED = "not_started"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResult:
+    """What has come of one execution; the outputs are in the notebook itself.
+
+    Attributes:
+        ending: how the execution ended.
+        error: the cell that failed with its exception, or why no kernel was there; empty if none.
+        exit_code: of a kernel that ended by itself; negative for a signal.
+        stderr_tail: the last text that the kernel's process wrote outside of any cell.
+        variables: floats of the requested top-level variables, once all cells have run.
+        way: how the kernel came to be.
+        is_orphan: whether the kernel ended because the process that it was forked from did.
+        shared_cells: how many leading cells had run before the kernel was forked.
+        boot_s: how long the execution waited for the kernel's first answer.
+        states_at_start: of the global random generators, if they were requested.
+        states_at_end: the same after the last cell.
+        seeded: the global random generators that shared cells have seeded.
+    """
+
+    ending: Ending
+    error: str = ""
+    exit_code: int | None = None
+    stderr_tail: str = ""
+    variables: Mapping[str, float] = field(default_factory=dict)
+    way: Way = Way.STARTED
+    is_orphan: bool = False
+    shared_cells: int = 0
+    boot_s: float = 0.0
+    states_at_start: GeneratorStates = field(default_factory=dict)
+    states_at_end: GeneratorStates = field(default_factory=dict)
+    seeded: Sequence[str] = ()

@@ -1,0 +1,115 @@
+"""Kernels that run a notebook without a sweep around them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from sweeper.execution.gpu_allocator import GpuAllocator
+from sweeper.kernels import (
+    ExecutionRequest,
+    ForkPolicy,
+    Guard,
+    KernelPool,
+    KernelResult,
+    Proof,
+    Way,
+    cells_to_share,
+    execute,
+    inject,
+)
+from sweeper.notebooks import ResearchNotebook
+from sweeper.testing import write_notebook
+from sweeper.trials import Params, RunningTrial
+
+ENVIRONMENT = {**os.environ, **GpuAllocator([], threads=1).env}
+
+
+@contextmanager
+def kernel_pool(cwd: Path, *, imports: str | None) -> Iterator[KernelPool]:
+    """A pool of kernels that work in `cwd`, with a guard of its own.
+
+    Args:
+        imports: source of a cell; kernels are forked with its imports, which takes no proof here.
+            None for kernels that are all started.
+    """
+    runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
+    guard = Guard(token=runtime_folder.name, folder=runtime_folder)
+    pool = KernelPool(
+        "python3",
+        env=ENVIRONMENT,
+        cwd=cwd,
+        runtime_folder=runtime_folder,
+        token=runtime_folder.name,
+        warm=imports is not None,
+        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
+    )
+    try:
+        if imports is not None:
+            run_alone(write_notebook(cwd / "imports.ipynb", imports), pool)
+            pool.wait_until_warm()
+            assert pool.offer.can_fork
+        yield pool
+    finally:
+        pool.close()
+        guard.close()
+
+
+def share_cells(
+    source: Path, pool: KernelPool, *, swept: Sequence[str] = ("x",), fixed: Params | None = None
+) -> None:
+    """Run the leading cells that do not depend on swept names; fork kernels after them."""
+    node = ResearchNotebook(source).fresh_copy()
+    pool.share(cells_to_share(node, fixed=fixed or {}, swept=swept, kernel_name="python3"))
+    pool.wait_until_warm()
+
+
+def run_alone(
+    source: Path,
+    pool: KernelPool,
+    *,
+    own: Params | None = None,
+    fixed: Params | None = None,
+    variables: Sequence[str] = (),
+    prepares_next: bool = False,
+) -> tuple[NotebookNode, KernelResult]:
+    """Run a notebook in a kernel of the pool.
+
+    Args:
+        own: parameters of this execution.
+        fixed: parameters of all executions.
+        variables: top-level variables to read in the end.
+        prepares_next: whether this thread runs another notebook, whose kernel boots meanwhile; if
+            not, wait until the kernel has ended.
+
+    Returns:
+        the executed notebook, and the result.
+    """
+    node = inject(
+        ResearchNotebook(source).fresh_copy(),
+        {**(fixed or {}), **(own or {})},
+        kernel_name="python3",
+        language="python",
+    )
+    ended = threading.Event()
+    request = ExecutionRequest(
+        node=node,
+        running=RunningTrial(),
+        write=lambda: None,
+        on_kernel_gone=ended.set,
+        env={},
+        own_params=own or {},
+        prepares_next=prepares_next,
+        variables=variables,
+        cell_output_bytes=10**8,
+        grace_s=25.0,
+    )
+    result = execute(request, pool=pool)
+    assert prepares_next or ended.wait(60)
+    return node, result
