@@ -51,7 +51,7 @@ OWNERS = {
     "numpy": {"notebook_api"},
     "optuna": {"study"},
     "papermill": {"kernels"},
-    "pydantic": {"settings"},
+    "pydantic": {"settings", "study"},
     "pydantic_core": {"settings"},
     "rich": {"display"},
     "ruamel": {"settings"},

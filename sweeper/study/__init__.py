@@ -1,4 +1,4 @@
-"""Which trial is next and how each ended: the only owner of Optuna and SQLAlchemy.
+"""Which trial is next and how each one ended; the only owner of Optuna and SQLAlchemy.
 
 How a trial runs does not belong here.
 """

@@ -1,4 +1,4 @@
-"""How a storage is reached: which of its errors may pass, and whose a study on a server is."""
+"""Opens a storage, tells temporary errors from lasting ones, and locks a study on a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..trials import display_path
 
 #: How long to wait for another process's lock on an SQLite file.
 _BUSY_TIMEOUT_S = 30
-#: For PostgreSQL's own client library: a server that has gone without a word is noticed.
+#: For PostgreSQL's client library: a connection whose server has vanished fails in a minute.
 _POSTGRES = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -32,27 +32,28 @@ _POSTGRES = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-#: The same for the server's side: it gives back the lock of a machine that has gone.
-_SERVERS_SIDE = ("tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10")
-#: What SQLite says of a database that is not one, or has other tables. It will not get better.
-_FOR_GOOD = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
-#: PostgreSQL's code for a server that only reads: another is taking its place.
+#: The same for the server: it releases the lock of a machine that has vanished.
+_SERVER_KEEPALIVES = ("tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10")
+#: SQLite's errors for a file that is no database or has other tables: waiting does not help.
+_LASTING_ERRORS = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
+#: PostgreSQL's code for a read-only server, which another server is about to replace.
 _READ_ONLY = "25006"
-#: What PostgreSQL keeps of a session's name, in bytes.
+#: PostgreSQL cuts the name of a session to this many bytes.
 _NAME_BYTES = 63
 
 
 def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) -> RDBStorage:
-    """A storage, made when there is none.
+    """Open a storage; create its tables where there are none.
 
-    Its errors that may pass are raised as `StorageAwayError`.
+    The storage raises its temporary errors as `StorageAwayError`.
 
     Args:
-        is_known: whether it has been opened before: nothing is made, and its version is right.
+        is_known: whether the storage was opened before, so that its tables and their version need
+            no check.
         **options: for SQLAlchemy's engine, beside the usual ones.
 
     Raises:
-        StudyError: it cannot be opened.
+        StudyError: the storage cannot be opened.
     """
     url = Address.of(url)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -71,18 +72,18 @@ def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) 
 
 
 def _why_closed(url: Address, error: BaseException) -> str:
-    """Why a storage cannot be opened, and what would help."""
+    """Why a storage cannot be opened, and the remedy."""
     driver = driver_missing(error)
     if driver is not None:
         return driver
-    said = f"cannot be opened: {url.scrubbed(root_cause(error))}"
+    problem = f"cannot be opened: {url.scrubbed(root_cause(error))}"
     if url.is_incomplete:
-        return f"{said}; its password is not stored: give it in --storage, or in PGPASSWORD"
-    return f"{said}; expected an SQLAlchemy URL such as sqlite:////folder/study.db"
+        return f"{problem}; its password is not stored: give it in --storage, or in PGPASSWORD"
+    return f"{problem}; expected an SQLAlchemy URL such as sqlite:////folder/study.db"
 
 
 def _clear_leftovers(url: str) -> None:
-    """Remove the log of an SQLite file that was removed: SQLite would play it into a new one."""
+    """Remove the log of an SQLite file that is gone: SQLite would replay it into a new file."""
     file = file_of(make_url(url))
     if file is not None and not file.exists():
         for ending in ("-journal", "-wal", "-shm"):
@@ -103,10 +104,10 @@ def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
 
 
 def _options_for(url: str) -> dict[str, Any]:
-    """How SQLAlchemy should connect.
+    """The options with which SQLAlchemy connects.
 
     Raises:
-        ArgumentError: that is no URL of a database, or of one that SQLAlchemy does not know.
+        ArgumentError: SQLAlchemy cannot read the URL, or does not know the database.
     """
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
@@ -116,21 +117,21 @@ def _options_for(url: str) -> dict[str, Any]:
 
 
 def log_ahead(storage: RDBStorage) -> None:
-    """Have SQLite write ahead: one wait for the disk a commit, and readers lock nobody out."""
+    """Set SQLite's write-ahead log: a commit waits once for the disk, and readers block nobody."""
     if storage.engine.name == "sqlite":
         with storage.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
 
 
 def place_of(url: URL) -> str:
-    """A storage as people know it: the file, or the server without the password."""
+    """A storage for messages: the path of its file, or the server's URL without the password."""
     file = file_of(url)
     whole = url.render_as_string(hide_password=False)
     return str(Address.of(whole)) if file is None else display_path(file)
 
 
 def file_of(url: URL) -> Path | None:
-    """The file of an SQLite storage; None for a server's, and one in memory."""
+    """The file of an SQLite storage; None for a storage on a server or in memory."""
     name = url.database
     if url.get_backend_name() != "sqlite" or not name or name == ":memory:":
         return None
@@ -138,33 +139,36 @@ def file_of(url: URL) -> Path | None:
 
 
 def _translate_errors(engine: Engine) -> None:
-    """Have errors that may pass raised as `StorageAwayError`.
+    """Raise temporary errors as `StorageAwayError`, before Optuna handles them.
 
-    Optuna would repeat the creation of a trial by itself without looking whether the first one had
-    arrived, and tells of everything else as data that is too long.
+    Optuna repeats the creation of a trial without a check whether the first attempt was stored,
+    and reports all other errors as data that is too long.
     """
     place = place_of(engine.url)
 
     @event.listens_for(engine, "handle_error")
     def _(context: ExceptionContext) -> None:
-        if not context.is_pre_ping and _may_pass(context):
-            said = str(context.original_exception).strip().partition("\n")[0]
-            said = said or type(context.original_exception).__name__
-            raise StorageAwayError(f"{place}: {said}") from context.original_exception
+        if not context.is_pre_ping and _is_temporary(context):
+            message = str(context.original_exception).strip().partition("\n")[0]
+            message = message or type(context.original_exception).__name__
+            raise StorageAwayError(f"{place}: {message}") from context.original_exception
 
 
-def _may_pass(context: ExceptionContext) -> bool:
+def _is_temporary(context: ExceptionContext) -> bool:
     error = context.original_exception
     if isinstance(error, sqlite3.Error):
-        is_final = getattr(error, "sqlite_errorname", "SQLITE_ERROR") in _FOR_GOOD
-        return isinstance(error, sqlite3.OperationalError) and not is_final
+        is_lasting = getattr(error, "sqlite_errorname", "SQLITE_ERROR") in _LASTING_ERRORS
+        return isinstance(error, sqlite3.OperationalError) and not is_lasting
     is_of_the_server = isinstance(context.sqlalchemy_exception, OperationalError | InterfaceError)
     code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     return is_of_the_server or context.is_disconnect or code == _READ_ONLY
 
 
 def refuse_another_file(engine: Engine) -> None:
-    """From now on use SQLite's file as it is, and never a new one that has come into its place."""
+    """From now on refuse connections if SQLite's file was removed or replaced.
+
+    The connections raise `LostFileError`.
+    """
     file = file_of(engine.url)
     if file is None:
         return
@@ -174,21 +178,21 @@ def refuse_another_file(engine: Engine) -> None:
         if presence.lost() is not None:
             raise LostFileError(file)
 
-    event.listen(engine, "do_connect", check)  # SQLite would make an empty one
+    event.listen(engine, "do_connect", check)  # SQLite would create an empty file
     event.listen(engine.pool, "checkout", check)
 
 
 def held_by_session(storage: RDBStorage, study: str) -> RDBStorage:
-    """A PostgreSQL storage through one connection only, whose session holds a study.
+    """A PostgreSQL storage with a single connection, whose session holds the lock of a study.
 
-    The server gives the lock back when the connection ends, however that comes about. A new
-    connection takes it again before anything else: what writes, holds.
+    The server releases the lock when the connection ends for any reason. A new connection takes
+    the lock before it does anything else, so only the holder of the lock can write.
 
     Args:
-        storage: open already.
+        storage: an open storage, which is replaced by the returned one.
 
     Raises:
-        StudyError: another session holds the study, at once or when a connection is made anew.
+        StudyError: another session holds the study, now or when the connection is opened again.
     """
     storage.engine.dispose()
     held = open_storage(storage.url, is_known=True, pool_size=1, max_overflow=0, pool_timeout=None)
@@ -199,27 +203,27 @@ def held_by_session(storage: RDBStorage, study: str) -> RDBStorage:
 
 
 class _SessionLock:
-    """An advisory lock of PostgreSQL, which its session holds until it ends."""
+    """An advisory lock of PostgreSQL, which a session holds until the session ends."""
 
     def __init__(self, study: str, *, place: str) -> None:
         self._study = study
         self._place = place
         self._has_held = False
-        # Its first half tells the sweep from others; people are shown the second.
+        # The first half identifies this sweep; messages quote the second half only.
         self._token = f"sweep {secrets.token_hex(4)} "
         self._name = f"{self._token}process {os.getpid()} on {socket.gethostname()}"
 
     def take(self, connection: Any) -> None:
-        """Take it for a session that has just begun.
+        """Take the lock for a new session.
 
         Raises:
-            StudyError: another holds it.
-            StorageAwayError: the server has not noticed yet that this sweep's earlier session has
-                ended.
+            StudyError: another session holds the lock.
+            StorageAwayError: the server has not noticed yet that an earlier session of this sweep
+                has ended.
         """
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('application_name', %s, false)", (self._short_name,))
-            for setting in _SERVERS_SIDE:
+            for setting in _SERVER_KEEPALIVES:
                 cursor.execute(f"SET {setting}")
             cursor.execute("SELECT current_schema()")
             key = self._key(cursor.fetchone()[0])

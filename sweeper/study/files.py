@@ -1,7 +1,7 @@
-"""A study's SQLite file that no sweep has open: what is in it, and what moves with it.
+"""Reads and changes a study's SQLite file while no sweep has it open.
 
-Optuna lets nobody change a trial that has ended, so this goes to its tables; a test compares with
-what Optuna reads afterwards.
+Optuna refuses changes to trials that have ended, so this module works on Optuna's tables; a test
+compares the result with what Optuna reads afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..trials import TrialState
 from .trial_codec import RECORD
 
 _FACTS = "sweeper"
-_BEGUN = """
+_RECORDS = """
 SELECT trials.number, attributes.trial_user_attribute_id, attributes.value_json
 FROM trials
 JOIN studies ON studies.study_id = trials.study_id
@@ -27,7 +27,7 @@ WHERE studies.study_name = ? AND attributes.key = ?
 
 
 def is_storage(file: Path) -> bool:
-    """Whether a file may be a storage: whoever opens one that is not makes it one."""
+    """Whether a file may be an Optuna storage. Opening any other file would turn it into one."""
     if not file.exists():
         return False
     try:
@@ -36,21 +36,21 @@ def is_storage(file: Path) -> bool:
             found = "SELECT name FROM sqlite_master WHERE name = 'study_user_attributes'"
             return connection.execute(found).fetchone() is not None
     except sqlite3.Error:
-        return True  # whoever opens it says what is wrong with it
+        return True  # opening the file will raise an error that names the problem
 
 
 def facts_in(file: Path, study: str) -> dict[str, Any] | None:
-    """The facts of a study in a storage's file; None when it is not in there.
+    """The facts of a study in a storage's file; None when the file does not have the study.
 
     Raises:
-        sqlite3.Error: the file is no such storage.
+        sqlite3.Error: the file is no Optuna storage.
     """
     if not file.exists():
         return None
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         tables = "SELECT name FROM sqlite_master WHERE name = 'study_user_attributes'"
         if connection.execute(tables).fetchone() is None:
-            return None  # it is just being made, or whoever made it was killed
+            return None  # the file is just being created, or its creator was killed
         found = connection.execute(
             "SELECT value_json FROM study_user_attributes NATURAL JOIN studies "
             "WHERE study_name = ? AND key = ?",
@@ -60,40 +60,41 @@ def facts_in(file: Path, study: str) -> dict[str, Any] | None:
 
 
 def begun_in(file: Path, study: str) -> dict[int, bool]:
-    """The numbers of the trials that have a record, and whether a trial writes their checkpoints.
+    """The trials that have begun, and whose checkpoints are being written.
 
-    That may be a later one, which tries it again.
+    Returns:
+        by a trial's number, whether the trial itself or a later one that tries it again is running.
     """
     with closing(sqlite3.connect(file)) as connection:
-        rows = connection.execute(_BEGUN, (study, RECORD)).fetchall()
-    records = {number: json.loads(told) for number, _, told in rows}
-    running = {n: told for n, told in records.items() if told["state"] == TrialState.RUNNING}
-    written = {*running, *(told.get("retry_of") for told in running.values())}
+        rows = connection.execute(_RECORDS, (study, RECORD)).fetchall()
+    records = {number: json.loads(text) for number, _, text in rows}
+    running = {n: record for n, record in records.items() if record["state"] == TrialState.RUNNING}
+    written = {*running, *(record.get("retry_of") for record in running.values())}
     return {number: number in written for number in records}
 
 
 def move_records(
     file: Path, study: str, *, notebook_of: Callable[[int], Path], **facts: Any
 ) -> None:
-    """Have a study whose files lie elsewhere now say so.
+    """Write new paths into a study whose files were moved.
 
     Args:
         notebook_of: from a trial's number to its executed notebook.
-        **facts: about the study as a whole, which replace earlier ones.
+        **facts: about the study as a whole; each replaces the earlier fact of that name.
     """
     with closing(sqlite3.connect(file)) as connection, connection:
-        for number, row, told in connection.execute(_BEGUN, (study, RECORD)).fetchall():
-            record = {**json.loads(told), "notebook": str(notebook_of(number))}
+        for number, row, text in connection.execute(_RECORDS, (study, RECORD)).fetchall():
+            record = {**json.loads(text), "notebook": str(notebook_of(number))}
             connection.execute(
                 "UPDATE trial_user_attributes SET value_json = ? WHERE trial_user_attribute_id = ?",
                 (json.dumps(record), row),
             )
-        row, told = connection.execute(
+        row, text = connection.execute(
             "SELECT study_user_attribute_id, value_json FROM study_user_attributes "
             "NATURAL JOIN studies WHERE study_name = ? AND key = ?",
             (study, _FACTS),
         ).fetchone()
         connection.execute(
             "UPDATE study_user_attributes SET value_json = ? WHERE study_user_attribute_id = ?",
-            (json.dumps({**json.loads(told), **facts}), row),
+            (json.dumps({**json.loads(text), **facts}), row),
         )

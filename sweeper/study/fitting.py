@@ -1,4 +1,4 @@
-"""Whether a study that is there goes on with what it is asked for now."""
+"""Checks whether an existing study fits the settings with which it is to be continued."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .samplers import distributions, in_words
 
 
 def check_fits(study: optuna.Study, objectives: list[str], settings: Settings, place: str) -> None:
-    """Refuse other objectives, and dimensions that have become others.
+    """Refuse settings whose objectives or dimensions contradict those of the study.
 
     Args:
-        objectives: the names of the study's own.
-        place: of its storage, for people.
+        objectives: the names of the study's stored objectives.
+        place: the storage, as messages name it.
 
     Raises:
-        StudyError: the study does not fit.
+        StudyError: the settings do not fit the study.
     """
     remedy = "choose another name with --study, or another folder with -o"
     stored = [d.name.lower() for d in study.directions]

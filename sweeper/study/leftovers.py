@@ -1,7 +1,8 @@
-"""Trials that an earlier sweep has left open, as they should be.
+"""Corrects the records of trials that an earlier sweep left open.
 
-A trial's notebook has its end before the study has: when a sweep was killed between the two, or its
-storage was away for good, the end is read there, and the trial is not run again.
+A trial's end is written to its notebook first and to the study second. When a sweep was killed
+between the two writes, or its storage never came back, the end is read from the notebook and the
+trial is not run again.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from .trial_codec import record_of
 def left_open(
     trials: Iterable[FrozenTrial], facts: Mapping[str, Any]
 ) -> Iterator[tuple[bool, TrialRecord]]:
-    """The records of trials that Optuna takes for running, while no sweep is alive.
+    """The records of trials that Optuna has as running although no sweep is alive.
 
     Args:
         facts: about the study.
 
     Yields:
-        whether the storage says that the trial runs, and its record, with the end that it has come
-        to if that is known.
+        whether the stored record says `running`, and the record; where the trial's notebook states
+        its end, the record has that end.
     """
     for trial in trials:
         record = record_of(trial)
         if record is None:
-            # Killed between asking and recording: nothing ran, nobody saw the number.
+            # The sweep was killed before it wrote a record: nothing ran under this number.
             yield False, _never_begun(trial.number)
         elif record.state is TrialState.RUNNING:
             yield True, _end_in_notebook(record, study_id=facts.get("id")) or record
@@ -43,7 +44,7 @@ def left_open(
 
 
 def interrupted(record: TrialRecord) -> TrialRecord:
-    """The record of a trial that ran when its sweep was killed; one that has ended stays so."""
+    """A running trial's record as `stopped`; the record of a trial that has ended is unchanged."""
     if record.state is not TrialState.RUNNING:
         return record
     return replace(
@@ -61,26 +62,26 @@ def _never_begun(number: int) -> TrialRecord:
 
 
 def _end_in_notebook(record: TrialRecord, *, study_id: str | None) -> TrialRecord | None:
-    """The record of a running trial with the end that its executed notebook has.
+    """The record of a running trial with the end that its executed notebook states.
 
     Args:
-        study_id: of its study, which must have written the file.
+        study_id: the notebook counts only if this study wrote it.
 
     Returns:
-        None where there is none for good: the trial is to be run again.
+        None where the notebook states no final end, so that the trial is to be run again.
     """
-    told = read_metadata(record.notebook) or {}
+    metadata = read_metadata(record.notebook) or {}
     try:
-        if told["study_id"] != study_id or told["attempt"] != record.attempt:
+        if metadata["study_id"] != study_id or metadata["attempt"] != record.attempt:
             return None
         ended = replace(
             record,
-            state=TrialState(told["state"]),
-            scores={name: decode_float(value) for name, value in told["scores"].items()},
-            reason=Reason(told["reason"]) if "reason" in told else None,
-            message=told.get("message", ""),
-            duration_s=float(told.get("duration_s", 0.0)),
+            state=TrialState(metadata["state"]),
+            scores={name: decode_float(value) for name, value in metadata["scores"].items()},
+            reason=Reason(metadata["reason"]) if "reason" in metadata else None,
+            message=metadata.get("message", ""),
+            duration_s=float(metadata.get("duration_s", 0.0)),
         )
     except (KeyError, ValueError, TypeError, AttributeError):
-        return None  # somebody has changed it by hand
+        return None  # the metadata was edited by hand
     return ended if ended.is_final else None

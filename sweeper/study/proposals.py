@@ -1,4 +1,4 @@
-"""What the next trial should try: what somebody has asked for, else what the sampler says."""
+"""The params of the next trial: those queued by hand first, else a proposal of the sampler."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .samplers import SamplerFactory, suggest
 from .storage import MirroredStorage
 from .trial_codec import RECORD
 
-#: The attribute of a trial that was queued by hand, beside those that the study plans itself.
+#: The attribute of a trial that was queued by hand and does not count towards `study.trials`.
 BY_HAND = "sweeper.by_hand"
-#: Its attribute with seed and first number of the trial that it tries again.
+#: The attribute of a retry, with the seed and the first number of the trial that it tries again.
 RETRY = "sweeper.retry"
-#: Optuna's, with what a trial was queued with.
+#: Optuna's attribute with the params of a queued trial.
 _QUEUED = "fixed_params"
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A trial that Optuna has begun, and nobody has been told of yet."""
+    """The number and params of a trial that Optuna has begun and no slot runs yet."""
 
     number: int
     params: dict[str, Any]
@@ -37,15 +37,16 @@ class Proposal:
 def propose(
     storage: MirroredStorage, space: SearchSpace, samplers: SamplerFactory, *, again: int | None
 ) -> Proposal:
-    """Number and params of a new trial.
+    """Choose number and params of a trial.
 
     Args:
-        again: the number of a trial that was killed before it had any params; it gets some now.
+        again: the number of a trial that was killed before it had params, and is to get them now;
+            None for a new trial.
     """
     name = storage.get_all_studies()[0].study_name
     trials = waiting(storage)
-    # A waiting trial keeps the number that it was given when it was put in the queue.
-    number = trials[0].number if trials else storage.get_n_trials(_only(storage))
+    # Optuna numbers a trial when the trial is queued.
+    number = trials[0].number if trials else storage.get_n_trials(_study_id(storage))
     sampler = samplers.make(number if again is None else again)
     study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
     if again is not None:
@@ -60,7 +61,7 @@ def propose(
 
 
 def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
-    """Of a queued trial keep what the space still allows; it may have changed since."""
+    """Drop those values of a queued trial that the search space no longer allows."""
     queued = trial.system_attrs.get(_QUEUED, {})
     values = {name: from_scalar(value) for name, value in queued.items() if name in space}
     lost = {name: value for name, value in values.items() if not space[name].allows(value)}
@@ -69,24 +70,24 @@ def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: Searc
         storage.set_trial_system_attr(trial._trial_id, _QUEUED, kept)
         _log.warning(
             "trial %s was queued with %s, which the space does not hold any more: the sampler "
-            "chooses instead",
+            "chooses other values",
             run_id_of(trial.number),
             as_yaml(lost),
         )
 
 
 def waiting(storage: MirroredStorage) -> list[FrozenTrial]:
-    """Trials in the queue, those first that were put there by hand."""
+    """The queued trials; those queued by hand come first."""
     states = (TrialState.WAITING,)
-    queued = storage.get_all_trials(_only(storage), deepcopy=False, states=states)
+    queued = storage.get_all_trials(_study_id(storage), deepcopy=False, states=states)
     return sorted(queued, key=lambda trial: (not trial.user_attrs.get(BY_HAND), trial.number))
 
 
-def _only(storage: MirroredStorage) -> int:
-    """The id of the one study that is mirrored."""
+def _study_id(storage: MirroredStorage) -> int:
+    """The id of the only study in a mirrored storage."""
     return storage.get_all_studies()[0]._study_id
 
 
 def is_planned(trial: FrozenTrial) -> bool:
-    """Whether a trial has begun, and counts towards those that the study should have."""
+    """Whether a trial has begun and counts towards `study.trials`."""
     return RECORD in trial.user_attrs and not trial.user_attrs.get(BY_HAND)

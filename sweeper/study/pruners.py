@@ -1,4 +1,4 @@
-"""Which of Optuna's pruners judges running trials."""
+"""Makes the pruner that a parameters file names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLASSES: Mapping[str, type[BasePruner]] = {
     "threshold": optuna.pruners.ThresholdPruner,
     "wilcoxon": optuna.pruners.WilcoxonPruner,
 }
-#: Where Optuna has no default of its own.
+#: Our defaults for options without a default in Optuna.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "percentile": {"percentile": 25.0},
     "patient": {"patience": 3, "wrapped_pruner": None},
@@ -34,10 +34,10 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def make_pruner(settings: Settings) -> BasePruner:
-    """The pruner of a study.
+    """Make the pruner of a study.
 
     Raises:
-        SettingsError: an option does not exist or does not fit, or there are several objectives.
+        SettingsError: an option does not exist or is invalid, or there are several objectives.
     """
     chosen = settings.study.pruner
     where = f"{settings.file or 'settings'}: study.pruner"
@@ -55,7 +55,7 @@ def make_pruner(settings: Settings) -> BasePruner:
             )
     try:
         with warnings.catch_warnings():
-            # Experimental in Optuna, tested here.
+            # Optuna marks some pruners as experimental; our tests cover them.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return make(**{**_DEFAULTS.get(chosen.name, {}), **chosen.options})
     except (TypeError, ValueError) as error:
@@ -63,7 +63,7 @@ def make_pruner(settings: Settings) -> BasePruner:
 
 
 def why_pruned(finished: Iterable[FrozenTrial], step: int, value: float) -> str:
-    """In words, with what others had come to at the same step."""
+    """Why a trial was pruned, with the median of the finished trials at the same step."""
     others = [t.intermediate_values[step] for t in finished if step in t.intermediate_values]
     middle = f", median {statistics.median(others):.6g}" if others else ""
     return f"pruned at step {step} with {value:.6g}; {len(others)} finished trials{middle}"

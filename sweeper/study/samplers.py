@@ -1,4 +1,4 @@
-"""Which of Optuna's samplers proposes the next trial."""
+"""Makes the sampler that a parameters file names, and translates search spaces for Optuna."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from ..settings.space import (
     from_scalar,
 )
 from ..trials import Params
-from .tpe import Memory, SteadyTPE
+from .tpe import SamplerMemory, SteadyTPE
 
-#: Up to this many trials the Gaussian process reaches in half of them what TPE needs all for.
+#: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
 _GP_TRIALS = 250
-#: These look at every value that a dimension with steps has, in every proposal; so many take them
-#: half a second and 100 MB.
+#: Samplers that enumerate all values of a stepped dimension in every proposal, with the number of
+#: values that takes half a second and 100 MB.
 _MOST_VALUES: Mapping[str, int] = {"gp": 10_000_000, "grid": 1_000_000, "brute_force": 1_000_000}
-#: These keep their place in a sequence, so all their proposals must come from one seed.
+#: Samplers that walk through one sequence, so that all their proposals need the same seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
-#: These end when every combination has been tried.
+#: Samplers that end when they have tried every combination.
 EXHAUSTIBLE = ("grid", "brute_force")
 
 
 class _OneThreadGP(optuna.samplers.GPSampler):
-    """Optuna's sampler on one thread: on more it waits for cores that the trials are using."""
+    """Optuna's Gaussian process on one thread; more threads would compete with the trials."""
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """As its base."""
-        import torch  # seconds, which a study's first random trials do not wait for
+        """Propose params, as the base class does."""
+        import torch  # takes seconds, for which a study's first random trials need not wait
 
         torch.set_num_threads(1)
         return dict(super().sample_relative(study, trial, search_space))
@@ -65,28 +65,28 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
     "tpe": optuna.samplers.TPESampler,
     "gp": _OneThreadGP,
     "random": optuna.samplers.RandomSampler,
-    # Optuna's grid sampler forgets that `start` has tried a combination, and knows no branches.
+    # Optuna's grid sampler ignores the trials of `start`, and has no branches.
     "grid": optuna.samplers.BruteForceSampler,
     "qmc": optuna.samplers.QMCSampler,
     "cmaes": optuna.samplers.CmaEsSampler,
     "nsga2": optuna.samplers.NSGAIISampler,
     "brute_force": optuna.samplers.BruteForceSampler,
 }
-#: What we decide ourselves, so that a file cannot.
-_OURS = ("self", "seed")
+#: Options that a parameters file cannot set.
+_RESERVED = ("self", "seed")
 
 
 def derived_seed(*parts: object) -> int:
-    """A seed of 31 bits that depends on nothing but these parts."""
+    """A 31-bit seed that is a hash of these parts."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 33
 
 
 class SamplerFactory:
-    """Makes the sampler for each proposal anew, from the study's seed and the trial's number.
+    """Makes a new sampler for each proposal, from the study's seed and the trial's number.
 
-    So a proposal depends on the history and its number alone, and goes on the same after a
-    restart; one long-lived sampler would repeat its random stream from the start.
+    A proposal thus depends only on the trials so far and on its number, and is the same after a
+    restart. A long-lived sampler would repeat its random stream from the start after a restart.
 
     Raises:
         SettingsError: the sampler does not suit the space, or an option does not exist.
@@ -101,8 +101,9 @@ class SamplerFactory:
         self._options = dict(chosen.options)
         is_joint = self._options.get("multivariate") is not False and len(settings.objective) == 1
         is_joint = is_joint and not self._options.get("group")
-        self._memory = Memory(is_joint=is_joint)
-        known = [p for p in inspect.signature(_CLASSES[self.name]).parameters if p not in _OURS]
+        self._memory = SamplerMemory(is_joint=is_joint)
+        parameters = inspect.signature(_CLASSES[self.name]).parameters
+        known = [name for name in parameters if name not in _RESERVED]
         for option in self._options:
             if option not in known:
                 raise SettingsError(
@@ -115,13 +116,13 @@ class SamplerFactory:
             raise SettingsError(f"{where}: {self.name}: {error}") from error
 
     def make(self, number: int) -> BaseSampler:
-        """The sampler that proposes the trial with this number."""
+        """Make the sampler that proposes the trial with this number."""
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
         make: Callable[..., BaseSampler] = _CLASSES[self.name]
         if self.name == "tpe":
             make = partial(SteadyTPE, self._memory)
         with warnings.catch_warnings():
-            # Experimental in Optuna, tested here.
+            # Optuna marks some samplers as experimental; our tests cover them.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return make(seed=seed, **self._options)
 
@@ -145,12 +146,12 @@ class SamplerFactory:
 
 
 def _suitable(settings: Settings) -> str:
-    """What `sampler: auto` means for a study."""
-    short = settings.study.trials <= _GP_TRIALS
-    can = importlib.util.find_spec("torch") is not None
+    """The sampler that `sampler: auto` means for a study."""
     space = settings.search_space
-    can = can and not _too_wide(space, "gp")
-    return "gp" if can and short and space.is_flat else "tpe"
+    is_short = settings.study.trials <= _GP_TRIALS
+    has_torch = importlib.util.find_spec("torch") is not None
+    is_suitable = is_short and has_torch and space.is_flat and not _too_wide(space, "gp")
+    return "gp" if is_suitable else "tpe"
 
 
 def _too_wide(space: SearchSpace, sampler: str) -> list[str]:
@@ -159,7 +160,7 @@ def _too_wide(space: SearchSpace, sampler: str) -> list[str]:
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """What Optuna will remember of each dimension."""
+    """Each dimension of a space as Optuna's distribution."""
     return {name: _distribution(dimension) for name, dimension in space.items()}
 
 
@@ -174,20 +175,20 @@ def _distribution(dimension: AnyDimension) -> BaseDistribution:
 
 
 def in_words(distribution: BaseDistribution) -> str:
-    """A dimension as Optuna remembers it, in the words of a parameters file."""
-    told = json.loads(distribution_to_json(distribution))["attributes"]
-    if "choices" in told:
-        told["choices"] = [from_scalar(choice) for choice in told["choices"]]
-    return as_yaml({key: value for key, value in told.items() if value not in (None, False)})
+    """A distribution of Optuna's in the words of a parameters file."""
+    attributes = json.loads(distribution_to_json(distribution))["attributes"]
+    if "choices" in attributes:
+        attributes["choices"] = [from_scalar(choice) for choice in attributes["choices"]]
+    return as_yaml({key: value for key, value in attributes.items() if value not in (None, False)})
 
 
-def as_kept(params: Params) -> dict[str, Any]:
-    """Params as a queue of Optuna's keeps them."""
+def as_queued(params: Params) -> dict[str, Any]:
+    """Params as Optuna's queue stores them: lists and mappings as text."""
     return {name: as_scalar(value) for name, value in params.items()}
 
 
 def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
-    """The params of a trial, asked for one after the other, down the branches they open."""
+    """Suggest the params of a trial one after the other, only in the branches that they open."""
 
     def pick(name: str, dimension: AnyDimension) -> Any:
         if isinstance(dimension, ChoiceDimension):

@@ -1,11 +1,11 @@
-"""Optuna at the speed of memory, with every change in the storage too.
+"""Optuna's in-memory storage, which writes every change through to the real storage.
 
-Optuna asks its storage dozens of questions per trial, each a query of its own. One process writes a
-study, so it can answer them from memory. A new trial goes to the storage as a whole, once it has
-its params and its record; until then nobody else can see it, and a kill leaves nothing of it.
+Optuna reads its storage dozens of times per trial, each time with a query. Only one process writes
+a study, so this process can answer from memory. A new trial goes to the storage as a whole, once it
+has its params and its record; until then no other process sees it, and a kill leaves no trace.
 
-A storage that is away for a while is waited for. A change whose answer was lost may have been made:
-before it is made again, the storage is asked.
+Changes wait for a storage that is temporarily away. A change whose answer was lost may have been
+made, so it is repeated only after a look into the storage.
 """
 
 from __future__ import annotations
@@ -24,113 +24,116 @@ from ..study_folder.patience import Patience
 
 
 class MirroredStorage(InMemoryStorage):
-    """One study of a storage, read once and kept in memory; changes are written through.
+    """A copy in memory of one study, whose changes are also written to the storage.
 
     Args:
-        kept: the storage.
-        name: of the study in it.
-        patience: waits for the storage.
+        stored: the storage.
+        name: the study in it.
+        patience: repeats calls while the storage is away.
     """
 
-    def __init__(self, kept: RDBStorage, name: str, patience: Patience) -> None:
+    def __init__(self, stored: RDBStorage, name: str, patience: Patience) -> None:
         super().__init__()
-        self._kept = kept
+        self._stored = stored
         self.patience = patience
-        self._kept_study = kept.get_study_id_from_name(name)
-        #: From a trial's id here to its id in the storage; one that is not in it yet has none.
+        self._stored_study = stored.get_study_id_from_name(name)
+        #: From a trial's id in memory to its id in the storage, for trials that are in both.
         self._ids: dict[int, int] = {}
         self._study = super().create_new_study(
-            kept.get_study_directions(self._kept_study), study_name=name
+            stored.get_study_directions(self._stored_study), study_name=name
         )
-        for key, value in kept.get_study_user_attrs(self._kept_study).items():
+        for key, value in stored.get_study_user_attrs(self._stored_study).items():
             super().set_study_user_attr(self._study, key, value)
-        for key, value in kept.get_study_system_attrs(self._kept_study).items():
+        for key, value in stored.get_study_system_attrs(self._stored_study).items():
             super().set_study_system_attr(self._study, key, value)
         self._read_new_trials()
 
     @property
     def url(self) -> URL:
-        """Of the storage, as SQLAlchemy has it."""
-        return self._kept.engine.url
+        """The storage's URL."""
+        return self._stored.engine.url
 
     def close(self) -> None:
         """End all connections to the storage."""
-        self._kept.remove_session()
-        self._kept.engine.dispose()
+        self._stored.remove_session()
+        self._stored.engine.dispose()
 
-    def anew(self) -> MirroredStorage:
-        """The same study, read again."""
+    def reread(self) -> MirroredStorage:
+        """The same study, read again from the storage."""
         name = self.get_study_name_from_id(self._study)
-        return self.patience.insist(lambda: MirroredStorage(self._kept, name, self.patience))
+        return self.patience.insist(lambda: MirroredStorage(self._stored, name, self.patience))
 
     def read_new_trials(self) -> bool:
-        """Take in the trials that somebody else has added to the storage.
+        """Read the trials that other processes have added to the storage.
 
         Returns:
-            whether that was possible: where a trial that is not in the storage yet has the number
-            of one that is, this mirror must be made anew.
+            False where a trial that only memory has is in the way of their numbers; the study must
+            then be read again with `reread`.
         """
         return self.patience.insist(self._read_new_trials)
 
     def _read_new_trials(self) -> bool:
         known = len(self._ids)
         try:
-            self._kept.get_trial_id_from_study_id_trial_number(self._kept_study, known)
+            self._stored.get_trial_id_from_study_id_trial_number(self._stored_study, known)
         except KeyError:
             return True
         if self.get_n_trials(self._study) > known:
             return False
-        trials = self._kept.get_all_trials(self._kept_study, deepcopy=False)
+        trials = self._stored.get_all_trials(self._stored_study, deepcopy=False)
         for trial in sorted(trials, key=lambda trial: trial.number)[known:]:
             self._ids[super().create_new_trial(self._study, trial)] = trial._trial_id
         return True
 
-    def keep(self, trial_id: int) -> bool:
-        """Write a new trial to the storage; nothing happens to one that is there.
+    def store_trial(self, trial_id: int) -> bool:
+        """Write a new trial to the storage; a trial that is there already stays as it is.
 
         Returns:
-            whether it has the same number there. When somebody else was faster it has not; then
-            it is a failed one there, and this mirror must be made anew.
+            whether the trial has the same number in the storage. If another process took that
+            number first, the trial fails in the storage, and the study must be read again with
+            `reread`.
         """
         if trial_id in self._ids:
             return True
         trial = self.get_trial(trial_id)
 
         def create() -> int:
-            return self._kept.create_new_trial(self._kept_study, trial)
+            return self._stored.create_new_trial(self._stored_study, trial)
 
         def create_unless_there() -> int:
-            there = self._find(trial)
-            return create() if there is None else there
+            found = self._find(trial)
+            return create() if found is None else found
 
-        kept_id = self.patience.insist(create, create_unless_there)
-        self._ids[trial_id] = kept_id
-        is_ours = self.patience.insist(lambda: self._id_of(trial.number) == kept_id)
+        stored_id = self.patience.insist(create, create_unless_there)
+        self._ids[trial_id] = stored_id
+        is_ours = self.patience.insist(lambda: self._id_of(trial.number) == stored_id)
         if not is_ours:
             self._change(
                 trial_id,
-                lambda it: self._kept.set_trial_state_values(it, TrialState.FAIL),
+                lambda it: self._stored.set_trial_state_values(it, TrialState.FAIL),
                 lambda there: there.state is TrialState.FAIL,
             )
         return is_ours
 
     def _find(self, trial: FrozenTrial) -> int | None:
-        """The id in the storage of a trial that may have got there; None when it has not.
+        """The id in the storage of a trial that may have arrived there; None if it has not.
 
-        It can have a later number, if somebody else was faster.
+        The trial has a later number there if another process took its number first.
         """
         number = trial.number
-        while (there := self._id_of(number)) is not None:
-            kept = self._kept.get_trial(there)
-            is_it = kept.user_attrs == _as_stored(trial.user_attrs) and kept.params == trial.params
-            if is_it and kept.system_attrs == _as_stored(trial.system_attrs):
-                return there
+        while (found_id := self._id_of(number)) is not None:
+            found = self._stored.get_trial(found_id)
+            is_same = (
+                found.user_attrs == _as_stored(trial.user_attrs) and found.params == trial.params
+            )
+            if is_same and found.system_attrs == _as_stored(trial.system_attrs):
+                return found_id
             number += 1
         return None
 
     def _id_of(self, number: int) -> int | None:
         try:
-            return self._kept.get_trial_id_from_study_id_trial_number(self._kept_study, number)
+            return self._stored.get_trial_id_from_study_id_trial_number(self._stored_study, number)
         except KeyError:
             return None
 
@@ -140,118 +143,127 @@ class MirroredStorage(InMemoryStorage):
         change: Callable[[int], object],
         is_made: Callable[[FrozenTrial], bool],
     ) -> None:
-        """Change a trial in the storage; one that is not there yet will go there as a whole.
+        """Change a trial in the storage, unless only memory has it: it is stored as a whole later.
 
         Args:
-            change: given the trial's id there.
-            is_made: whether the trial as it is there has been changed so.
+            change: called with the trial's id in the storage.
+            is_made: whether the stored trial has the change already.
         """
-        kept_id = self._ids.get(trial_id)
-        if kept_id is None:
+        stored_id = self._ids.get(trial_id)
+        if stored_id is None:
             return
 
         def unless_made() -> None:
-            if not is_made(self._kept.get_trial(kept_id)):
-                change(kept_id)
+            if not is_made(self._stored.get_trial(stored_id)):
+                change(stored_id)
 
-        self.patience.insist(lambda: _discard(change(kept_id)), unless_made)
+        self.patience.insist(lambda: _discard(change(stored_id)), unless_made)
 
-    # --- what is written through --------------------------------------------------------------
+    # --- the changes that are written through -------------------------------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        """A running trial stays here until it is kept; one made by somebody else is complete."""
+        """Create a trial; one without a template stays in memory until `store_trial`."""
         trial_id = super().create_new_trial(study_id, template_trial)
         if template_trial is not None:
-            self.keep(trial_id)
+            self.store_trial(trial_id)
         return trial_id
 
     def set_trial_param(
         self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
     ) -> None:
-        """As its base, and in the storage."""
-        told: tuple[str, float, BaseDistribution] = (param_name, param_value_internal, distribution)
-        super().set_trial_param(trial_id, *told)
+        """Set a parameter in memory and in the storage."""
+        param: tuple[str, float, BaseDistribution] = (
+            param_name,
+            param_value_internal,
+            distribution,
+        )
+        super().set_trial_param(trial_id, *param)
         self._change(
             trial_id,
-            lambda it: self._kept.set_trial_param(it, *told),
-            lambda there: param_name in there.params,
+            lambda stored_id: self._stored.set_trial_param(stored_id, *param),
+            lambda found: param_name in found.params,
         )
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        """As its base, and in the storage, which is told first."""
+        """Set state and values in the storage first, then in memory."""
         self._change(
             trial_id,
-            lambda it: self._kept.set_trial_state_values(it, state, values),
-            lambda there: there.state is state and (values is None or there.values == list(values)),
+            lambda stored_id: self._stored.set_trial_state_values(stored_id, state, values),
+            lambda found: found.state is state and (values is None or found.values == list(values)),
         )
         return super().set_trial_state_values(trial_id, state, values)
 
     def set_trial_intermediate_value(
         self, trial_id: int, step: int, intermediate_value: float
     ) -> None:
-        """As its base, and in the storage."""
+        """Set a reported value in memory and in the storage."""
         super().set_trial_intermediate_value(trial_id, step, intermediate_value)
         self._change(
             trial_id,
-            lambda it: self._kept.set_trial_intermediate_value(it, step, intermediate_value),
-            lambda there: _equal(there.intermediate_values.get(step), intermediate_value),
+            lambda stored_id: self._stored.set_trial_intermediate_value(
+                stored_id, step, intermediate_value
+            ),
+            lambda found: _equal(found.intermediate_values.get(step), intermediate_value),
         )
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """As its base, and in the storage, which is told first."""
+        """Set a user attribute in the storage first, then in memory."""
         self._change(
             trial_id,
-            lambda it: self._kept.set_trial_user_attr(it, key, value),
-            lambda there: there.user_attrs.get(key) == _as_stored(value),
+            lambda stored_id: self._stored.set_trial_user_attr(stored_id, key, value),
+            lambda found: found.user_attrs.get(key) == _as_stored(value),
         )
         super().set_trial_user_attr(trial_id, key, value)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """As its base, and in the storage."""
+        """Set a system attribute in memory and in the storage."""
         super().set_trial_system_attr(trial_id, key, value)
         self._change(
             trial_id,
-            lambda it: self._kept.set_trial_system_attr(it, key, value),
-            lambda there: there.system_attrs.get(key) == _as_stored(value),
+            lambda stored_id: self._stored.set_trial_system_attr(stored_id, key, value),
+            lambda found: found.system_attrs.get(key) == _as_stored(value),
         )
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        """As its base, and in the storage, which is told first."""
+        """Set a user attribute of the study in the storage first, then in memory."""
 
         def change() -> None:
-            self._kept.set_study_user_attr(self._kept_study, key, value)
+            self._stored.set_study_user_attr(self._stored_study, key, value)
 
         def unless_made() -> None:
-            if self._kept.get_study_user_attrs(self._kept_study).get(key) != _as_stored(value):
+            attributes = self._stored.get_study_user_attrs(self._stored_study)
+            if attributes.get(key) != _as_stored(value):
                 change()
 
         self.patience.insist(change, unless_made)
         super().set_study_user_attr(study_id, key, value)
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """As its base, and in the storage."""
+        """Set a system attribute of the study in memory and in the storage."""
         super().set_study_system_attr(study_id, key, value)
 
         def change() -> None:
-            self._kept.set_study_system_attr(self._kept_study, key, value)
+            self._stored.set_study_system_attr(self._stored_study, key, value)
 
         def unless_made() -> None:
-            if self._kept.get_study_system_attrs(self._kept_study).get(key) != _as_stored(value):
+            if self._stored.get_study_system_attrs(self._stored_study).get(key) != _as_stored(
+                value
+            ):
                 change()
 
         self.patience.insist(change, unless_made)
 
 
 def _as_stored(value: Any) -> Any:
-    """An attribute as it is read again: JSON knows no tuples."""
+    """An attribute as the storage returns it: JSON turns tuples into lists."""
     return json.loads(json.dumps(value))
 
 
-def _equal(there: float | None, value: float) -> bool:
-    return there is not None and (there == value or (math.isnan(there) and math.isnan(value)))
+def _equal(stored: float | None, value: float) -> bool:
+    return stored is not None and (stored == value or (math.isnan(stored) and math.isnan(value)))
 
 
 def _discard(_: object) -> None:
-    """Of some changes Optuna has something to tell that nobody needs."""
+    """Drop the result of a change: some of Optuna's changes return a value that has no use here."""

@@ -1,8 +1,8 @@
-"""The study: which trial is next, how each one ended.
+"""The study: which trial is next, and how each one ended.
 
-Trials are asked for and told one at a time, under one lock, by one process. Beside Optuna's own
-state each trial carries a record of ours, written before Optuna is told; a trial whose record
-says that it ended is never run again, and one whose record says `running` or `stopped` is run
+One process asks for trials and tells their ends, one at a time under one lock. Beside Optuna's
+state each trial carries a record of ours, which is written before Optuna's state. A trial whose
+record states an end is never run again; a trial whose record says `running` or `stopped` is run
 again first, with the same number, params and seed.
 """
 
@@ -33,7 +33,7 @@ from .fitting import check_fits
 from .leftovers import interrupted, left_open
 from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
 from .pruners import why_pruned
-from .samplers import EXHAUSTIBLE, SamplerFactory, as_kept, derived_seed
+from .samplers import EXHAUSTIBLE, SamplerFactory, as_queued, derived_seed
 from .storage import MirroredStorage
 from .trial_codec import RECORD, encode, record_of
 
@@ -46,11 +46,11 @@ class Study:
     def __init__(self, study: optuna.Study) -> None:
         self._study = study
         self._lock = threading.RLock()
-        # Held while a sampler thinks, which may be long: trials are told meanwhile.
+        # Held while a sampler computes, which can take long; trials can end meanwhile.
         self._proposing = threading.RLock()
         self._prepared: Proposal | None = None
-        self._begun: int | None = None
-        self._again: list[TrialRecord] = []
+        self._n_planned: int | None = None
+        self._unfinished: list[TrialRecord] = []
 
     @property
     def name(self) -> str:
@@ -59,18 +59,18 @@ class Study:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the sweep has written down about the study as a whole."""
+        """The facts that sweeps have stored about the study as a whole."""
         facts: Mapping[str, Any] = self._study.user_attrs.get(_STUDY, {})
         return facts
 
     @property
     def study_id(self) -> str:
-        """Tells this study from others of the same name elsewhere."""
+        """An id that no other study has, even one of the same name."""
         return str(self.facts["id"])
 
     @classmethod
     def names(cls, storage_url: str | Address) -> list[str]:
-        """The studies in a storage.
+        """The names of the studies in a storage.
 
         Raises:
             StudyError: the storage cannot be opened.
@@ -80,7 +80,7 @@ class Study:
 
     @classmethod
     def load(cls, storage_url: str | Address, name: str) -> Study:
-        """An existing study.
+        """Load an existing study for reading, queueing and corrections.
 
         Raises:
             StudyError: the storage cannot be opened, or has no such study.
@@ -93,14 +93,14 @@ class Study:
 
     @classmethod
     def open(cls, storage: str | Address | RDBStorage, settings: Settings) -> Study:
-        """The study of these settings, made when there is none; of this process alone.
+        """Open the study of these settings for a sweep by this process; create it if it is new.
 
         Args:
-            storage: its URL; or the storage itself, where it is open already.
+            storage: the storage's URL, or an open storage.
 
         Raises:
-            StudyError: the storage cannot be opened; its study of this name has other objectives
-                or dimensions; or another process has it, on a server.
+            StudyError: the storage cannot be opened, its study of this name has other objectives
+                or dimensions, or another process sweeps the study on a server.
         """
         if not isinstance(storage, RDBStorage):
             storage = open_storage(storage)
@@ -109,7 +109,7 @@ class Study:
         try:
             return cls._opened(storage, settings)
         except BaseException:
-            storage.engine.dispose()  # and with its connection the lock of a server
+            storage.engine.dispose()  # closes the connection, which releases a server's lock
             raise
 
     @classmethod
@@ -117,7 +117,7 @@ class Study:
         log_ahead(storage)
         refuse_another_file(storage.engine)
         names = list(settings.objective)
-        existing = settings.name in [s.study_name for s in storage.get_all_studies()]
+        is_existing = settings.name in [s.study_name for s in storage.get_all_studies()]
         optuna.create_study(
             study_name=settings.name,
             storage=storage,
@@ -128,11 +128,11 @@ class Study:
         place = place_of(storage.engine.url)
         patience = Patience(place, may_pass=lambda error: isinstance(error, StorageAwayError))
         opened = cls(_mirrored(MirroredStorage(storage, settings.name, patience)))
-        if existing:
+        if is_existing:
             check_fits(opened._study, opened.facts.get("objectives", names), settings, place)
-        if "id" not in opened.facts:  # new, or whoever made it was killed
+        if "id" not in opened.facts:  # the study is new, or its creator was killed
             for params in settings.start_params[len(opened._trials()) :]:
-                opened._study.enqueue_trial(as_kept(params))
+                opened._study.enqueue_trial(as_queued(params))
             opened.note_facts(id=uuid.uuid4().hex, objectives=names)
         opened._requeue()
         return opened
@@ -141,62 +141,62 @@ class Study:
         """From now on wait for a storage that is away before a `StorageAwayError` is raised.
 
         Args:
-            limit_s: how many seconds to wait, as things stand when it is called.
+            limit_s: returns how many seconds to wait at the time of the call.
         """
         self._mirror.patience.begin(limit_s)
 
     def close(self) -> None:
-        """Give the storage back; what is in memory can still be looked at."""
+        """Close the storage; the records in memory can still be read."""
         self._mirror.close()
 
     @property
     def file(self) -> Path | None:
-        """The storage's file; None where it is on a server."""
+        """The storage's file; None for a storage on a server."""
         return file_of(self._mirror.url)
 
     def note_facts(self, **facts: Any) -> None:
-        """Write down facts about the study as a whole; later ones replace earlier ones."""
+        """Store facts about the study as a whole; each replaces the earlier fact of that name."""
         self._study.set_user_attr(_STUDY, {**self.facts, **facts})
 
     @property
     def spent_s(self) -> float:
-        """The wall-clock time that its sweeps have taken, as far as it was written down."""
-        earlier = self.facts.get("spent_s", 0.0)  # where versions before this one wrote it
+        """The stored wall-clock time that all sweeps of the study have taken together."""
+        earlier = self.facts.get("spent_s", 0.0)  # earlier versions stored the time there
         return float(self._study.user_attrs.get(_SPENT, earlier))
 
     def note_spent(self, spent_s: float) -> None:
-        """Write down the wall-clock time that its sweeps have taken, all together."""
+        """Store the wall-clock time that all sweeps of the study have taken together."""
         self._study.set_user_attr(_SPENT, spent_s)
 
     def _requeue(self) -> None:
-        """Tell Optuna of ends that an earlier sweep could not; queue what it left unfinished."""
+        """Give Optuna the ends that an earlier sweep could not, and queue its unfinished trials."""
         for _, record in left_open(self._trials(OptunaState.RUNNING), self.facts):
             if record.is_final:
                 self._write(record)
                 self._tell(record)
             else:
-                self._again.append(record)
+                self._unfinished.append(record)
 
-    # --- the loop's side ---------------------------------------------------------------------
+    # --- for the scheduler --------------------------------------------------------------------
 
     def ask(
         self, settings: Settings, samplers: SamplerFactory, notebook_of: Callable[[int], Path]
     ) -> TrialRecord | None:
-        """The next trial to run; None when the study has as many as it should.
+        """The next trial to run; None when the study has all its trials.
 
         Args:
             notebook_of: from a trial's number to its executed notebook.
         """
         with self._proposing:
-            self._take_in_new_trials()
-            unfinished = self._again.pop(0) if self._again else None
-            is_asked = self._is_asked()
-            if unfinished is None and not is_asked and self._is_complete(settings, samplers):
+            self._read_new_trials()
+            unfinished = self._unfinished.pop(0) if self._unfinished else None
+            is_by_hand = self._has_trial_by_hand()
+            if unfinished is None and not is_by_hand and self._is_complete(settings, samplers):
                 return None
             if unfinished is not None and unfinished.params:
                 number, params = unfinished.number, dict(unfinished.params)
             else:
-                proposal = None if unfinished is not None or is_asked else self._prepared
+                proposal = None if unfinished is not None or is_by_hand else self._prepared
                 if proposal is None:
                     again = None if unfinished is None else unfinished.number
                     proposal = propose(self._mirror, settings.search_space, samplers, again=again)
@@ -204,14 +204,14 @@ class Study:
                     self._prepared = None
                 number, params = proposal.number, proposal.params
             retry = self._trial(number).user_attrs.get(RETRY, {})
-            # A seed that the user fixes or sweeps is the trial's seed in every respect.
-            told = {**settings.fixed, **params}.get("seed", retry.get("seed"))
+            # A parameter named `seed` is the trial's seed in every respect.
+            stated = {**settings.fixed, **params}.get("seed", retry.get("seed"))
             derived = derived_seed(settings.study.seed, "trial", number)
             record = TrialRecord(
                 number=number,
                 state=TrialState.RUNNING,
                 params=params,
-                seed=told if isinstance(told, int) else derived,
+                seed=stated if isinstance(stated, int) else derived,
                 retry_of=retry.get("of"),
                 attempt=1 if unfinished is None else unfinished.attempt + 1,
                 notebook=notebook_of(number),
@@ -220,43 +220,43 @@ class Study:
             with self._lock:
                 was_planned = is_planned(self._trial(number))
                 self._write(record)
-                if self._mirror.keep(self._trial(number)._trial_id):
-                    if self._begun is not None and not was_planned:
-                        self._begun += is_planned(self._trial(number))
+                if self._mirror.store_trial(self._trial(number)._trial_id):
+                    if self._n_planned is not None and not was_planned:
+                        self._n_planned += is_planned(self._trial(number))
                     return record
-            self._read_anew()
+            self._reread()
             return self.ask(settings, samplers, notebook_of)
 
     def prepare(self, settings: Settings, samplers: SamplerFactory) -> None:
-        """Have a proposal ready for who asks next, if there will be one.
+        """Make the proposal for the next `ask` ahead of time, unless the study has all its trials.
 
-        It cannot know of trials that are told until then.
+        The sampler then does not consider trials that end before that `ask`.
         """
         with self._proposing:
-            self._take_in_new_trials()
-            is_wanted = self._prepared is None and not self._again and not self._is_asked()
-            if is_wanted and not self._is_complete(settings, samplers):
+            self._read_new_trials()
+            is_ready = self._prepared is not None or self._unfinished or self._has_trial_by_hand()
+            if not is_ready and not self._is_complete(settings, samplers):
                 space = settings.search_space
                 self._prepared = propose(self._mirror, space, samplers, again=None)
 
     def enqueue(self, params: Params, *, again: TrialRecord | None = None) -> int:
-        """Put a trial into the queue, from any process; it comes beside those that are planned.
+        """Queue a trial in addition to `study.trials`; any process may call this.
 
         Args:
-            params: some or all of its params; the sampler chooses the others.
-            again: the trial that it tries again.
+            params: some or all of the trial's params; the sampler chooses the others.
+            again: the earlier trial that this one tries again.
 
         Returns:
-            its number.
+            the number of the queued trial.
         """
         attrs: dict[str, Any] = {BY_HAND: True}
         if again is not None:
             attrs[RETRY] = {"of": again.first_number, "seed": again.seed}
-        self._study.enqueue_trial(as_kept(params), user_attrs=attrs)
+        self._study.enqueue_trial(as_queued(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
 
     def tried_again(self) -> set[int]:
-        """The numbers of trials that another, which has not failed, tries again or will."""
+        """The numbers of trials with a retry that is queued, runs, or has not failed."""
         numbers = set()
         for trial in self._trials():
             record = record_of(trial)
@@ -264,36 +264,36 @@ class Study:
                 numbers.add(int(trial.user_attrs[RETRY]["of"]))
         return numbers
 
-    def _take_in_new_trials(self) -> None:
+    def _read_new_trials(self) -> None:
         if not self._mirror.read_new_trials():
-            self._read_anew()  # they have the numbers that a proposal of ours was to have
+            self._reread()  # a trial of another process has the number of the prepared proposal
 
-    def _read_anew(self) -> None:
+    def _reread(self) -> None:
         with self._lock:
-            self._study = _mirrored(self._mirror.anew())
-            self._prepared, self._begun = None, None
+            self._study = _mirrored(self._mirror.reread())
+            self._prepared, self._n_planned = None, None
 
-    def _is_asked(self) -> bool:
-        """Whether a trial waits that somebody has put into the queue."""
+    def _has_trial_by_hand(self) -> bool:
+        """Whether the queue has a trial that was queued by hand."""
         return any(trial.user_attrs.get(BY_HAND) for trial in waiting(self._mirror))
 
     @property
     def _mirror(self) -> MirroredStorage:
         storage = self._study._storage
-        assert isinstance(storage, MirroredStorage), "the study was loaded to be looked at"
+        assert isinstance(storage, MirroredStorage), "a study from `load` cannot be swept"
         return storage
 
     def _is_complete(self, settings: Settings, samplers: SamplerFactory) -> bool:
-        if self._begun is None:
-            self._begun = sum(map(is_planned, self._trials()))
+        if self._n_planned is None:
+            self._n_planned = sum(map(is_planned, self._trials()))
         different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
-        return self._begun >= min(settings.study.trials, different or settings.study.trials)
+        return self._n_planned >= min(settings.study.trials, different or settings.study.trials)
 
     def report(self, number: int, step: int, value: float, pruner: BasePruner) -> str | None:
-        """Judge a running trial by a new value of its objective.
+        """Store a value that a running trial reports, and judge the trial with the pruner.
 
         Returns:
-            why it should be pruned, in words; None when it should go on.
+            why the trial should be pruned; None when it should go on.
         """
         with self._lock:
             trial_id = self._trial(number)._trial_id
@@ -304,7 +304,7 @@ class Study:
             return why_pruned(self._trials(OptunaState.COMPLETE), step, value)
 
     def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
-        """Record how a trial ended; what was stopped stays open, to be run again."""
+        """Store how a trial ended; a trial that was stopped with its sweep stays open in Optuna."""
         with self._lock:
             record = self.ended(number, outcome)
             self._write(record)
@@ -313,7 +313,7 @@ class Study:
             return record
 
     def ended(self, number: int, outcome: TrialOutcome) -> TrialRecord:
-        """The record of a trial with its end, which is not written."""
+        """The record that `tell` would store for a trial."""
         before = record_of(self._trial(number))
         assert before is not None
         return replace(
@@ -326,7 +326,7 @@ class Study:
         )
 
     def _tell(self, record: TrialRecord) -> None:
-        # Some samplers try to stop a loop of Optuna's own when they are told of their last trial.
+        # Some samplers try to stop Optuna's `optimize` when their last trial ends.
         self._study.sampler = _neutral()
         if record.state is TrialState.COMPLETED:
             names = self.facts["objectives"]
@@ -337,14 +337,14 @@ class Study:
             self._study.tell(record.number, state=OptunaState.FAIL)
 
     def _write(self, record: TrialRecord) -> None:
-        # Through the storage: an `optuna.Trial` would ask the sampler anew when it is made.
+        # Through the storage: creating an `optuna.Trial` would run the sampler again.
         trial_id = self._trial(record.number)._trial_id
         self._study._storage.set_trial_user_attr(trial_id, RECORD, encode(record))
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- for everybody ------------------------------------------------------------------------
 
     def records(self) -> list[TrialRecord]:
-        """All trials that were ever begun, by number."""
+        """The records of all trials that have ever begun, by number."""
         return [r for t in self._trials(*OptunaState) if (r := record_of(t)) is not None]
 
     def counts(self) -> Counter[TrialState]:
@@ -352,12 +352,12 @@ class Study:
         return Counter(record.state for record in self.records())
 
     def best(self) -> list[TrialRecord]:
-        """The best trial, or with several objectives the Pareto-optimal ones; may be empty.
+        """The best trial, or with several objectives all Pareto-optimal ones; may be empty.
 
-        It looks into memory only: a storage that is away holds nobody up.
+        Reads memory only, so it never waits for a storage that is away.
         """
         study = self._study
-        # A killed sweep may have recorded an end that Optuna was not told of yet.
+        # A killed sweep may have written a record without Optuna's state.
         if not study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,)):
             return []
         best = study.best_trials if len(study.directions) > 1 else [study.best_trial]
@@ -365,14 +365,14 @@ class Study:
         return sorted(found, key=lambda record: record.number)
 
     def mark_interrupted(self) -> list[TrialRecord]:
-        """Correct the trials that a killed sweep left running; only where no sweep is alive.
+        """Correct the records that a killed sweep left `running`; only while no sweep is alive.
 
         Returns:
-            those trials, with their ends.
+            the corrected records.
         """
         with self._lock:
-            open_ones = left_open(self._trials(OptunaState.RUNNING), self.facts)
-            corrected = [interrupted(record) for is_behind, record in open_ones if is_behind]
+            candidates = left_open(self._trials(OptunaState.RUNNING), self.facts)
+            corrected = [interrupted(record) for is_running, record in candidates if is_running]
             for record in corrected:
                 self._write(record)
             return corrected

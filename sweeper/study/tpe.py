@@ -1,4 +1,4 @@
-"""Optuna's TPE at a cost that hardly grows with the study."""
+"""Optuna's TPE sampler for studies of thousands of trials."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-#: Up to this many finished trials TPE weighs each of them.
+#: Of up to this many finished trials TPE weighs every one; of more, a sample.
 WEIGHED = 2000
-#: The best ones, which stay whatever else does: as many as TPE takes for such.
+#: The sample always has the best trials: as many as TPE's density of good trials uses at most.
 _BEST = 25
 
 
-class Memory:
-    """What need not be found out anew in each proposal for a study.
+class SamplerMemory:
+    """Results that all proposals for one study share, so that none computes them again.
 
     Attributes:
-        seen: which dimensions all trials have; None where they are to be taken in groups.
+        seen: computes which dimensions all trials have; None where TPE takes dimensions in groups.
     """
 
     def __init__(self, *, is_joint: bool) -> None:
@@ -31,14 +31,14 @@ class Memory:
         self._best: list[tuple[float, int]] = []
 
     def best(self, finished: list[FrozenTrial], *, sign: int) -> list[int]:
-        """The numbers of the best completed trials, `_BEST` at most.
+        """The numbers of the best completed trials, at most `_BEST`.
 
         Args:
-            finished: all of a study's, by number.
-            sign: -1 where more is better.
+            finished: all finished trials of the study, by number.
+            sign: -1 where a larger value is better, else 1.
         """
         unknown = len(finished) - len(self._known)
-        for trial in reversed(finished):  # those that are new are among the last
+        for trial in reversed(finished):  # new trials are among the last
             if not unknown:
                 break
             if trial.number not in self._known:
@@ -51,18 +51,18 @@ class Memory:
 
 
 class SteadyTPE(optuna.samplers.TPESampler):
-    """Optuna's sampler, for studies of thousands of trials too.
+    """Optuna's TPE, which weighs a sample of the trials where there are thousands.
 
     TPE models the density of the best few trials and that of all others (Bergstra et al., 2011,
-    "Algorithms for Hyper-Parameter Optimization"), and every one of those others costs time in
-    every proposal. Of very many, some in equal distances give the same density.
+    "Algorithms for Hyper-Parameter Optimization"), and each of the others costs time in every
+    proposal. Every n-th of thousands of trials gives nearly the same density.
 
     Args:
-        memory: what all samplers of a study remember together.
+        memory: shared by all samplers of the study.
         **options: of Optuna's sampler.
     """
 
-    def __init__(self, memory: Memory, **options: Any) -> None:
+    def __init__(self, memory: SamplerMemory, **options: Any) -> None:
         super().__init__(**options)
         self._memory = memory
         self._weighed = max(WEIGHED, 2 * int(options.get("n_startup_trials", 0)))
@@ -70,7 +70,7 @@ class SteadyTPE(optuna.samplers.TPESampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """As its base."""
+        """The dimensions that are sampled together, as the base class has them."""
         if self._memory.seen is None:
             return super().infer_relative_search_space(study, trial)
         common = self._memory.seen.calculate(study)
@@ -79,7 +79,7 @@ class SteadyTPE(optuna.samplers.TPESampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """As its base."""
+        """Propose values for `search_space`, as the base class does."""
         return super().sample_relative(self._thinned(study), trial, search_space)
 
     def sample_independent(
@@ -89,22 +89,22 @@ class SteadyTPE(optuna.samplers.TPESampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """As its base."""
+        """Propose a value of one parameter, as the base class does."""
         return super().sample_independent(
             self._thinned(study), trial, param_name, param_distribution
         )
 
     def _thinned(self, study: optuna.Study) -> Any:
-        # With several objectives the best are no short list; all of them count then.
+        # With several objectives any number of trials may be the best, so all are weighed.
         if len(study.directions) > 1:
             return study
         return _Thinned(study, self._memory, self._weighed)
 
 
 class _Thinned:
-    """A study as TPE sees it in one proposal: with some of its trials, where they are very many."""
+    """Stands in for a study in one proposal of TPE; has a sample of the study's trials."""
 
-    def __init__(self, study: optuna.Study, memory: Memory, weighed: int) -> None:
+    def __init__(self, study: optuna.Study, memory: SamplerMemory, weighed: int) -> None:
         self._study = study
         self._memory = memory
         self._weighed = weighed
@@ -124,7 +124,7 @@ class _Thinned:
         return self._finished + self._study._get_trials(deepcopy, states=running, **options)
 
     def _some_finished(self, **options: Any) -> list[FrozenTrial]:
-        """The best finished trials, and of the others as many as are weighed; or all."""
+        """The best finished trials and at most `weighed` others; all where there are no more."""
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         finished = self._study._get_trials(states=states, **options)
         if len(finished) <= self._weighed:
@@ -132,7 +132,7 @@ class _Thinned:
         is_maximized = self._study.direction is StudyDirection.MAXIMIZE
         best = self._memory.best(finished, sign=-1 if is_maximized else 1)
         if len(best) < _BEST:
-            return finished  # then the best of those that were pruned count among the best
+            return finished  # TPE then counts pruned trials among the best
         some = finished[:: math.ceil(len(finished) / self._weighed)]
         numbers = {trial.number for trial in some}
         missed = set(best) - numbers

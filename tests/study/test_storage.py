@@ -1,4 +1,4 @@
-"""A study's storage that goes away, comes back, or is lost; and what belongs to one sweep alone."""
+"""A study's storage that goes away, comes back or is lost, and its locks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMPLETED = TrialOutcome(state=TrialState.COMPLETED, scores={"acc": 0.5}, durati
 
 
 class Trials:
-    """A study, asked and told as a sweep does."""
+    """A study, used as a sweep uses it."""
 
     def __init__(self, folder: Path, study: Study) -> None:
         self._folder = folder
@@ -58,8 +58,8 @@ class Trials:
         return record
 
     def write_end(self, record: TrialRecord, **changes: Any) -> None:
-        """Write a trial's notebook, as it is when the trial has ended."""
-        told = {
+        """Write a trial's notebook as the end of the trial leaves it."""
+        metadata = {
             "study_id": self.study.study_id,
             "attempt": record.attempt,
             "state": "completed",
@@ -67,7 +67,7 @@ class Trials:
             "duration_s": 2.0,
             **changes,
         }
-        record.notebook.write_text(json.dumps({"metadata": {"sweeper": told}, "cells": []}))
+        record.notebook.write_text(json.dumps({"metadata": {"sweeper": metadata}, "cells": []}))
 
 
 Begin = Callable[..., Trials]
@@ -75,7 +75,7 @@ Begin = Callable[..., Trials]
 
 @pytest.fixture(scope="module")
 def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """To make the tables takes most of a second."""
+    """A study without trials, copied by each test: creating its tables takes most of a second."""
     file = tmp_path_factory.mktemp("empty") / "study.db"
     Study.open(f"sqlite:///{file}", SETTINGS).close()
     return file
@@ -83,7 +83,7 @@ def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def begin(tmp_path: Path, empty_study: Path) -> Begin:
-    """Opens the study in the test's folder, as each process does that goes on with it."""
+    """Opens the study in the test's folder, as each process does that continues it."""
     file = tmp_path / "study.db"
 
     def begin(**options: Any) -> Trials:
@@ -98,16 +98,16 @@ def begin(tmp_path: Path, empty_study: Path) -> Begin:
 # --- it goes away and comes back --------------------------------------------------------------
 
 
-class Unheard(sqlite3.Connection):
-    """A connection of which every third change arrives, and its answer does not."""
+class LosesAnswers(sqlite3.Connection):
+    """A connection that loses the answer to every third change, after the change was made."""
 
     commits: ClassVar[int] = 0
 
     def commit(self) -> None:
         is_change = self.in_transaction
         super().commit()
-        Unheard.commits += is_change
-        if is_change and Unheard.commits % 3 == 0:
+        LosesAnswers.commits += is_change
+        if is_change and LosesAnswers.commits % 3 == 0:
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorname = "SQLITE_IOERR"
             raise error
@@ -115,13 +115,13 @@ class Unheard(sqlite3.Connection):
 
 def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Path) -> None:
     begin().study.close()
-    Unheard.commits = 0
-    shaky = begin(connect_args={"factory": Unheard})
+    LosesAnswers.commits = 0
+    shaky = begin(connect_args={"factory": LosesAnswers})
     shaky.study.be_patient(lambda: 30.0)
     while (record := shaky.next()) is not None:
         shaky.study.note_facts(latest=record.number)
         shaky.study.tell(record.number, COMPLETED)
-    assert Unheard.commits > 20
+    assert LosesAnswers.commits > 20
     shaky.study.close()
     again = begin().study
     assert [r.number for r in again.records()] == list(range(8))
@@ -151,7 +151,7 @@ def test_a_storage_that_is_locked_for_a_while_is_waited_for(
     assert begin().study.records()[0].state is TrialState.COMPLETED
 
 
-def test_a_storage_that_stays_away_is_told_of_and_the_ended_trial_is_not_run_again(
+def test_a_storage_that_stays_away_raises_and_the_ended_trial_is_not_run_again(
     begin: Begin,
     tmp_path: Path,
 ) -> None:
@@ -183,7 +183,7 @@ def test_a_storage_that_stays_away_is_told_of_and_the_ended_trial_is_not_run_aga
         {"state": "unheard of"},
     ],
 )
-def test_only_the_end_of_the_same_try_at_the_same_trial_counts(
+def test_an_end_in_a_notebook_counts_for_the_same_attempt_of_the_same_study_only(
     begin: Begin, changes: dict[str, Any]
 ) -> None:
     trials = begin()
@@ -198,8 +198,8 @@ def test_a_trial_that_has_ended_is_not_marked_as_stopped(begin: Begin, tmp_path:
     ended, running = trials.ask(), trials.ask()
     trials.write_end(ended, state="failed", reason="cell_error", message="1/0")
     trials.study.close()
-    looked_at = Study.load(f"sqlite:///{tmp_path / 'study.db'}", "kept")
-    first, second = looked_at.mark_interrupted()
+    loaded = Study.load(f"sqlite:///{tmp_path / 'study.db'}", "kept")
+    first, second = loaded.mark_interrupted()
     assert (first.number, first.state, first.message) == (ended.number, TrialState.FAILED, "1/0")
     assert (second.number, second.state) == (running.number, TrialState.STOPPED)
     assert second.reason is Reason.INTERRUPTED
@@ -213,7 +213,7 @@ def test_nothing_is_waited_for_before_the_first_trial(begin: Begin, tmp_path: Pa
             begin(connect_args={"timeout": 0.01}).study.note_facts(a=1)
 
 
-def test_a_full_disk_is_waited_for_and_one_that_is_not_there_is_not() -> None:
+def test_a_full_disk_is_waited_for_and_a_forbidden_one_is_not() -> None:
     patience = patience_with_disk("the outputs in out")
     failures = [OSError(28, "No space left on device")] * 3
 
@@ -235,7 +235,7 @@ def test_a_full_disk_is_waited_for_and_one_that_is_not_there_is_not() -> None:
 # --- it is lost -------------------------------------------------------------------------------
 
 
-def test_a_study_whose_file_was_removed_is_not_made_anew_behind_the_sweep(
+def test_a_file_that_was_removed_under_a_sweep_is_not_created_again(
     begin: Begin, tmp_path: Path
 ) -> None:
     trials = begin()
@@ -252,7 +252,7 @@ def test_a_study_whose_file_was_removed_is_not_made_anew_behind_the_sweep(
         trials.study.note_facts(a=1)
 
 
-def test_nothing_of_a_study_that_was_removed_comes_into_a_new_one(
+def test_the_log_of_a_removed_study_is_not_replayed_into_a_new_one(
     begin: Begin, tmp_path: Path
 ) -> None:
     trials = begin()
@@ -263,7 +263,7 @@ def test_nothing_of_a_study_that_was_removed_comes_into_a_new_one(
     assert left
     trials.study.close()
     (tmp_path / "study.db").unlink()
-    log.write_bytes(left)  # as a sweep leaves it whose file is gone
+    log.write_bytes(left)  # as a sweep leaves its log when its file is gone
     assert begin(is_gone=True).study.records() == []
 
 
@@ -298,7 +298,7 @@ def test_a_loss_is_noticed_within_a_second(tmp_path: Path, how: str) -> None:
         assert "folder was removed" in str(LostFileError(file))
 
 
-# --- it is another's --------------------------------------------------------------------------
+# --- it belongs to another sweep ---------------------------------------------------------------
 
 
 def outputs(folder: Path, study: str, template: str = "out/{run_id}.ipynb") -> StudyPaths:
@@ -374,13 +374,13 @@ def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
         Study.open(server.url, SETTINGS)
     elsewhere = Study.open(server.url, SETTINGS.with_overrides(study="another"))
     elsewhere.close()
-    # The connection breaks: it is taken again before anything is written.
+    # The connection breaks: a new one takes the lock before anything is written.
     server.stop(clean=False)
     server.start()
     record = first.ask()
     with pytest.raises(StudyError, match="is being swept by"):
         Study.open(server.url, SETTINGS)
-    # It breaks, and another is faster.
+    # The connection breaks, and another sweep takes the lock first.
     server.stop(clean=False)
     server.start()
     second = Trials(tmp_path, Study.open(server.url, SETTINGS))
@@ -388,20 +388,20 @@ def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
     with pytest.raises(StudyError, match=taken):
         first.study.tell(record.number, COMPLETED)
     first.study.close()
-    assert second.ask().number == record.number  # left running, as by a sweep that was killed
+    assert second.ask().number == record.number  # the first sweep left it running
     second.study.close()
     Study.open(server.url, SETTINGS).close()
 
 
 @pytest.mark.slow
-def test_a_session_that_the_server_has_not_seen_end_is_no_other_sweep(
+def test_a_dead_session_that_the_server_still_has_is_not_taken_for_another_sweep(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     trials = Trials(tmp_path, Study.open(server.url, SETTINGS.with_overrides(study="cut off")))
     trials.study.be_patient(lambda: 30.0)
-    engine = trials.study._mirror._kept.engine
-    kept = engine.pool.connect()  # the network is cut: nobody hears of this connection's end
-    kept.detach()
+    engine = trials.study._mirror._stored.engine
+    cut = engine.pool.connect()  # the network is cut, and the server does not notice
+    cut.detach()
     trials.study.note_facts(here=1)
     assert trials.study.facts["here"] == 1
     trials.study.close()
@@ -412,7 +412,7 @@ def test_a_session_that_the_server_has_not_seen_end_is_no_other_sweep(
 WORK = (
     "import time, sweeper\nfor i in range(30):\n    time.sleep(0.1)\n    sweeper.report(i, val=x)"
 )
-#: Goes on when it is told to.
+#: Waits for a file.
 PATIENT = "import os, time\nwhile not os.path.exists('{}.go'):\n    time.sleep(0.1)\nval = x"
 PARAMETERS = """
 objective: {val: maximize}
@@ -444,7 +444,7 @@ def wait_until(is_so: Callable[[], object], limit_s: float = 90.0) -> None:
 @pytest.mark.kernel
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("lost", ["out/lost/study.db", "out/mlflow.db", "out"])
-def test_a_sweep_whose_files_are_removed_says_so_and_ends(lost: str) -> None:
+def test_a_sweep_whose_files_are_removed_reports_the_loss_and_ends(lost: str) -> None:
     from sweeper import Sweep
     from sweeper.trials import Event
 
@@ -458,7 +458,7 @@ def test_a_sweep_whose_files_are_removed_says_so_and_ends(lost: str) -> None:
             happened_s["removed"] = time.monotonic()
             path = folder / lost
             if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)  # it is being written to
+                shutil.rmtree(path, ignore_errors=True)  # others write into it meanwhile
             else:
                 path.unlink()
 
@@ -471,10 +471,10 @@ def test_a_sweep_whose_files_are_removed_says_so_and_ends(lost: str) -> None:
         jobs=2,
         observer=remove,
     )
-    with pytest.raises(BrokenError, match=f"lost/{lost}(/lost)? was removed while") as told:
+    with pytest.raises(BrokenError, match=f"lost/{lost}(/lost)? was removed while") as raised:
         sweep.run()
     assert happened_s[Event.STOPPING] - happened_s["removed"] < 5
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     states = {
         path.stem: json.loads(path.read_text("utf-8"))["metadata"]["sweeper"]["state"]
         for path in folder.glob("out/*.ipynb")
@@ -483,9 +483,9 @@ def test_a_sweep_whose_files_are_removed_says_so_and_ends(lost: str) -> None:
     assert "stopped" in states.values()
     if lost == "out/mlflow.db":
         again = start("lost", "-o", f"{folder}/out/{{run_id}}.ipynb")
-        said, complaints = again.communicate(timeout=120)
-        assert again.returncode == 0, complaints
-        result = json.loads(said)
+        stdout, stderr = again.communicate(timeout=120)
+        assert again.returncode == 0, stderr
+        result = json.loads(stdout)
         assert result["counts"]["completed"] == 4
         with closing(sqlite3.connect(folder / lost)) as file:
             runs = file.execute("SELECT name, status FROM runs ORDER BY name").fetchall()
@@ -498,16 +498,16 @@ def test_a_second_study_with_the_same_outputs_is_refused_and_a_loss_exits_with_1
     first = start("outputs", "--study", "first", cell=PATIENT)
     wait_until(lambda: list(Path("outputs").glob("000*.ipynb")))
     second = start("outputs", "--study", "second", cell=PATIENT)
-    said, complaint = second.communicate(timeout=120)
-    assert (second.returncode, said) == (2, "")
-    assert f"the study 'first' (process {first.pid} on " in complaint
-    assert complaint.splitlines()[-1].startswith("notebook_hpo.py: outputs/{run_id}.ipynb are")
+    stdout, stderr = second.communicate(timeout=120)
+    assert (second.returncode, stdout) == (2, "")
+    assert f"the study 'first' (process {first.pid} on " in stderr
+    assert stderr.splitlines()[-1].startswith("notebook_hpo.py: outputs/{run_id}.ipynb are")
     assert not Path("outputs/second").exists()
     shutil.rmtree("outputs/first")
-    said, complaints = first.communicate(timeout=120)
-    assert (first.returncode, said) == (1, "")
-    assert "outputs/first was removed while the sweep was using it" in complaints.splitlines()[-1]
-    assert "Traceback" not in complaints
+    stdout, stderr = first.communicate(timeout=120)
+    assert (first.returncode, stdout) == (1, "")
+    assert "outputs/first was removed while the sweep was using it" in stderr.splitlines()[-1]
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.slow
@@ -521,16 +521,16 @@ def test_a_server_that_restarts_costs_nothing_and_another_folder_is_refused(
     second = start(
         "served", "--storage", server.url, "-o", "elsewhere/{run_id}.ipynb", cell=PATIENT
     )
-    said, complaint = second.communicate(timeout=120)
-    assert (second.returncode, said) == (2, "")
-    assert f"is being swept by process {first.pid} on " in complaint
+    stdout, stderr = second.communicate(timeout=120)
+    assert (second.returncode, stdout) == (2, "")
+    assert f"is being swept by process {first.pid} on " in stderr
     assert not Path("elsewhere").exists()
     server.stop(clean=False)
     Path("served.go").touch()
     time.sleep(3)
     server.start()
-    said, complaints = first.communicate(timeout=120)
-    assert first.returncode == 0, complaints
-    assert json.loads(said)["counts"] == {"completed": 4, "pruned": 0, "failed": 0, "stopped": 0}
-    assert "Traceback" not in complaints
+    stdout, stderr = first.communicate(timeout=120)
+    assert first.returncode == 0, stderr
+    assert json.loads(stdout)["counts"] == {"completed": 4, "pruned": 0, "failed": 0, "stopped": 0}
+    assert "Traceback" not in stderr
     assert [r.attempt for r in Study.load(server.url, "served").records()] == [1, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""The study over a real storage: which trial is next, how it ended, what a killed sweep leaves."""
+"""The study over a real storage: which trial is next, how it ended, how a killed one continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sweeper.settings import Settings
 from sweeper.settings.space import as_scalar
 from sweeper.study import SamplerFactory, Study, make_pruner, tpe
 from sweeper.study.samplers import derived_seed, suggest
-from sweeper.study.tpe import Memory, SteadyTPE
+from sweeper.study.tpe import SamplerMemory, SteadyTPE
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 COMPLETED, FAILED = TrialState.COMPLETED, TrialState.FAILED
@@ -37,17 +37,16 @@ BRANCHES = {
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
-    """One SQLite file for all tests, for making one takes most of a second.
+    """One SQLite file for all tests, because creating its tables takes most of a second.
 
-    What Optuna remembers of trials it keeps elsewhere, so studies that are opened again read them
-    from the file.
+    The object itself caches no trials, so a study that is opened again reads them from the file.
     """
     return RDBStorage(f"sqlite:///{tmp_path_factory.mktemp('storage') / 'study.db'}")
 
 
 @dataclass
 class Opened:
-    """A study as one process has it, and the settings with which it asks."""
+    """A study as one process opens it, with the settings of that process."""
 
     storage: RDBStorage
     settings: Settings
@@ -57,7 +56,7 @@ class Opened:
         self.samplers = SamplerFactory(self.settings)
 
     def again(self, *, trials: int | None = None) -> Opened:
-        """As the next process finds it, after this one was killed."""
+        """The study as the next process opens it after this one was killed."""
         return Opened(self.storage, self.settings.with_overrides(trials=trials))
 
     def ask(self) -> TrialRecord:
@@ -73,13 +72,13 @@ class Opened:
         return [self.study.tell(self.ask().number, completed(score)) for score in scores]
 
     def optunas(self) -> list[optuna.trial.FrozenTrial]:
-        """The same trials as Optuna's own reader sees them in the storage."""
+        """The trials as Optuna reads them from the storage."""
         return optuna.load_study(study_name=self.settings.name, storage=self.storage).trials
 
 
 @pytest.fixture
 def begin(storage: RDBStorage, request: pytest.FixtureRequest) -> Any:
-    """Opens a study that no other test has, with these parts of a parameters file."""
+    """Opens a study of the test's own, with these parts of a parameters file."""
     begun = []
 
     def begin(
@@ -141,14 +140,14 @@ def test_every_trial_has_a_seed_of_its_own_that_depends_on_the_studys(begin: Any
     assert all(0 <= seed < 2**31 for seed in seeds[0])
 
 
-def test_a_trial_is_remembered_as_it_was_told(begin: Any) -> None:
+def test_the_end_of_a_trial_is_stored_whole(begin: Any) -> None:
     opened = begin()
     asked = opened.ask()
-    told = opened.study.tell(asked.number, completed(0.25, loss=1e-300))
-    assert told.scores == {"acc": 0.25, "loss": 1e-300}
-    assert (told.state, told.reason, told.duration_s) == (COMPLETED, None, 1.5)
-    assert (told.params, told.seed) == (asked.params, asked.seed)
-    assert Study.open(opened.storage.url, opened.settings).records() == [told]
+    record = opened.study.tell(asked.number, completed(0.25, loss=1e-300))
+    assert record.scores == {"acc": 0.25, "loss": 1e-300}
+    assert (record.state, record.reason, record.duration_s) == (COMPLETED, None, 1.5)
+    assert (record.params, record.seed) == (asked.params, asked.seed)
+    assert Study.open(opened.storage.url, opened.settings).records() == [record]
     (frozen,) = opened.optunas()
     assert (frozen.state, frozen.values) == (OptunaState.COMPLETE, [0.25])
     assert frozen.params == asked.params
@@ -166,14 +165,17 @@ def test_trials_are_counted_by_their_state(begin: Any) -> None:
 
 def test_a_failed_trial_has_no_value_and_is_not_run_again(begin: Any) -> None:
     opened = begin(trials=1)
-    told = opened.study.tell(opened.ask().number, failed(acc=0.5))
-    assert (told.reason, told.message, told.scores) == (Reason.CELL_ERROR, "1/0", {"acc": 0.5})
+    record = opened.study.tell(opened.ask().number, failed(acc=0.5))
+    assert (record.reason, record.message) == (Reason.CELL_ERROR, "1/0")
+    assert record.scores == {"acc": 0.5}
     (frozen,) = opened.optunas()
     assert (frozen.state, frozen.values) == (OptunaState.FAIL, None)
     assert opened.again().next() is None
 
 
-def test_a_score_that_is_not_finite_is_remembered_and_never_a_value(begin: Any) -> None:
+def test_a_score_that_is_not_finite_is_stored_in_the_record_and_is_never_optunas_value(
+    begin: Any,
+) -> None:
     opened = begin()
     for score in (math.nan, -math.inf):
         outcome = TrialOutcome(state=FAILED, reason=Reason.NOT_FINITE, scores={"acc": score})
@@ -231,7 +233,7 @@ def test_values_are_of_the_kind_and_on_the_steps_that_the_space_says(begin: Any)
         assert set(record.params) == {"i", "f", "l", "c"}
 
 
-#: Values of which Optuna could keep none, and would take some for one another.
+#: Values that Optuna cannot store, some of which would be equal as text.
 LISTS: dict[str, Any] = {
     "layers": [[], [32], [64, 64], [64.0, 64], "[32]", "json:[32]", 32],
     "deep": {"low": 1, "high": 3, "when": {"layers": [[64, 64], [32]]}},
@@ -337,7 +339,7 @@ def test_start_trials_come_first_in_their_order_and_may_be_partial(begin: Any) -
     assert [record.number for record in (first, second, third, fourth)] == [0, 1, 2, 3]
 
 
-def test_a_queued_value_that_the_space_has_lost_is_the_samplers_to_choose(
+def test_the_sampler_replaces_a_queued_value_that_the_space_no_longer_allows(
     begin: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     space = {"o": ["a", [8]], "x": {"low": 0.0, "high": 1.0}, "y": [1, 2]}
@@ -394,14 +396,14 @@ def finished(number: int, x: float, *, pruned: bool = False) -> optuna.trial.Fro
 
 
 def weighed(trials: list[optuna.trial.FrozenTrial], direction: Any, **options: Any) -> list[int]:
-    """How many trials TPE takes for the best of a study, and how many others it weighs."""
+    """How many trials TPE counts among the best, and how many others it weighs."""
     counts: list[int] = []
 
     def weights(count: int) -> Any:
         counts.append(count)
         return np.ones(count)
 
-    sampler = SteadyTPE(Memory(is_joint=True), seed=1, weights=weights, **options)
+    sampler = SteadyTPE(SamplerMemory(is_joint=True), seed=1, weights=weights, **options)
     study = optuna.create_study(direction=direction, sampler=sampler)
     study.add_trials(trials)
     study.ask().suggest_float("x", 0.0, 1.0)
@@ -409,7 +411,7 @@ def weighed(trials: list[optuna.trial.FrozenTrial], direction: Any, **options: A
 
 
 @pytest.mark.slow  # thousands of trials
-# The simplest way to see how many trials it weighs, as long as Optuna has it.
+# `weights` is the simplest way to count the trials, as long as Optuna has that option.
 @pytest.mark.filterwarnings("ignore:`weights` has been deprecated:FutureWarning")
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_of_very_many_trials_tpe_weighs_the_best_and_some_of_the_others(direction: str) -> None:
@@ -423,12 +425,12 @@ def test_of_very_many_trials_tpe_weighs_the_best_and_some_of_the_others(directio
 
 
 @pytest.mark.slow  # likewise
-def test_thinned_or_not_tpe_takes_the_same_for_the_best() -> None:
+def test_tpe_proposes_nearly_the_same_from_a_sample_as_from_all_trials() -> None:
     proposed = []
     for weighed_at_most in (tpe.WEIGHED, 10**9):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tpe, "WEIGHED", weighed_at_most)
-            sampler = SteadyTPE(Memory(is_joint=True), seed=1)
+            sampler = SteadyTPE(SamplerMemory(is_joint=True), seed=1)
             study = optuna.create_study(sampler=sampler)
             study.add_trials([finished(n, n * 7 % 4000 / 4000) for n in range(4000)])
             asked = [study.ask().suggest_float("x", 0.0, 1.0) for _ in range(20)]
@@ -451,13 +453,13 @@ def test_a_proposal_made_ahead_is_the_next_trial(begin: Any) -> None:
     opened = begin(trials=3)
     opened.study.prepare(opened.settings, opened.samplers)
     opened.study.prepare(opened.settings, opened.samplers)
-    assert opened.optunas() == []  # nobody sees it before it runs
+    assert opened.optunas() == []  # the storage does not have it before it runs
     assert [opened.ask().number for _ in range(3)] == [0, 1, 2]
     opened.study.prepare(opened.settings, opened.samplers)
     assert opened.next() is None
 
 
-def test_a_proposal_ahead_is_what_would_have_been_proposed(begin: Any) -> None:
+def test_a_proposal_made_ahead_equals_one_made_on_demand(begin: Any) -> None:
     ahead, later = begin(seed=5), begin(seed=5)
     ahead.study.prepare(ahead.settings, ahead.samplers)
     assert ahead.ask().params == later.ask().params
@@ -472,11 +474,11 @@ def test_a_proposal_ahead_does_not_count_as_a_trial(begin: Any) -> None:
 
 
 def by_hand(opened: Opened, **params: float) -> int:
-    """From another process."""
+    """Queue a trial as another process does."""
     return Study.load(opened.storage.url, opened.settings.name).enqueue(params)
 
 
-def test_what_is_queued_by_hand_comes_next_and_beside_the_others(begin: Any) -> None:
+def test_a_trial_queued_by_hand_comes_next_and_in_addition_to_the_others(begin: Any) -> None:
     opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=2)
     assert by_hand(opened, x=0.75) == 2
     assert by_hand(opened, x=0.5) == 3
@@ -486,18 +488,18 @@ def test_what_is_queued_by_hand_comes_next_and_beside_the_others(begin: Any) -> 
     assert opened.next() is None
 
 
-def test_what_is_queued_by_hand_runs_in_a_study_that_has_enough(begin: Any) -> None:
+def test_a_trial_queued_by_hand_runs_in_a_study_that_has_all_its_trials(begin: Any) -> None:
     opened = begin(trials=1)
     opened.run(0.5)
     assert opened.next() is None
     by_hand(opened, x=0.75)
     assert opened.ask().params == {"x": 0.75}
     assert opened.next() is None
-    assert opened.again().ask().number == 1  # it was not told, so it is run again
+    assert opened.again().ask().number == 1  # its end was not stored, so it is run again
     assert opened.again(trials=2).ask().number == 1
 
 
-def test_what_is_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin: Any) -> None:
+def test_a_trial_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin: Any) -> None:
     opened = begin(trials=3)
     opened.study.prepare(opened.settings, opened.samplers)
     assert by_hand(opened, x=0.75) == 0
@@ -508,13 +510,13 @@ def test_what_is_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin:
     assert len(opened.optunas()) == 4
 
 
-def test_of_a_trial_queued_by_hand_the_sampler_chooses_what_is_not_said(begin: Any) -> None:
+def test_the_sampler_chooses_the_params_that_a_queued_trial_leaves_open(begin: Any) -> None:
     opened = begin(BRANCHES)
     by_hand(opened, momentum=0.9)
     assert opened.ask().params.get("momentum", 0.9) == 0.9
 
 
-def test_a_trial_that_was_singled_out_and_stopped_is_over(begin: Any) -> None:
+def test_a_trial_that_was_stopped_by_hand_is_final(begin: Any) -> None:
     opened = begin(trials=1)
     ended = TrialOutcome(state=STOPPED, reason=Reason.BY_HAND, message="stopped")
     opened.study.tell(opened.ask().number, ended)
@@ -522,10 +524,10 @@ def test_a_trial_that_was_singled_out_and_stopped_is_over(begin: Any) -> None:
     assert opened.again().next() is None
 
 
-# --- going on after a sweep was stopped or killed ------------------------------------------------
+# --- resuming after a sweep was stopped or killed ------------------------------------------------
 
 
-def test_a_resumed_study_counts_what_it_has(begin: Any) -> None:
+def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
     opened = begin(trials=2)
     opened.run(0.5)
     opened.study.tell(opened.ask().number, failed())
@@ -535,7 +537,7 @@ def test_a_resumed_study_counts_what_it_has(begin: Any) -> None:
     assert more.next() is None
 
 
-def test_what_was_left_running_or_stopped_is_run_again_first(begin: Any) -> None:
+def test_trials_left_running_or_stopped_are_run_again_first(begin: Any) -> None:
     opened = begin(BRANCHES, trials=4)
     left = [opened.ask() for _ in range(3)]
     opened.study.tell(left[0].number, stopped())
@@ -552,7 +554,9 @@ def test_what_was_left_running_or_stopped_is_run_again_first(begin: Any) -> None
     assert opened.next() is None
 
 
-def test_what_is_run_again_is_what_was_interrupted_whatever_the_file_says_now(begin: Any) -> None:
+def test_an_interrupted_trial_is_run_again_with_its_params_though_the_space_has_changed(
+    begin: Any,
+) -> None:
     opened = begin()
     before = opened.ask()
     space = {"x": {"low": 5.0, "high": 6.0}, "y": [1, 2]}
@@ -575,11 +579,11 @@ def test_a_stopped_trial_is_not_run_again_by_the_same_sweep(begin: Any) -> None:
     assert opened.next() is None
 
 
-def kill_before_optuna_is_told(opened: Opened, score: float) -> TrialRecord:
-    """What a kill leaves between the two writes of `tell`: our record, but not Optuna's state."""
+def kill_between_the_writes(opened: Opened, score: float) -> TrialRecord:
+    """As a kill between the two writes of `tell` leaves it: our record, but not Optuna's state."""
     number = opened.ask().number
     opened.study.tell(number, completed(score))
-    told = opened.study.records()[number]
+    record = opened.study.records()[number]
     trial_id = opened.optunas()[number]._trial_id
     with closing(sqlite3.connect(opened.storage.url.removeprefix("sqlite:///"))) as connection:
         undo = "UPDATE trials SET state = 'RUNNING', datetime_complete = NULL WHERE trial_id = ?"
@@ -588,20 +592,20 @@ def kill_before_optuna_is_told(opened: Opened, score: float) -> TrialRecord:
         connection.commit()
     frozen = opened.optunas()[number]
     assert (frozen.state, frozen.values) == (OptunaState.RUNNING, None)
-    return told
+    return record
 
 
-def test_a_trial_that_had_ended_is_told_and_not_run_again(begin: Any) -> None:
+def test_a_trial_whose_record_states_an_end_gets_optunas_state_and_is_not_run_again(
+    begin: Any,
+) -> None:
     opened = begin(trials=1)
-    told = kill_before_optuna_is_told(opened, 0.75)
-    looking = Study.load(
-        opened.storage.url, opened.settings.name
-    )  # who only looks is not disturbed
-    assert (looking.records(), looking.best()) == ([told], [])
-    assert looking.mark_interrupted() == []
+    record = kill_between_the_writes(opened, 0.75)
+    loaded = Study.load(opened.storage.url, opened.settings.name)  # only for reading
+    assert (loaded.records(), loaded.best()) == ([record], [])
+    assert loaded.mark_interrupted() == []
     opened = opened.again()
     assert opened.next() is None
-    assert opened.study.best() == [told]
+    assert opened.study.best() == [record]
     (frozen,) = opened.optunas()
     assert (frozen.state, frozen.values) == (OptunaState.COMPLETE, [0.75])
 
@@ -609,7 +613,7 @@ def test_a_trial_that_had_ended_is_told_and_not_run_again(begin: Any) -> None:
 def test_a_trial_that_was_killed_before_it_had_params_keeps_its_number(begin: Any) -> None:
     opened = begin(start=[{"x": 0.125}], trials=2)
     plain = optuna.load_study(study_name=opened.settings.name, storage=opened.storage)
-    plain.ask()  # and killed: no record was written
+    plain.ask()  # and the process is killed before it writes a record
     opened = opened.again()
     assert opened.study.records() == []
     record = opened.ask()
@@ -621,16 +625,16 @@ def test_a_trial_that_was_killed_before_it_had_params_keeps_its_number(begin: An
 def test_trials_of_a_killed_sweep_can_be_marked_without_running_them(begin: Any) -> None:
     opened = begin()
     running = opened.ask()
-    looking = Study.load(opened.storage.url, opened.settings.name)
-    (marked,) = looking.mark_interrupted()
+    loaded = Study.load(opened.storage.url, opened.settings.name)
+    (marked,) = loaded.mark_interrupted()
     assert (marked.number, marked.state) == (running.number, STOPPED)
     assert (marked.reason, marked.message) == (Reason.INTERRUPTED, "the sweep was killed")
-    assert looking.mark_interrupted() == []
-    assert looking.counts() == Counter({STOPPED: 1})
+    assert loaded.mark_interrupted() == []
+    assert loaded.counts() == Counter({STOPPED: 1})
     assert opened.again().ask().number == running.number
 
 
-# --- what does not fit ---------------------------------------------------------------------------
+# --- settings that do not fit --------------------------------------------------------------------
 
 
 def changed(opened: Opened, **parts: Any) -> Settings:
@@ -652,7 +656,7 @@ def test_a_study_with_other_objectives_is_refused(begin: Any) -> None:
             assert fragment in str(raised.value)
 
 
-def test_a_dimension_that_has_become_another_is_refused_once_it_was_tried(begin: Any) -> None:
+def test_a_dimension_of_another_kind_is_refused_once_a_trial_has_used_it(begin: Any) -> None:
     opened = begin()
     others = [[0.0, 1.0], {"low": 0, "high": 1}, {"low": 0.1, "high": 1.0, "log": True}]
     Study.open(opened.storage, changed(opened, space={"x": others[0]}))
@@ -662,7 +666,7 @@ def test_a_dimension_that_has_become_another_is_refused_once_it_was_tried(begin:
             Study.open(opened.storage, changed(opened, space={"x": other}))
 
 
-def test_what_a_dimension_was_and_is_now_stands_in_the_words_of_the_file(begin: Any) -> None:
+def test_the_refusal_of_a_changed_dimension_quotes_both_as_in_the_file(begin: Any) -> None:
     before = {"a": [[32], [64, 64], {"x": True}, "[32]"], "b": {"low": 1, "high": 8, "log": True}}
     opened = begin(before)
     opened.ask()
@@ -721,7 +725,7 @@ def test_facts_add_up_and_last(begin: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("study", "space", "said"),
+    ("study", "space", "message"),
     [
         ({"sampler": "grid"}, RANGE, "grid needs a finite space, and x is continuous"),
         ({"sampler": "brute_force"}, BRANCHES, "momentum is continuous; give it a step"),
@@ -741,13 +745,13 @@ def test_facts_add_up_and_last(begin: Any) -> None:
     ],
 )
 def test_a_sampler_that_does_not_suit_is_refused_before_anything_runs(
-    study: Any, space: Any, said: str
+    study: Any, space: Any, message: str
 ) -> None:
     content = {"study": study, "objective": {"acc": "maximize"}, "space": space}
     with pytest.raises(SettingsError) as raised:
         SamplerFactory(Settings.from_mapping(content))
     assert str(raised.value).startswith("settings: study.sampler: ")
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
