@@ -1,4 +1,4 @@
-"""What lies on disk for one study: its lock, heartbeat, requests and checkpoints' clean-up.
+"""The files of one study's folder: its locks, heartbeat, requests and old checkpoints.
 
 What Optuna or MLflow store there does not belong here.
 """

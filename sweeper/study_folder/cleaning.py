@@ -1,4 +1,4 @@
-"""What becomes of the checkpoints of trials that have ended."""
+"""Removes the checkpoints of ended trials that the parameters file does not keep."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def clean(
 ) -> None:
     """Remove the checkpoints that the policy does not keep.
 
-    Those of trials that run, will be run again, or have failed and may be retried always stay.
+    Checkpoints of trials that run, will be run again, or have failed and may be retried stay.
 
     Args:
-        folder: of all checkpoints of a study, in a folder for each trial.
-        records: of the study's trials, by number, as they were before `best` was known: a trial
-            that ended later may be the best one, and its checkpoints stay.
+        folder: the checkpoints of a study, with one folder per trial.
+        records: the study's trials by number, read before `best`: a trial that ended between the
+            two may be the best one, so its checkpoints stay.
         best: the numbers of the best trials.
     """
-    # A trial that tries another again uses its checkpoints, so the last of them decides.
+    # All tries at a trial use the same checkpoints, so the last try decides.
     last = {record.first_number: record for record in records}
     ended = []
     for entry in _entries(folder):
@@ -42,7 +42,7 @@ def clean(
             shutil.rmtree(entry, ignore_errors=True)
     if policy.limit is not None:
         left = _size_of(folder) - policy.limit
-        for _, _, entry in sorted(ended):  # the oldest first, the best last
+        for _, _, entry in sorted(ended):  # from the oldest to the newest, then the best
             if left <= 0:
                 return
             left -= _size_of(entry)
@@ -52,7 +52,7 @@ def clean(
 def _entries(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
-    except OSError:  # it goes, or was never made: there is nothing to clean
+    except OSError:  # the folder was never made, or is being removed
         return []
 
 
@@ -63,9 +63,9 @@ def _is_kept(record: TrialRecord, best: Collection[int], policy: CheckpointPolic
 
 
 def _size_of(folder: Path) -> int:
-    """Bytes of all files below; one that goes meanwhile counts nothing."""
+    """The bytes of all files below a folder; a file that is removed meanwhile counts nothing."""
     total = 0
-    for below, _, names in os.walk(folder):  # unlike `rglob`, it passes over a folder that goes
+    for below, _, names in os.walk(folder):  # unlike `rglob`, it skips folders that vanish
         for name in names:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(below, name)).st_size

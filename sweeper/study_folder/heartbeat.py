@@ -1,6 +1,6 @@
-"""A file that is touched as long as a process lives, for who cannot see its locks.
+"""A file that a process touches as long as it lives, for machines that cannot see its locks.
 
-File locks reach all processes of one machine, and on many network disks no further.
+File locks work between processes of one machine, and on many network disks not between machines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-#: How often the file is touched, and how old it may be while it counts as alive.
+#: How often the file is touched, and the age up to which its process counts as alive.
 TOUCH_S, ALIVE_S = 10.0, 60.0
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -33,7 +33,7 @@ class Heartbeat:
         self._thread.start()
 
     def close(self) -> None:
-        """Touch it no more."""
+        """Stop touching the file."""
         self._closing.set()
         self._thread.join()
 
@@ -41,15 +41,16 @@ class Heartbeat:
         while not self._closing.wait(self._every_s):
             try:
                 os.utime(self._file)
-            except OSError as error:  # the disk may come back; who reads it waits for a while
+            except OSError as error:  # the disk may come back before `ALIVE_S` is over
                 _log.info("%s: %s", self._file, error)
 
 
 def elsewhere_s(file: Path) -> float | None:
-    """How long ago a process on another machine has touched its file, in seconds.
+    """How many seconds ago a live process on another machine touched its file.
 
-    None when it has ended, or has not for so long that it counts as dead, or runs on this machine,
-    where its locks say more.
+    Returns:
+        None when the file is gone or older than `ALIVE_S`, or when its process runs on this
+        machine, where file locks are more exact.
 
     Args:
         file: JSON with the `machine` that wrote it.
@@ -65,20 +66,20 @@ def elsewhere_s(file: Path) -> float | None:
 
 
 def age_s(file: Path) -> float | None:
-    """How long ago a file was touched, in seconds; None when that cannot be known.
+    """How many seconds ago a file was touched; None when that cannot be determined.
 
-    By the clock of the disk, which all machines that use it have in common: the time of a file that
-    is touched now, less the time of this one.
+    The clock is that of the disk, which all machines that use the disk share: the time of a file
+    that is touched now, minus the time of `file`.
     """
     with suppress(OSError), tempfile.TemporaryFile(dir=file.parent) as now, open(file) as touched:
         os.utime(now.fileno())
-        # Of an open file, for a network disk answers other questions from memory.
+        # Of an open file, because a network disk's client caches the times of closed files.
         return os.fstat(now.fileno()).st_mtime - os.fstat(touched.fileno()).st_mtime
     return None
 
 
 def this_machine() -> str:
-    """Tells this machine from others: processes with the same name here share their file locks."""
+    """An id of this machine; processes with the same id see each other's file locks."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

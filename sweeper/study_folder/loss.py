@@ -1,7 +1,7 @@
-"""What a sweep can lose while it runs: noticed within a second, and told in one line.
+"""Notices within a second that a file was removed while a sweep was using it.
 
-A file that was removed can be written to as long as it is open, and nobody ever sees what was
-written; databases do not notice.
+An open file can still be written after its removal, but the data is lost when it is closed.
+Databases do not notice the removal of their file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _POLL_INTERVAL_S = 0.5
 
 
 class LostFileError(BrokenError):
-    """A file has gone while a sweep was using it, or the folder with it."""
+    """A file was removed or replaced while a sweep was using it."""
 
     def __init__(self, file: Path) -> None:
         lost = [path for path in (file, *file.parents) if not path.exists()]
@@ -33,10 +33,10 @@ class LostFileError(BrokenError):
 
 
 class Presence:
-    """Files that are open, as they were when this was made.
+    """Compares open files with their state when this object was made.
 
     Args:
-        files: in the order in which a loss is told; one that is not there is of no interest.
+        files: in the order in which losses are reported; files that do not exist are ignored.
     """
 
     def __init__(self, *files: Path) -> None:
@@ -45,9 +45,9 @@ class Presence:
         self._lost: Path | None = None
 
     def lost(self) -> Path | None:
-        """The first file that was removed, or has another in its place; None when all are there.
+        """The first file that was removed or replaced; None when all are unchanged.
 
-        What is lost once stays so: a new file may get the number of the one before it.
+        A lost file stays lost, because a new file may get the inode number of the old one.
         """
         if self._lost is None:
             self._lost = self._look()
@@ -57,7 +57,7 @@ class Presence:
         for file, known in self._files.items():
             try:
                 now = _identity(file)
-            except OSError:  # a file system that does not answer: nobody knows
+            except OSError:  # the file system does not answer, which proves no loss
                 continue
             if now != known:
                 return file
@@ -65,10 +65,10 @@ class Presence:
 
 
 class Watch:
-    """Looks after files on a thread of its own, until one is lost.
+    """Checks files on a thread of its own until one is lost.
 
     Args:
-        on_loss: called once, with the file.
+        on_loss: called once, with the lost file.
     """
 
     def __init__(self, presence: Presence, on_loss: Callable[[Path], None]) -> None:
@@ -81,7 +81,7 @@ class Watch:
         self._thread.start()
 
     def look(self) -> bool:
-        """Look now; returns whether a file is lost."""
+        """Check the files now; return whether one is lost."""
         lost = self._presence.lost()
         with self._lock:
             is_news = lost is not None and not self._is_lost
@@ -91,7 +91,7 @@ class Watch:
         return self._is_lost
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._closing.set()
         self._thread.join()
 
@@ -105,10 +105,10 @@ class Watch:
 def watched(
     files: Iterable[Path | None], on_loss: Callable[[LostFileError], None]
 ) -> Iterator[Watch]:
-    """Look after files while the block runs.
+    """Check files while the block runs.
 
     Args:
-        files: None for what is no file.
+        files: None stands for a store that is no file, and is ignored.
         on_loss: called at most once, from any thread.
     """
     presence = Presence(*(file for file in files if file is not None))
@@ -119,12 +119,12 @@ def watched(
         watch.close()
 
 
-def last_words(error: Exception, *, storage: str, tracking: Path | None) -> str:
-    """What ended a sweep, and what to do, in a line.
+def loss_message(error: Exception, *, storage: str, tracking: Path | None) -> str:
+    """One line about the error that ended a sweep, with the remedy.
 
     Args:
-        storage: the study's, for people.
-        tracking: MLflow's file, if it is one.
+        storage: the study's storage, as messages name it.
+        tracking: MLflow's file; None where its store is no file.
     """
     if isinstance(error, StorageAwayError):
         return (
@@ -142,7 +142,7 @@ def last_words(error: Exception, *, storage: str, tracking: Path | None) -> str:
 
 
 def _identity(file: Path) -> tuple[int, int] | None:
-    """Tells a file from every other one; None where there is none."""
+    """Device and inode number of a file; None where there is no file."""
     try:
         status = file.stat()
     except (FileNotFoundError, NotADirectoryError):

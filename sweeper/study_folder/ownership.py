@@ -1,7 +1,7 @@
-"""What belongs to one sweep at a time, and to nobody whose call was refused.
+"""Locks for everything that only one sweep at a time may use.
 
-A study's folder; the executed notebooks that an output template names, which two studies can have
-in common; and a study in an SQLite file that lies elsewhere, which two folders can.
+Three things have a lock: a study's folder; the executed notebooks of an output template, which two
+studies can share; and a study in an SQLite file outside its folder, which two folders can share.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from ..files import write_atomically
 from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
 
-#: Another command may put things in order after a sweep that died, which takes a moment.
+#: How long to wait for a command that holds the lock while it cleans up after a killed sweep.
 _PATIENCE_S = 1.0
 
 
 @contextmanager
 def held_folder(paths: StudyPaths) -> Iterator[Callable[[], None]]:
-    """Hold a study's folder, made when it is not there.
+    """Lock a study's folder, which is made if it does not exist.
 
     Yields:
-        a call that says that the folder is in use now; what was made is removed again when the
-        block ends without it.
+        a function to call when the folder is needed; if the block ends without that call, a folder
+        that was made here is removed again.
 
     Raises:
         OutputError: the folder cannot be written.
-        StudyError: another process holds it.
+        StudyError: another process holds the folder.
     """
     made = _make_folders(paths.folder)
-    kept = False
+    is_needed = False
 
     def keep() -> None:
-        nonlocal kept
-        kept = True
+        nonlocal is_needed
+        is_needed = True
 
     try:
         lock = _take_lock(paths)
@@ -54,22 +54,22 @@ def held_folder(paths: StudyPaths) -> Iterator[Callable[[], None]]:
             yield keep
         finally:
             beating.close()
-            if _told_by(paths).get("pid") == os.getpid():  # else the folder is another's by now
+            if _read_owner(paths).get("pid") == os.getpid():  # else another sweep has taken over
                 _remove(paths.owner)
             lock.release()
     finally:
-        if not kept:
-            _unmake_folders(made)
+        if not is_needed:
+            _remove_folders(made)
 
 
 @contextmanager
 def held_outputs(paths: StudyPaths) -> Iterator[None]:
-    """Hold the files that an output template names, while the study's folder is held.
+    """Lock the executed notebooks of an output template while the study's folder is locked.
 
     Raises:
         StudyError: a sweep of another study holds them.
     """
-    if "{study}" in paths.template:  # then no other study can have them
+    if "{study}" in paths.template:  # no other study has these files
         yield
         return
     rest = paths.template[len(str(paths.root)) :].strip(os.sep).replace(os.sep, "_")
@@ -86,14 +86,14 @@ def held_outputs(paths: StudyPaths) -> Iterator[None]:
 
 @contextmanager
 def held_storage(file: Path | None, paths: StudyPaths) -> Iterator[None]:
-    """Hold a study in an SQLite file, whichever folder it is swept from.
+    """Lock a study in an SQLite file against sweeps from other folders.
 
     Args:
-        file: None where the storage is on a server, which has its own lock. Whoever holds the
-            study's folder holds the file in it, too.
+        file: None where the storage is on a server, which has its own lock. A file in the study's
+            folder needs no lock beside that of the folder.
 
     Raises:
-        StudyError: a sweep from another folder holds it.
+        StudyError: a sweep from another folder holds the study.
     """
     is_elsewhere = file is not None and file != paths.storage and file.parent.is_dir()
     if file is None or not is_elsewhere:
@@ -118,12 +118,12 @@ def held_storage(file: Path | None, paths: StudyPaths) -> Iterator[None]:
 
 @contextmanager
 def _held(file: Path) -> Iterator[bool]:
-    """Hold a lock whose file is there as long as somebody has it; yields whether it was free."""
+    """Hold a lock whose file exists only while it is held; yields whether the lock was free."""
     lock = FileLock(file)
     try:
         lock.acquire(timeout=0)
     except (Timeout, OSError) as error:
-        # Where the file cannot be made, the lock is waited for as if somebody had it.
+        # filelock also times out where the lock's file cannot be made.
         if isinstance(error, Timeout) and file.exists():
             yield False
             return
@@ -137,16 +137,16 @@ def _held(file: Path) -> Iterator[bool]:
 
 
 def _remove(file: Path) -> None:
-    """Remove a file; where that cannot be, it stays, and says nothing without its lock."""
+    """Remove a file if possible; one that stays has no effect without its lock."""
     with suppress(OSError):
         file.unlink(missing_ok=True)
 
 
 def _sweep_with_outputs(paths: StudyPaths) -> str:
-    """Who writes to the same files, in words."""
+    """The study and process that write to the same files, for messages."""
     for owner in paths.root.glob(f"*/{paths.owner.name}"):
         other = StudyPaths(template=paths.template, study=owner.parent.name, root=paths.root)
-        is_same = _told_by(other).get("template") == paths.template
+        is_same = _read_owner(other).get("template") == paths.template
         if other.study != paths.study and is_same and is_held(other):
             return f"the study {other.study!r} ({owner_of(other)})"
     return "another study"
@@ -160,17 +160,17 @@ def is_held(paths: StudyPaths) -> bool:
         FileLock(paths.lock).acquire(timeout=0).lock.release()
     except Timeout:
         return True
-    except OSError:  # somebody else's folder, which we may only read
+    except OSError:  # another user's folder, which this user may only read
         return False
     return elsewhere_s(paths.owner) is not None
 
 
 @contextmanager
 def while_unswept(paths: StudyPaths) -> Iterator[bool]:
-    """Keep sweeps from beginning while the block runs.
+    """Prevent sweeps of a study from starting while the block runs.
 
     Yields:
-        whether that was possible: False when one is alive, or the folder is not ours to write.
+        False when a sweep is alive or the folder cannot be written, so that nothing is prevented.
     """
     lock = FileLock(paths.lock)
     try:
@@ -185,16 +185,16 @@ def while_unswept(paths: StudyPaths) -> Iterator[bool]:
 
 
 def owner_of(paths: StudyPaths) -> str:
-    """Who holds the folder, in words."""
-    told = _told_by(paths)
-    return f"process {told['pid']} on {told['host']}" if told else "another process"
+    """The process that holds the folder, for messages."""
+    owner = _read_owner(paths)
+    return f"process {owner['pid']} on {owner['host']}" if owner else "another process"
 
 
-def _told_by(paths: StudyPaths) -> Mapping[str, Any]:
-    """What the sweep that holds the folder has written down; empty when it has not."""
+def _read_owner(paths: StudyPaths) -> Mapping[str, Any]:
+    """The owner's file of a study's folder; empty when there is none that can be read."""
     try:
-        told = json.loads(paths.owner.read_text(encoding="utf-8"))
-        return dict(told) if {"pid", "host"} <= told.keys() else {}
+        owner = json.loads(paths.owner.read_text(encoding="utf-8"))
+        return dict(owner) if {"pid", "host"} <= owner.keys() else {}
     except (OSError, ValueError, AttributeError):
         return {}
 
@@ -210,16 +210,16 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         ) from error
     except OSError as error:
         raise _unwritable(paths.folder, error) from error
-    heard_s = elsewhere_s(paths.owner)
-    if heard_s is not None:
+    alive_s = elsewhere_s(paths.owner)
+    if alive_s is not None:
         lock.release()
         raise StudyError(
             f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
-            f"{owner_of(paths)}, which gave a sign of life {heard_s:.0f} s ago; if it is dead, "
-            f"try again in {ALIVE_S - heard_s:.0f} s, else wait for it or stop it, or choose "
+            f"{owner_of(paths)}, which gave a sign of life {alive_s:.0f} s ago; if it is dead, "
+            f"try again in {ALIVE_S - alive_s:.0f} s, else wait for it or stop it, or choose "
             "another name with --study"
         )
-    told = {
+    owner = {
         "host": socket.gethostname(),
         "machine": this_machine(),
         "pid": os.getpid(),
@@ -227,7 +227,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         "template": paths.template,
     }
     try:
-        write_atomically(paths.owner, json.dumps(told))
+        write_atomically(paths.owner, json.dumps(owner))
     except OSError as error:
         lock.release()
         raise _unwritable(paths.folder, error) from error
@@ -242,20 +242,23 @@ def _unwritable(folder: Path, error: OSError) -> OutputError:
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it; return the ones that were not there."""
+    """Make a folder and those above it; return those that did not exist."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        _unmake_folders(missing)
+        _remove_folders(missing)
         raise _unwritable(folder, error) from error
     return missing
 
 
-def _unmake_folders(made: list[Path]) -> None:
-    """Remove what this call has made; `made` begins with the study's own folder, if that is new."""
+def _remove_folders(made: list[Path]) -> None:
+    """Remove the folders that `_make_folders` has made.
+
+    The first one, the study's own folder, is removed with its files; those above only if empty.
+    """
     for index, path in enumerate(made):
         if index == 0:
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What is away for a while is waited for, within a limit, and people are told of it.
+"""Repeats calls to a database or disk that is temporarily away, within a limit, and logs that.
 
 A database that restarts or a disk that is full for some seconds must not cost a sweep.
 """
@@ -16,20 +16,20 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Between two attempts, in seconds: the first pause, and the longest, which each pause doubles to.
+#: The first pause between two attempts; each pause is twice the one before, up to the longest.
 _FIRST_S, _LONGEST_S = 0.1, 2.0
-#: A disk that is full, or has become read-only.
-_NOWHERE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+#: The errors of a disk that is full or has become read-only.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Patience:
-    """Repeats calls that fail for the time being. Safe to use from several threads.
+    """Repeats calls that fail temporarily. Safe to use from several threads.
 
-    Nothing is repeated before `begin`.
+    Nothing is repeated before `begin` is called.
 
     Args:
-        what: that may be away, for people, such as the URL of a database.
-        may_pass: whether an error may be gone when the call is made again.
+        what: the name of what may be away, for messages, such as the URL of a database.
+        may_pass: whether an error is temporary, so that the call may succeed later.
     """
 
     def __init__(self, what: str, *, may_pass: Callable[[Exception], bool]) -> None:
@@ -44,19 +44,19 @@ class Patience:
         """From now on repeat calls.
 
         Args:
-            limit_s: how many seconds it may be away, as things stand when it is called.
+            limit_s: returns for how many seconds calls are repeated at the time of the call.
         """
         self._limit_s = limit_s
 
     def insist(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-        """The result of a call, made again until it does not fail.
+        """Call until the call succeeds, and return its result.
 
         Args:
-            again: what is called from the second time on; for a change that may have been made
-                although its answer was lost.
+            again: called instead of `call` from the second attempt on; for a change that may have
+                been made although its answer was lost.
 
         Raises:
-            Exception: the call's own, when it will not pass, or has not within the limit.
+            Exception: the call's error, when it is not temporary or outlasts the limit.
         """
         pause_s = _FIRST_S
         while True:
@@ -73,10 +73,10 @@ class Patience:
             call = again or call
 
     def attempt(self, call: Callable[[], object]) -> None:
-        """Make a call that will be made again anyway: it may fail for the time being.
+        """Call once; a temporary error is only logged, because the caller calls again later.
 
         Raises:
-            Exception: the call's own, when it will not pass.
+            Exception: the call's error, when it is not temporary.
         """
         try:
             call()
@@ -101,12 +101,12 @@ class Patience:
         with self._lock:
             is_news, self._is_away = not self._is_away, True
         if is_news:
-            said = str(error).partition("\n")[0] or type(error).__name__
-            place = "" if said.startswith(self._what) else f"{self._what}: "
-            _log.warning("%s%s; trials go on, and %s", place, said, what_next)
+            message = str(error).partition("\n")[0] or type(error).__name__
+            place = "" if message.startswith(self._what) else f"{self._what}: "
+            _log.warning("%s%s; trials go on, and %s", place, message, what_next)
 
     def _is_back(self) -> None:
-        if not self._is_away:  # by far the most calls: no lock
+        if not self._is_away:  # nearly all calls end here, without the lock
             return
         with self._lock:
             is_news, self._is_away, self._since_s = self._is_away, False, None
@@ -115,14 +115,14 @@ class Patience:
 
 
 def patience_with_disk(files: str) -> Patience:
-    """Waits for a disk that is full, or may only be read for a while.
+    """A `Patience` with a disk that is full or read-only.
 
     Args:
-        files: what lies on it, for people.
+        files: the name of the files on the disk, for messages.
     """
     return Patience(files, may_pass=is_about_disk)
 
 
 def is_about_disk(error: Exception) -> bool:
-    """Whether a file could not be written for want of a place, whatever the file."""
-    return isinstance(error, OSError) and error.errno in _NOWHERE_TO_WRITE
+    """Whether an error says that the disk is full or read-only, whichever file it names."""
+    return isinstance(error, OSError) and error.errno in _DISK_ERRORS

@@ -1,4 +1,4 @@
-"""Requests to stop from another process: files in the study's folder that its sweep takes away."""
+"""Requests to stop from another process: files in the study's folder that the sweep removes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..errors import first_line
 
 _log = logging.getLogger(__name__)
 
-#: What is asked for in place of a run id: no more trials, and the running ones stopped or not.
+#: Requests about the whole sweep: stop the running trials and start no more; only start no more.
 ALL, NO_MORE = "all", "no-more"
-#: How often a sweep looks.
+#: How often a sweep looks for requests.
 _POLL_INTERVAL_S = 0.25
 
 
@@ -22,7 +22,7 @@ def ask_to_stop(folder: Path, what: str) -> None:
     """Leave a request for the sweep that is alive.
 
     Args:
-        folder: of the requests.
+        folder: the folder of the requests.
         what: a run id, `ALL` or `NO_MORE`.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,22 +32,24 @@ def ask_to_stop(folder: Path, what: str) -> None:
 class Requests:
     """Looks for requests while a sweep runs, on a thread of its own.
 
+    Requests that are there already were meant for an earlier sweep and are dropped. Make this
+    object as soon as other commands can see that the sweep is alive, or their requests are lost.
+
     Args:
-        folder: of the requests. Those that lie there already were meant for a sweep that has ended,
-            and are dropped: to be called as soon as other commands see that a sweep is alive.
-        obey: called with each.
+        folder: the folder of the requests.
+        on_request: called with a run id, `ALL` or `NO_MORE`, once for each request.
     """
 
-    def __init__(self, folder: Path, obey: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, on_request: Callable[[str], None]) -> None:
         self._folder = folder
-        self._obey = obey
+        self._on_request = on_request
         self._closing = threading.Event()
         self._take()
         self._thread = threading.Thread(target=self._work, name="requests", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._closing.set()
         self._thread.join()
 
@@ -55,13 +57,13 @@ class Requests:
         while not self._closing.wait(_POLL_INTERVAL_S):
             for what in self._take():
                 try:
-                    self._obey(what)
-                except Exception as error:  # noqa: BLE001  later requests are heard
+                    self._on_request(what)
+                except Exception as error:  # noqa: BLE001  later requests still count
                     _log.warning("the request to stop %s failed: %s", what, first_line(error))
 
     def _take(self) -> list[str]:
         taken = []
-        with contextlib.suppress(OSError):  # there is no folder before the first request
+        with contextlib.suppress(OSError):  # the first request makes the folder
             for file in sorted(self._folder.iterdir()):
                 file.unlink(missing_ok=True)
                 taken.append(file.name)

@@ -21,7 +21,7 @@ from ..notebooks.fingerprint import Fingerprint, fingerprint_of, tags_of
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study import SamplerFactory, Study, make_pruner
-from ..study_folder.loss import last_words, watched
+from ..study_folder.loss import loss_message, watched
 from ..study_folder.ownership import held_folder, held_outputs, held_storage
 from ..study_folder.patience import patience_with_disk
 from ..study_folder.requests import ALL, NO_MORE, Requests
@@ -183,7 +183,7 @@ class Sweep:
         started = time.monotonic()
         with self.events.delivering(), self._opened() as (study, tracker):
             file, storage = sqlite_file(tracker.uri), str(self.storage_url)
-            words = partial(last_words, storage=storage, tracking=file)
+            words = partial(loss_message, storage=storage, tracking=file)
             try:
                 loop, result = self._swept(study, tracker, started=started)
             except StudyError as error:

@@ -20,11 +20,9 @@ from sweeper.errors import BrokenError, StorageAwayError, StudyError
 from sweeper.settings import Settings
 from sweeper.study import SamplerFactory, Study
 from sweeper.study.access import open_storage
-from sweeper.study_folder.loss import LostFileError, Presence, Watch
-from sweeper.study_folder.ownership import held_folder, held_outputs, held_storage
-from sweeper.study_folder.patience import patience_with_disk
+from sweeper.study_folder.loss import LostFileError
 from sweeper.testing import PostgresServer, write_notebook
-from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState, run_id_of
+from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings.from_mapping(
@@ -213,25 +211,6 @@ def test_nothing_is_waited_for_before_the_first_trial(begin: Begin, tmp_path: Pa
             begin(connect_args={"timeout": 0.01}).study.note_facts(a=1)
 
 
-def test_a_full_disk_is_waited_for_and_a_forbidden_one_is_not() -> None:
-    patience = patience_with_disk("the outputs in out")
-    failures = [OSError(28, "No space left on device")] * 3
-
-    def write() -> str:
-        if failures:
-            raise failures.pop()
-        return "written"
-
-    with pytest.raises(OSError, match="No space"):
-        patience.insist(write)
-    patience.begin(lambda: 30.0)
-    patience.attempt(write)
-    assert patience.insist(write) == "written"
-    failures.append(PermissionError(13, "Permission denied"))
-    with pytest.raises(PermissionError):
-        patience.insist(write)
-
-
 # --- it is lost -------------------------------------------------------------------------------
 
 
@@ -265,80 +244,6 @@ def test_the_log_of_a_removed_study_is_not_replayed_into_a_new_one(
     (tmp_path / "study.db").unlink()
     log.write_bytes(left)  # as a sweep leaves its log when its file is gone
     assert begin(is_gone=True).study.records() == []
-
-
-@pytest.mark.parametrize("how", ["removed", "replaced", "folder"])
-def test_a_loss_is_noticed_within_a_second(tmp_path: Path, how: str) -> None:
-    file, other = tmp_path / "folder" / "file", tmp_path / "other"
-    file.parent.mkdir()
-    file.touch()
-    other.touch()
-    lost: list[Path] = []
-    noticed = threading.Event()
-
-    def on_loss(path: Path) -> None:
-        lost.append(path)
-        noticed.set()
-
-    watch = Watch(Presence(tmp_path / "never there", other, file), on_loss)
-    assert not watch.look()
-    match how:
-        case "removed":
-            file.unlink()
-        case "replaced":
-            other.rename(tmp_path / "kept open")
-            file.replace(other)
-        case "folder":
-            shutil.rmtree(file.parent)
-    assert noticed.wait(1.5)
-    assert watch.look()
-    watch.close()
-    assert lost == [other if how == "replaced" else file]
-    if how == "folder":
-        assert "folder was removed" in str(LostFileError(file))
-
-
-# --- it belongs to another sweep ---------------------------------------------------------------
-
-
-def outputs(folder: Path, study: str, template: str = "out/{run_id}.ipynb") -> StudyPaths:
-    return StudyPaths.parse(str(folder / template), study=study)
-
-
-def test_two_studies_do_not_write_to_the_same_outputs(tmp_path: Path) -> None:
-    first, second = outputs(tmp_path, "first"), outputs(tmp_path, "second")
-    with held_folder(first) as keep, held_outputs(first):
-        keep()
-        with pytest.raises(StudyError) as refused, held_folder(second), held_outputs(second):
-            pass
-        message = str(refused.value)
-        assert "out/{run_id}.ipynb" in message
-        assert "the study 'first' (process " in message
-        assert "choose other names with -o" in message
-        apart = outputs(tmp_path, "second", "out/{study}.{run_id}.ipynb")
-        with held_folder(apart), held_outputs(apart):
-            pass
-        beside = outputs(tmp_path, "second", "out/b.{run_id}.ipynb")
-        with held_folder(beside), held_outputs(beside):
-            pass
-    with held_folder(second), held_outputs(second):
-        pass
-    left = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")]
-    assert sorted(left) == ["out", "out/first", "out/first/sweep.lock"]
-
-
-def test_a_study_in_a_file_elsewhere_is_swept_from_one_folder_at_a_time(tmp_path: Path) -> None:
-    file = tmp_path / "studies.db"
-    here, there = (outputs(tmp_path / name, "kept") for name in ("here", "there"))
-    another = outputs(tmp_path / "there", "another")
-    with held_storage(file, here):
-        with pytest.raises(StudyError, match=r"'kept' in .* is being swept from another folder"):
-            held_storage(file, there).__enter__()
-        with held_storage(file, another):
-            pass
-        with held_storage(here.storage, here), held_storage(None, here):
-            pass
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- on a server ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which checkpoints stay when trials have ended."""
+"""Which checkpoints stay after their trials have ended."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def left(folder: Path, *more: TrialRecord, **policy: Any) -> list[int]:
-    told = CheckpointPolicy.model_validate(policy)
-    clean(folder, [*RECORDS, *more], best={BEST}, policy=told)
+    checked = CheckpointPolicy.model_validate(policy)
+    clean(folder, [*RECORDS, *more], best={BEST}, policy=checked)
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
@@ -68,7 +68,7 @@ def left(folder: Path, *more: TrialRecord, **policy: Any) -> list[int]:
         ({"limit": "4kB", "pruned": "keep"}, [0, 1, 3, 4, 5][1:]),
     ],
 )
-def test_what_may_be_needed_stays_and_the_rest_is_as_told(
+def test_checkpoints_that_may_be_needed_stay_and_the_policy_decides_on_the_rest(
     folder: Path, policy: dict[str, Any], kept: list[int]
 ) -> None:
     assert left(folder, **policy) == kept

@@ -1,4 +1,4 @@
-"""Whose a study's folder is, also where file locks do not reach the other machine."""
+"""Which sweep holds a study's folder, also between machines without common file locks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ import pytest
 from sweeper.errors import OutputError, StudyError
 from sweeper.study_folder import heartbeat
 from sweeper.study_folder.heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
-from sweeper.study_folder.ownership import held_folder, is_held, owner_of, while_unswept
+from sweeper.study_folder.ownership import (
+    held_folder,
+    held_outputs,
+    held_storage,
+    is_held,
+    owner_of,
+    while_unswept,
+)
 from sweeper.trials import StudyPaths
 
 
@@ -27,9 +34,9 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 def swept_elsewhere(paths: StudyPaths, *, ago_s: float = 0.0, **changes: Any) -> None:
-    """As a machine sees it whose locks do not reach the one with the sweep."""
-    told = {"host": "far-away", "pid": 4711, "machine": "another", "started_at_s": 0.0, **changes}
-    paths.owner.write_text(json.dumps(told))
+    """A sweep on a machine whose locks cannot be seen here."""
+    owner = {"host": "far-away", "pid": 4711, "machine": "another", "started_at_s": 0.0, **changes}
+    paths.owner.write_text(json.dumps(owner))
     touched_s = paths.owner.stat().st_mtime - ago_s
     os.utime(paths.owner, (touched_s, touched_s))
 
@@ -52,8 +59,8 @@ def test_a_second_sweep_is_refused_with_the_time_after_which_the_first_counts_as
     paths: StudyPaths,
 ) -> None:
     swept_elsewhere(paths, ago_s=20)
-    said = r"process 4711 on far-away, which gave a sign of life 20 s ago; .* try again in 40 s"
-    with pytest.raises(StudyError, match=said), held_folder(paths):
+    message = r"process 4711 on far-away, which gave a sign of life 20 s ago; .* try again in 40 s"
+    with pytest.raises(StudyError, match=message), held_folder(paths):
         pass
     assert json.loads(paths.owner.read_text())["host"] == "far-away"
     swept_elsewhere(paths, ago_s=ALIVE_S + 1)
@@ -63,14 +70,14 @@ def test_a_second_sweep_is_refused_with_the_time_after_which_the_first_counts_as
 
 
 @pytest.mark.parametrize("changes", [{"machine": this_machine()}, {"machine": None}])
-def test_on_this_machine_locks_say_who_is_alive(paths: StudyPaths, changes: dict[str, Any]) -> None:
+def test_on_this_machine_only_locks_count(paths: StudyPaths, changes: dict[str, Any]) -> None:
     swept_elsewhere(paths, **changes)
     assert not is_held(paths)
     with held_folder(paths) as keep:
         keep()
 
 
-def test_clocks_that_differ_between_machines_do_not_matter(
+def test_the_clocks_of_the_machines_may_differ(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept_elsewhere(paths, ago_s=30)
@@ -82,7 +89,7 @@ def test_clocks_that_differ_between_machines_do_not_matter(
     assert set(os.listdir(paths.folder)) == {"sweep.json", "sweep.lock"}, "something was left"
 
 
-def test_a_file_in_which_nobody_says_who_wrote_it_is_nobodys(paths: StudyPaths) -> None:
+def test_an_owners_file_without_an_owner_is_ignored(paths: StudyPaths) -> None:
     for text in ("", "{", "[]", "{}", "7"):
         paths.owner.write_text(text)
         assert not is_held(paths)
@@ -97,13 +104,13 @@ def test_a_heartbeat_touches_its_file_until_it_is_closed(tmp_path: Path) -> None
     while file.stat().st_mtime < 2:
         assert time.monotonic() < end_s
         time.sleep(0.005)
-    file.unlink()  # and it is not made anew by who has lost it
+    file.unlink()  # a heartbeat does not create its file again
     time.sleep(0.05)
     beating.close()
     assert not file.exists()
 
 
-def test_whoever_holds_a_folder_touches_its_file(
+def test_the_holder_of_a_folder_touches_the_owners_file(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat.Heartbeat.__init__, "__kwdefaults__", {"every_s": 0.01})
@@ -119,10 +126,53 @@ def test_whoever_holds_a_folder_touches_its_file(
 def test_a_folder_in_which_the_owner_cannot_be_written_is_refused_and_stays_free(
     paths: StudyPaths,
 ) -> None:
-    """As on a disk that is full: the folder and its lock are there, and nothing more fits."""
+    """As on a full disk: the folder and its lock exist, and nothing more fits."""
     paths.owner.mkdir()
     with pytest.raises(OutputError, match="cannot be written"), held_folder(paths):
         pass
     paths.owner.rmdir()
     with held_folder(paths):
         assert is_held(paths)
+
+
+# --- outputs and storages that two studies could share ------------------------------------------
+
+
+def outputs(folder: Path, study: str, template: str = "out/{run_id}.ipynb") -> StudyPaths:
+    return StudyPaths.parse(str(folder / template), study=study)
+
+
+def test_two_studies_do_not_write_to_the_same_outputs(tmp_path: Path) -> None:
+    first, second = outputs(tmp_path, "first"), outputs(tmp_path, "second")
+    with held_folder(first) as keep, held_outputs(first):
+        keep()
+        with pytest.raises(StudyError) as refused, held_folder(second), held_outputs(second):
+            pass
+        message = str(refused.value)
+        assert "out/{run_id}.ipynb" in message
+        assert "the study 'first' (process " in message
+        assert "choose other names with -o" in message
+        apart = outputs(tmp_path, "second", "out/{study}.{run_id}.ipynb")
+        with held_folder(apart), held_outputs(apart):
+            pass
+        beside = outputs(tmp_path, "second", "out/b.{run_id}.ipynb")
+        with held_folder(beside), held_outputs(beside):
+            pass
+    with held_folder(second), held_outputs(second):
+        pass
+    left = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")]
+    assert sorted(left) == ["out", "out/first", "out/first/sweep.lock"]
+
+
+def test_a_study_in_a_file_elsewhere_is_swept_from_one_folder_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "studies.db"
+    here, there = (outputs(tmp_path / name, "kept") for name in ("here", "there"))
+    another = outputs(tmp_path / "there", "another")
+    with held_storage(file, here):
+        with pytest.raises(StudyError, match=r"'kept' in .* is being swept from another folder"):
+            held_storage(file, there).__enter__()
+        with held_storage(file, another):
+            pass
+        with held_storage(here.storage, here), held_storage(None, here):
+            pass
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,67 @@
+"""Files that are removed or replaced while a sweep uses them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from sweeper.errors import StorageAwayError, StudyError
+from sweeper.study_folder.loss import LostFileError, Presence, Watch, loss_message, watched
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "folder"])
+def test_a_loss_is_noticed_within_a_second(tmp_path: Path, how: str) -> None:
+    file, other = tmp_path / "folder" / "file", tmp_path / "other"
+    file.parent.mkdir()
+    file.touch()
+    other.touch()
+    lost: list[Path] = []
+    noticed = threading.Event()
+
+    def on_loss(path: Path) -> None:
+        lost.append(path)
+        noticed.set()
+
+    watch = Watch(Presence(tmp_path / "never there", other, file), on_loss)
+    assert not watch.look()
+    match how:
+        case "removed":
+            file.unlink()
+        case "replaced":
+            other.rename(tmp_path / "kept open")
+            file.replace(other)
+        case "folder":
+            shutil.rmtree(file.parent)
+    assert noticed.wait(1.5)
+    assert watch.look()
+    watch.close()
+    assert lost == [other if how == "replaced" else file]
+    if how == "folder":
+        assert "folder was removed" in str(LostFileError(file))
+
+
+def test_a_watch_ends_with_its_block(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    lost: list[LostFileError] = []
+    with watched([file, None], lost.append) as watch:
+        assert not watch.look()
+        file.unlink()
+        assert watch.look()
+    assert [error.file for error in lost] == [file]
+
+
+def test_the_message_about_a_loss_says_how_to_go_on(tmp_path: Path) -> None:
+    storage, tracking = "out/study.db", tmp_path / "mlflow.db"
+
+    def message(error: Exception) -> str:
+        return loss_message(error, storage=storage, tracking=tracking)
+
+    assert "the same command goes on" in message(StorageAwayError("db: locked"))
+    assert "the same command goes on" in message(LostFileError(tracking))
+    assert "their executed notebooks were kept" in message(LostFileError(tmp_path / "study.db"))
+    assert message(StudyError("it is swept elsewhere")) == "it is swept elsewhere"
+    assert message(ValueError("defect")) == "out/study.db: defect"

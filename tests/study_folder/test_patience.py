@@ -1,0 +1,56 @@
+"""Calls that are repeated while a disk or a database is away."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeper.study_folder.patience import Patience, patience_with_disk
+
+
+def test_a_full_disk_is_waited_for_and_a_forbidden_one_is_not() -> None:
+    patience = patience_with_disk("the outputs in out")
+    failures = [OSError(28, "No space left on device")] * 3
+
+    def write() -> str:
+        if failures:
+            raise failures.pop()
+        return "written"
+
+    with pytest.raises(OSError, match="No space"):
+        patience.insist(write)
+    patience.begin(lambda: 30.0)
+    patience.attempt(write)
+    assert patience.insist(write) == "written"
+    failures.append(PermissionError(13, "Permission denied"))
+    with pytest.raises(PermissionError):
+        patience.insist(write)
+
+
+def test_the_limit_ends_the_repetition(caplog: pytest.LogCaptureFixture) -> None:
+    patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
+    patience.begin(lambda: 0.2)
+    calls = []
+
+    def fail() -> None:
+        calls.append(1)
+        raise TimeoutError("no answer")
+
+    with pytest.raises(TimeoutError):
+        patience.insist(fail)
+    assert len(calls) > 1
+    assert [r.getMessage() for r in caplog.records] == [
+        "db: no answer; trials go on, and it is tried again for 0.2 s"
+    ]
+
+
+def test_a_change_whose_answer_was_lost_is_repeated_by_the_second_function(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
+    patience.begin(lambda: 30.0)
+
+    def lose_the_answer() -> str:
+        raise TimeoutError("no answer")
+
+    assert patience.insist(lose_the_answer, lambda: "found") == "found"
+    assert caplog.records[-1].getMessage() == "db can be used again"
