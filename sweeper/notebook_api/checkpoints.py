@@ -42,7 +42,7 @@ def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any)
         keep: how many of the newest stay, 1 or more.
         in_background: copy the state to the CPU's memory and return; a thread writes it, and ends
             before the interpreter does. The next save waits for it. If it fails, the next save or
-            load raises its error.
+            load raises its error; so save the last epoch without it.
         **state: what has a `state_dict()` (model, optimizer, scheduler, GradScaler, a
             `seeded_loader`) is stored as that; all else as it is: numbers, text, lists, dicts,
             numpy arrays, tensors.

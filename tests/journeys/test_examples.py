@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,8 +58,11 @@ def test_untouched_is_swept_though_it_never_heard_of_us(tmp_path: Path) -> None:
 
 
 def test_resnet_runs_anywhere_with_its_smoke_setting(tmp_path: Path) -> None:
-    result = run(tmp_path, "resnet", "--trials", "1", parameters="resnet-smoke")
+    more = ["--trials", "1", "--set", "start_size=0.5"]
+    result = run(tmp_path, "resnet", *more, parameters="resnet-smoke")
     scores = result["best"]["scores"]
     assert {"pretrain_loss", "train_loss", "val_top1", "val_top5"} <= set(scores)
     node = nbformat.read(result["best"]["notebook"], as_version=4)
     assert {cell.metadata["papermill"]["status"] for cell in node.cells} == {"completed"}
+    printed = "".join(o.text for cell in node.cells for o in cell.get("outputs", ()) if "text" in o)
+    assert re.findall(r"epoch \d, (\d+) pixels", printed) == ["16", "16", "32"]

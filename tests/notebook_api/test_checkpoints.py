@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sweeper import load_checkpoint, save_checkpoint
+from sweeper import Settings, Sweep, load_checkpoint, save_checkpoint
 from sweeper.notebook_api import checkpoints
 from sweeper.notebook_api.calls import TrialInfo
 from sweeper.notebook_api.checkpoints import checkpoint_files
 from sweeper.notebook_api.messages import TRIAL_VARIABLE
+from sweeper.testing import write_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -360,6 +361,60 @@ def test_at_exit_the_write_that_runs_is_finished() -> None:
     assert plain is not None
     assert len(plain["bulk"]) == 30_000_000
     assert names_in(FOLDER) == ["000001.ckpt"]
+
+
+SAVED_AT_THE_END = """
+import os, time, sweeper
+from pathlib import Path
+from sweeper.notebook_api import checkpoints
+sync = os.fsync
+def sync_slowly(descriptor):
+    time.sleep(0.5)
+    sync(descriptor)
+checkpoints.os = type("SlowDisk", (), {**vars(os), "fsync": staticmethod(sync_slowly)})
+sweeper.save_checkpoint(in_background=True, n=7)
+if how == "fails":
+    raise RuntimeError("after the save")
+if how == "is stopped":
+    Path(os.environ["SAVED"]).touch()
+    time.sleep(600)
+val = 1.0
+"""
+
+
+@pytest.mark.kernel
+def test_however_a_trial_ends_the_write_that_runs_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = tmp_path / "saved"
+    monkeypatch.setenv("SAVED", str(saved))
+    endings = ["completes", "fails", "is stopped"]
+    sweep = Sweep.from_settings(
+        Settings.from_mapping(
+            {
+                "study": {"name": "saved", "trials": 3, "sampler": "grid"},
+                "objective": {"val": "maximize"},
+                "space": {"how": endings},
+                "start": [{"how": how} for how in endings],
+            }
+        ),
+        notebook=write_notebook(Path("saved.ipynb"), SAVED_AT_THE_END, parameters="how = ''"),
+        output="out/saved.{run_id}.ipynb",
+        jobs=1,
+    )
+
+    def stop_the_last() -> None:
+        while not saved.exists():
+            time.sleep(0.05)
+        sweep.stop("the test", now=True)
+
+    threading.Thread(target=stop_the_last, daemon=True).start()
+    states = [str(record.state) for record in sweep.run().records]
+    assert states == ["completed", "failed", "stopped"]
+    files = sorted(Path("out", "saved").glob("checkpoints/*/*"))
+    assert [(path.parent.name, path.name) for path in files] == [
+        (run_id, "000001.ckpt") for run_id in ("0000", "0001", "0002")
+    ]
 
 
 def test_a_forked_child_does_not_wait_for_its_parents_write() -> None:
