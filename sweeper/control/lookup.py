@@ -182,7 +182,7 @@ def _tell(existing: ExistingStudy) -> None:
         artifacts=paths.artifacts,
     )
     for record in study.records():
-        if tracker.is_told(record):
+        if tracker.has_end_of(record):
             continue
         if not record.is_final:
             tracker.ended(record, {}, {})

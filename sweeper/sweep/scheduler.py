@@ -220,7 +220,7 @@ class TrialScheduler:
     def tell_what_was_missed(self) -> None:
         """Tell MLflow of trials that ended while it could not be told, from their notebooks."""
         for record in self._study.records():
-            if record.is_final and not self._tracker.is_told(record):
+            if record.is_final and not self._tracker.has_end_of(record):
                 self._tracker.started(record, self._described(record.params))
                 self._tracker.ended(record, self._series_of(record), self._tags)
 

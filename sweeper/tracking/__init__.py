@@ -1,6 +1,6 @@
-"""What MLflow is given: the only owner of MLflow.
+"""Writes the trials of a study to MLflow; the only owner of MLflow.
 
-Nothing is read back from here to decide what runs.
+Decisions about what runs do not belong here: no other folder reads MLflow.
 """
 
 from .files import drop_unknown_runs, move_artifacts, put_in_place, sqlite_file

@@ -1,4 +1,4 @@
-"""The files of a run: the executed notebook, and the page that it looks like."""
+"""The files of a run: the executed notebook and its rendering as an HTML page."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class Artifacts:
         self._has_failed = False
 
     def log(self, mlflow_id: str, record: TrialRecord) -> str:
-        """Log the executed notebook and its page, as far as there are any.
+        """Log the executed notebook, if there is one, and its page.
 
         A notebook that nbconvert cannot render is logged without a page.
 
         Returns:
-            Markdown that links to what was logged, with the trial's message.
+            Markdown with links to the logged files and the trial's message.
 
         Raises:
-            Exception: MLflow does not take a file; of any class, as its stores have many.
+            Exception: MLflow does not take a file; each of its stores has exceptions of its own.
         """
         notebook = record.notebook
         if not os.access(notebook, os.R_OK):
             return record.message
         try:
             page = render_html(notebook)
-        except Exception as error:  # noqa: BLE001  an output may be anything, and its converter too
+        except Exception as error:  # noqa: BLE001  an output's converter can raise anything
             page = None
             self._warn(record, error)
         self._client.log_artifact(mlflow_id, str(notebook))
@@ -54,7 +54,7 @@ class Artifacts:
         return f"{links}\n\n{record.message}".strip()
 
     def _warn(self, record: TrialRecord, error: Exception) -> None:
-        """Tell of the first, as those of other trials fail likewise."""
+        """Warn about the first failure only: other trials have the same outputs."""
         _log.log(
             logging.INFO if self._has_failed else logging.WARNING,
             "trial %s: its notebook cannot be rendered as a page (%s); MLflow has it as .ipynb",

@@ -1,7 +1,7 @@
-"""An MLflow store that is a file: made, brought back, moved, or newer than a study in it.
+"""Creates, restores and moves an MLflow store that is an SQLite file.
 
-MLflow has no call for the last two, so this goes to its tables; a test compares with what MLflow
-reads afterwards.
+MLflow has no call that moves artifacts or drops runs for good, so this module works on MLflow's
+tables; a test compares the result with what MLflow reads afterwards.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from filelock import FileLock
 
 _STUDY_ID = "sweeper.study_id"
 _BUSY_TIMEOUT_S = 30
-#: Where MLflow keeps the places of artifacts.
-_PLACES = (
+#: The tables and columns in which MLflow stores URIs of artifacts.
+_URI_COLUMNS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
     ("logged_models", "artifact_location"),
@@ -26,7 +26,7 @@ _PLACES = (
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of an SQLite URL; None for another."""
+    """The file of an SQLite URL; None for any other URL."""
     if not url.startswith("sqlite"):
         return None
     path = url.partition(":///")[2].partition("?")[0]
@@ -34,16 +34,16 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def make_store(place: Path) -> None:
-    """Make an empty store where there is none: complete, or not at all.
+    """Create an empty store where there is none, in one atomic step.
 
-    MLflow makes its tables in dozens of steps, and never again opens a file in which a kill or a
-    full disk has come between two of them.
+    MLflow creates its tables in dozens of steps, and can never open a file in which a kill or a
+    full disk interrupted these steps.
     """
     from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH as ARTIFACTS
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{place}.lock"):  # two that make it at once would leave it broken as well
+    with FileLock(f"{place}.lock"):  # two processes that create it at once would break it, too
         if place.exists():
             return
         beside = place.with_name(f".{place.name}.part")
@@ -58,30 +58,30 @@ def make_store(place: Path) -> None:
 
 
 def forget_connections(uri: str) -> None:
-    """Have MLflow open a store anew.
+    """Close MLflow's cached connections to a store.
 
-    It keeps connections for the life of the process, also to a file that was removed meanwhile.
+    MLflow keeps connections for the life of the process, even to a file that was removed.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    kept = getattr(SqlAlchemyStore, "_engine_map", {}).get(uri)
-    if kept is not None:
-        kept.dispose()
+    cached = getattr(SqlAlchemyStore, "_engine_map", {}).get(uri)
+    if cached is not None:
+        cached.dispose()
 
 
 def log_ahead(file: Path) -> None:
-    """Have SQLite write ahead, for good: one wait for the disk a commit, and no reader locks."""
+    """Set SQLite's write-ahead log: a commit waits once for the disk, and readers block nobody."""
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
 
 
 def put_in_place(file: Path, place: Path) -> bool:
-    """Put a store where there is none.
+    """Move a store's file to a place where there is none.
 
     Returns:
-        whether there was none; one that another study has made is left as it is.
+        False if the place has a store already, which stays as it is: another study has created it.
     """
-    with FileLock(f"{place}.lock"):  # as whoever makes a new one
+    with FileLock(f"{place}.lock"):  # the lock that `make_store` takes
         if place.exists():
             return False
         _replace(file, place)
@@ -89,7 +89,7 @@ def put_in_place(file: Path, place: Path) -> bool:
 
 
 def _replace(file: Path, place: Path) -> None:
-    _clear(place)  # the log of one that is no more, too: SQLite would play it into this
+    _clear(place)  # including the log of a removed file: SQLite would replay it into this one
     os.replace(file, place)
 
 
@@ -99,10 +99,15 @@ def _clear(file: Path) -> None:
 
 
 def move_artifacts(file: Path, *, before: str, now: str) -> None:
-    """Have the artifacts below one URI be found below another."""
+    """Change the artifact URIs of a store after a folder was moved.
+
+    Args:
+        before: the URI of the old folder.
+        now: the URI of the new folder.
+    """
     with closing(sqlite3.connect(file)) as connection, connection:
         tables = {n for (n,) in connection.execute("SELECT name FROM sqlite_master")}
-        for table, column in _PLACES:
+        for table, column in _URI_COLUMNS:
             if table in tables:
                 connection.execute(
                     f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
@@ -112,10 +117,13 @@ def move_artifacts(file: Path, *, before: str, now: str) -> None:
 
 
 def drop_unknown_runs(file: Path, *, study_id: str, known: Collection[str]) -> None:
-    """Take away the runs of trials that the study does not have: others will get their numbers.
+    """Mark the runs of trials as deleted that a restored study does not have.
 
-    A store that several studies share may be newer than the copy that one of them is brought back
-    from.
+    A store that several studies share may be newer than the copy from which one of them is
+    restored. Other trials will get the numbers of the unknown ones.
+
+    Args:
+        known: the run ids of the study's trials.
     """
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection, connection:
         runs = connection.execute(

@@ -1,4 +1,4 @@
-"""Metrics, tags and names as MLflow takes them."""
+"""Metrics, tags and names in the form that MLflow accepts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ILLEGAL = re.compile(r"[^\w\-. :/]")
 
 
 def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | None:
-    """A metric; None for an infinity, which MLflow would store as 1.8e308 and draw."""
+    """A metric; None for an infinity, which MLflow would store and draw as 1.8e308."""
     from mlflow.entities import Metric
 
     if math.isinf(value):
@@ -25,17 +25,17 @@ def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | No
 
 
 def as_tags(tags: Mapping[str, str]) -> list[RunTag]:
-    """Tags, cut where they are longer than MLflow stores them."""
+    """Tags, with values cut to the length that MLflow stores."""
     from mlflow.entities import RunTag
 
     return [RunTag(legal(key), value[:_TAG_CHARACTERS]) for key, value in tags.items()]
 
 
 def legal(name: str) -> str:
-    """A name that MLflow takes: one bad name would cost the whole batch."""
+    """A name that MLflow accepts; one bad name would make it refuse the whole batch."""
     return _ILLEGAL.sub("_", name)[:250].strip("/.") or "_"
 
 
 def now_ms() -> int:
-    """The time as MLflow takes it."""
+    """The time in milliseconds, as MLflow expects it."""
     return time.time_ns() // 1_000_000

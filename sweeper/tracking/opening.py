@@ -1,4 +1,4 @@
-"""An MLflow store or server: opened, or refused with one message; and where its pages are."""
+"""Opens an MLflow store or server, or refuses it with one message; links to its pages."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _PROBE_TIMEOUT_S = 5
-#: What SQLite says of a file that will not get better; a full disk or a lock will.
+#: SQLite's errors for a broken file; those of a full disk or a lock are temporary.
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
-#: How a server says that it does not know us.
+#: In the errors of a server that refuses user or password.
 _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
-#: Where `mlflow ui` serves an embedded store when nothing else is said.
+#: The default address of `mlflow ui`, for links to the pages of an embedded store.
 _LOCAL_UI = "http://127.0.0.1:5000"
 
 
 def completed(address: Address) -> Address:
-    """An address without its password, completed by that of the environment if it is the same."""
+    """An address with its missing password, if `MLFLOW_TRACKING_URI` is the same address."""
     return address.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
 
 
 @contextmanager
 def usable(address: Address) -> Iterator[None]:
-    """Whatever MLflow and its libraries raise meanwhile becomes one message.
+    """Turn every exception of MLflow and its libraries in the block into one message.
 
     Raises:
         TrackingError: the store cannot be used.
@@ -51,51 +51,54 @@ def usable(address: Address) -> Iterator[None]:
 
 
 def _why_unusable(address: Address, error: BaseException) -> str:
-    """What is wrong with a store, and what would help."""
+    """Why a store cannot be used, and the remedy."""
     driver = driver_missing(error)
     if driver is not None:
         return driver
-    said = address.scrubbed(first_line(error))
+    problem = address.scrubbed(first_line(error))
     if address.is_incomplete:
         return (
-            f"cannot be used: {said}; its password is not stored: give it in --tracking-uri, in "
+            f"cannot be used: {problem}; its password is not stored: give it in --tracking-uri, in "
             "MLFLOW_TRACKING_URI, or with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         )
-    if address.is_http and _DENIED.search(said):
+    if address.is_http and _DENIED.search(problem):
         return (
-            f"the server refuses us ({said}); give user and password as in "
+            f"the server refuses us ({problem}); give user and password as in "
             "http://USER:PASSWORD@host, or with MLFLOW_TRACKING_USERNAME and "
             "MLFLOW_TRACKING_PASSWORD"
         )
     file = sqlite_file(str(address))
     if file is not None and getattr(error.__cause__, "sqlite_errorname", "") in _BROKEN:
-        remedy = "a new one is begun, and told of the study's trials again"
-        return f"cannot be used: {said}; move {display_path(file)} away: {remedy}"
-    return f"cannot be used: {said}"
+        remedy = "a new one is created, and the study's trials are written to it again"
+        return f"cannot be used: {problem}; move {display_path(file)} away: {remedy}"
+    return f"cannot be used: {problem}"
 
 
 def open_experiment(
     address: Address, study: str, *, location: str, note: str | None
 ) -> tuple[MlflowClient, str]:
-    """A client, and the id of a study's experiment; both made when there is none.
+    """Open a store and the experiment of a study; create them if they do not exist.
 
     Args:
-        location: of the artifacts, where the store is a file.
-        note: Markdown shown above the runs; None leaves it as it is.
+        location: URI of the artifacts' folder, used where the store is a file.
+        note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
+
+    Returns:
+        a client, and the experiment's id.
 
     Raises:
         TrackingError: the server does not answer, or the experiment was deleted.
     """
     _probe(address)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    # It prints the address of each run that ends, with the password.
+    # MLflow would print the address of each run that ends, including the password.
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     try:
         from mlflow import MlflowClient
     except ImportError as error:
         raise TrackingError(f"mlflow cannot be imported: {error}") from error
     for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
-        # They log every table that they make, and a traceback for every error that they raise.
+        # They log every table that they create, and every error with its traceback.
         logging.getLogger(name).setLevel(logging.CRITICAL)
     file = sqlite_file(str(address))
     if file is not None and not file.exists():
@@ -121,14 +124,14 @@ def open_experiment(
 
 
 def _probe(address: Address) -> None:
-    """Ask a server for a sign of life; MLflow's own client would try for four minutes."""
+    """Check within seconds that a server answers; MLflow's own client retries for four minutes."""
     if not address.is_http:
         return
     try:
         health = f"{address.bare.rstrip('/')}/health"
         urllib.request.urlopen(health, timeout=_PROBE_TIMEOUT_S).close()
     except urllib.error.HTTPError:
-        pass  # it answered; what it thinks of us comes with the first real call
+        pass  # the server answers; the first real call shows whether it refuses the user
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise TrackingError(
@@ -138,10 +141,10 @@ def _probe(address: Address) -> None:
 
 
 def comparison(address: Address, experiment_id: str, runs: Sequence[str]) -> str:
-    """The page of MLflow's UI that draws parallel coordinates over runs."""
+    """The URL of the page in MLflow's UI that draws parallel coordinates over runs."""
     base = address.bare.rstrip("/") if address.is_http else _LOCAL_UI
-    told = urllib.parse.quote(json.dumps(list(runs), separators=(",", ":")))
+    ids = urllib.parse.quote(json.dumps(list(runs), separators=(",", ":")))
     experiments = urllib.parse.quote(json.dumps([experiment_id]))
     return (
-        f"{base}/#/compare-runs?runs={told}&experiments={experiments}&workflowType=machine_learning"
+        f"{base}/#/compare-runs?runs={ids}&experiments={experiments}&workflowType=machine_learning"
     )

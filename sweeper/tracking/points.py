@@ -1,4 +1,4 @@
-"""The series of the runs: each point is told once, whoever says it and however often."""
+"""The points of the runs' series: each one is logged to MLflow once, however often it is found."""
 
 from __future__ import annotations
 
@@ -14,50 +14,52 @@ if TYPE_CHECKING:
 TimedPoint = tuple[str, int, float, int]
 
 
-class ToldPoints:
-    """Which points of the running trials stand in MLflow already.
+class LoggedPoints:
+    """Remembers which points of the running trials MLflow has, and logs only new ones.
 
-    A later attempt at a trial says much the same as the one before it, and what is scraped in the
-    end is mostly what was reported meanwhile.
+    A later attempt at a trial mostly repeats the points of the attempt before it, and the points
+    scraped from an executed notebook mostly repeat those reported while it ran.
     """
 
     def __init__(self, client: MlflowClient) -> None:
         self._client = client
-        self._told: dict[str, set[tuple[str, int, str]]] = {}
+        #: Of each run: name, step and text of the value of each point.
+        self._logged: dict[str, set[tuple[str, int, str]]] = {}
 
     def __bool__(self) -> bool:
         """Whether any trial runs."""
-        return bool(self._told)
+        return bool(self._logged)
 
     def begin(self, mlflow_id: str, *, is_new: bool) -> None:
-        """A trial begins."""
-        self._told[mlflow_id] = set() if is_new else self._standing(mlflow_id)
+        """Start with a run: a new one has no points, those of any other are read from MLflow."""
+        self._logged[mlflow_id] = set() if is_new else self._stored(mlflow_id)
 
-    def tell(self, mlflow_id: str, points: Sequence[TimedPoint]) -> None:
-        """Tell the points that do not stand there yet."""
-        if mlflow_id not in self._told:
+    def log(self, mlflow_id: str, points: Sequence[TimedPoint]) -> None:
+        """Log those points of a run that MLflow does not have yet."""
+        if mlflow_id not in self._logged:
             self.begin(mlflow_id, is_new=False)
-        told = self._told[mlflow_id]
-        new = [p for p in points if (legal(p[0]), p[1], repr(p[2])) not in told]
+        logged = self._logged[mlflow_id]
+        new = [p for p in points if (legal(p[0]), p[1], repr(p[2])) not in logged]
         metrics = [metric(name, value, step, at_ms) for name, step, value, at_ms in new]
         if metrics:
             self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
-        told.update((legal(name), step, repr(value)) for name, step, value, _ in new)
+        logged.update((legal(name), step, repr(value)) for name, step, value, _ in new)
 
     def last(self, mlflow_id: str, name: str, value: float) -> tuple[int | None, bool]:
-        """The last step of a trial's series, None where there is none; and whether it has a value.
+        """The last step of a series, and whether `value` is the only value at that step.
 
-        Of a step that was told twice, MLflow alone knows which came last.
+        The step is None where the series is empty. Where a step has several values, MLflow alone
+        knows which of them came last.
         """
-        points = [point for point in self._told[mlflow_id] if point[0] == legal(name)]
-        step = max((step for _, step, _ in points), default=None)
-        return step, [told for _, at, told in points if at == step] == [repr(value)]
+        points = [point for point in self._logged[mlflow_id] if point[0] == legal(name)]
+        last_step = max((step for _, step, _ in points), default=None)
+        return last_step, [text for _, step, text in points if step == last_step] == [repr(value)]
 
     def end(self, mlflow_id: str) -> None:
-        """A trial has ended."""
-        self._told.pop(mlflow_id, None)
+        """Forget the points of a run that has ended."""
+        self._logged.pop(mlflow_id, None)
 
-    def _standing(self, mlflow_id: str) -> set[tuple[str, int, str]]:
+    def _stored(self, mlflow_id: str) -> set[tuple[str, int, str]]:
         names = self._client.get_run(mlflow_id).data.metrics
         histories = (self._client.get_metric_history(mlflow_id, name) for name in names)
         return {(m.key, m.step, repr(m.value)) for history in histories for m in history}

@@ -1,8 +1,8 @@
-"""What MLflow is told: one experiment per study, one flat run per trial.
+"""Writes trials to MLflow: one experiment per study, one flat run per trial.
 
-All calls to MLflow are made by one thread, fed by a queue: no trial waits for the store, and a
-store that is slow or away for a while delays only the record. Whatever could not be told is told
-by the next sweep of the study, from the executed notebooks.
+One thread makes all calls to MLflow and takes its messages from a queue, so no trial waits for the
+store. A message that MLflow does not take is written by the next sweep of the study, which finds
+everything in the executed notebooks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .artifacts import Artifacts
 from .files import log_ahead, sqlite_file
 from .metrics import as_tags, legal, metric, now_ms
 from .opening import comparison, completed, open_experiment, usable
-from .points import ToldPoints
+from .points import LoggedPoints
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -46,15 +46,15 @@ _STATUS = {
     TrialState.STOPPED: "KILLED",
 }
 _STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
-#: Set on a run in MLflow's UI, this stops the trial.
+#: A user sets this tag on a run in MLflow's UI to stop the trial.
 _STOP_TAG = "sweeper.stop"
-#: How often to look for it.
+#: How often to look for that tag.
 _POLL_INTERVAL_S = 2.0
-#: How long the end of a sweep waits for a store that does not take one message more.
+#: How long the end of a sweep waits for a store that takes no further message.
 _PATIENCE_S = 60
-#: How long after it was said a message is told: by then the slot that it came from has its next
-#: trial running, which would otherwise wait for its turn in this interpreter.
-_ASIDE_S = 0.1
+#: How long a message waits in the queue. Meanwhile its slot starts the next trial, which would
+#: otherwise compete with MLflow for this interpreter.
+_DELAY_S = 0.1
 
 
 class Tracker:
@@ -69,25 +69,26 @@ class Tracker:
         self._study_id = study_id
         self._client = client
         self._runs: dict[str, str] = {}
-        #: Of each run that has ended: with which status, and in which attempt of its trial.
+        #: Status and attempt of each run that has ended in MLflow.
         self._ended: dict[str, tuple[str, str]] = {}
-        self._points = ToldPoints(client)
+        self._points = LoggedPoints(client)
         self._artifacts = Artifacts(client, experiment_id)
-        #: Trials that MLflow does not know of yet because it did not take their start.
+        #: Trials whose start MLflow has not taken yet.
         self._to_start: dict[str, tuple[TrialRecord, Mapping[str, str]]] = {}
         self._lock = threading.Lock()
-        self._heard: dict[str, list[tuple[Point, int]]] = {}
+        #: Points that wait for the next message about their trial, with their time in ms.
+        self._pending: dict[str, list[tuple[Point, int]]] = {}
         self._queue: queue.SimpleQueue[_Message | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._on_stop: Callable[[str], None] | None = None
         self._looked_s = 0.0
-        #: How many messages about each trial MLflow did not take, until it has taken the end.
-        self._untold: Counter[str] = Counter()
+        #: How many messages about a trial MLflow did not take; reset once it takes the trial's end.
+        self._undelivered: Counter[str] = Counter()
         self._reasons: set[str] = set()
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         for run in self._search():
             if run.data.tags.get(_STUDY_ID) != study_id:
-                continue  # of an earlier study of this name, whose storage is gone
+                continue  # a run of an earlier study of this name, whose storage is gone
             self._runs[run.info.run_name] = run.info.run_id
             if run.info.status != "RUNNING":
                 attempt = run.data.tags.get(_ATTEMPT, "")
@@ -105,15 +106,15 @@ class Tracker:
         artifacts: Path,
         note: str | None = None,
     ) -> Tracker:
-        """The experiment of a study, made when there is none.
+        """Open the experiment of a study; create it if it does not exist.
 
         Args:
-            uri: of the MLflow store or server; None for an embedded store.
-            study: its name, and the experiment's.
-            study_id: tells it from earlier studies of the same name, whose runs are left alone.
+            uri: the MLflow store or server; None for an embedded store.
+            study: the name of the study and of its experiment.
+            study_id: runs of earlier studies of the same name have other ids and are left alone.
             embedded: the SQLite file of the embedded store.
             artifacts: the folder of the embedded store's artifacts.
-            note: Markdown shown above the runs; None leaves it as it is.
+            note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
 
         Raises:
             TrackingError: the server does not answer, or the store cannot be opened.
@@ -126,78 +127,78 @@ class Tracker:
                 log_ahead(embedded)
             return cls(client, address=address, experiment_id=experiment_id, study_id=study_id)
 
-    # --- what the loop says -------------------------------------------------------------------
+    # --- messages of the scheduler -----------------------------------------------------------
 
     def started(self, record: TrialRecord, described: Mapping[str, str]) -> None:
-        """A trial has begun.
+        """Write that a trial has begun.
 
         Args:
-            described: its params, with `n/a` for those outside its branch.
+            described: the trial's params as text, with `n/a` for those outside its branch.
         """
         self._put(record.run_id, "the start", lambda: self._start(record, described))
 
     def reported(self, run_id: str, point: Point) -> None:
-        """A point has arrived; those that come soon after one another are told together."""
-        if point.step is None:  # a final value: told with the trial's end
+        """Write a point; points that arrive soon after one another are written together."""
+        if point.step is None:  # a final value, which is written with the trial's end
             return
         with self._lock:
-            heard = self._heard.setdefault(run_id, [])
-            heard.append((point, now_ms()))
-        if len(heard) == 1:
+            pending = self._pending.setdefault(run_id, [])
+            pending.append((point, now_ms()))
+        if len(pending) == 1:
             self._put(run_id, "a report", lambda: self._log_points(run_id))
 
     def ended(self, record: TrialRecord, series: Series, tags: Mapping[str, str]) -> None:
-        """A trial has ended; its executed notebook is complete.
+        """Write that a trial has ended; its executed notebook is complete.
 
         Args:
-            series: all points of the trial; those not reported meanwhile are told now.
+            series: all points of the trial; those that MLflow does not have yet are written.
         """
         at_ms = now_ms()
         self._put(record.run_id, "the end", lambda: self._end(record, series, tags, at_ms))
 
     def close(self, *, patience_s: float | None = None) -> int:
-        """Wait until everything is told.
+        """Wait until all messages are written.
 
         Args:
-            patience_s: how long at most; None for as long as the store takes one message after
-                another.
+            patience_s: how long to wait at most; None waits as long as the store takes a message
+                at least every minute.
 
         Returns:
-            how many messages MLflow did not take; those about a trial whose end it took do not
-            count, as the end says everything again.
+            how many messages MLflow did not take. Messages about a trial whose end it took do not
+            count, because the end repeats everything.
         """
         self._closing.set()
         self._queue.put(None)
         if patience_s is not None:
             self._thread.join(patience_s)
-            return self._untold.total() + self._queue.qsize()
-        waiting = -1
-        while self._thread.is_alive() and waiting != self._queue.qsize():
-            waiting = self._queue.qsize()
-            self._thread.join(_PATIENCE_S)  # as long as it gets on, it gets more time
-        return self._untold.total() + self._queue.qsize()
+            return self._undelivered.total() + self._queue.qsize()
+        n_waiting = -1
+        while self._thread.is_alive() and n_waiting != self._queue.qsize():
+            n_waiting = self._queue.qsize()
+            self._thread.join(_PATIENCE_S)
+        return self._undelivered.total() + self._queue.qsize()
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- what MLflow has ----------------------------------------------------------------------
 
     def watch(self, on_stop: Callable[[str], None]) -> None:
         """From now on look for the tag that stops a trial.
 
         Args:
-            on_stop: called with the run id of each running trial that bears it.
+            on_stop: called with the run id of each running trial that has the tag.
         """
         self._on_stop = on_stop
 
     @property
     def mlflow_run_ids(self) -> dict[str, str]:
-        """MLflow's own ids of the runs, by the trials' run ids."""
+        """MLflow's ids of the runs, by the trials' run ids."""
         return dict(self._runs)
 
-    def is_told(self, record: TrialRecord) -> bool:
-        """Whether the end of a trial stands in MLflow; not that of an earlier attempt."""
+    def has_end_of(self, record: TrialRecord) -> bool:
+        """Whether MLflow has the end of this attempt at a trial."""
         return self._ended.get(record.run_id) == _end_of(record)
 
     def compare_url(self) -> str | None:
-        """The page of MLflow's UI that draws parallel coordinates over all runs."""
+        """The page of MLflow's UI that draws parallel coordinates over all runs; None if none."""
         if not self._runs:
             return None
         runs = [self._runs[name] for name in sorted(self._runs)]
@@ -206,7 +207,7 @@ class Tracker:
     # --- the thread ---------------------------------------------------------------------------
 
     def _put(self, run_id: str, what: str, call: Callable[[], None]) -> None:
-        due_s = time.monotonic() + _ASIDE_S
+        due_s = time.monotonic() + _DELAY_S
         self._queue.put(_Message(run_id=run_id, what=what, due_s=due_s, call=call))
 
     def _work(self) -> None:
@@ -221,14 +222,14 @@ class Tracker:
             self._closing.wait(max(0.0, message.due_s - time.monotonic()))
             try:
                 message.call()
-            except Exception as error:  # noqa: BLE001  the store's trouble must not cost a trial
+            except Exception as error:  # noqa: BLE001  an error of the store must not cost a trial
                 self._fail(message, self._address.scrubbed(first_line(error)))
             if time.monotonic() - self._looked_s >= _POLL_INTERVAL_S:
                 self._look()
 
     def _fail(self, message: _Message, reason: str) -> None:
-        self._untold[message.run_id] += 1
-        is_new = reason not in self._reasons  # a server that is away has one for each message
+        self._undelivered[message.run_id] += 1
+        is_new = reason not in self._reasons  # a server that is away fails each message alike
         self._reasons.add(reason)
         _log.log(
             logging.WARNING if is_new else logging.INFO,
@@ -239,7 +240,7 @@ class Tracker:
         )
 
     def _look(self) -> None:
-        """Look for runs that somebody wants to be stopped."""
+        """Stop the trials whose runs have the stop tag."""
         self._looked_s = time.monotonic()
         if self._on_stop is None or not self._points or self._closing.is_set():
             return
@@ -251,9 +252,9 @@ class Tracker:
             for run in tagged:
                 if run.data.tags[_STOP_TAG].lower() not in ("false", "no", "0"):
                     self._on_stop(run.info.run_name)
-                # Once obeyed it is gone: the trial may be run again one day.
+                # Or the tag would stop the next attempt at the trial as well.
                 self._client.delete_tag(run.info.run_id, _STOP_TAG)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  an error of the store must not cost a trial
             _log.info("MLflow: %s", self._address.scrubbed(first_line(error)))
 
     def _search(self) -> list[Run]:
@@ -304,35 +305,35 @@ class Tracker:
         return mlflow_id
 
     def _begun(self, run_id: str) -> str:
-        """The id of a trial's run; its start is told first if MLflow did not take it then."""
+        """The id of a trial's run; writes the trial's start first if MLflow does not have it."""
         if run_id in self._to_start:
             self._start(*self._to_start[run_id])
         return self._runs[run_id]
 
     def _log_points(self, run_id: str) -> None:
         with self._lock:
-            heard = self._heard.pop(run_id)
+            pending = self._pending.pop(run_id)
         points = [
             (name, point.step or 0, value, at_ms)
-            for point, at_ms in heard
+            for point, at_ms in pending
             for name, value in point.metrics.items()
         ]
-        self._points.tell(self._begun(run_id), points)
+        self._points.log(self._begun(run_id), points)
 
     def _log_missing(self, mlflow_id: str, series: Series, at_ms: int) -> None:
-        """Tell the points that were not told as they came, but scraped from the notebook."""
+        """Log points that were not reported but scraped from the executed notebook."""
         points = [(n, step, value, at_ms) for n, ps in series.items() for step, value in ps]
-        self._points.tell(mlflow_id, points)
+        self._points.log(mlflow_id, points)
 
     def _end(
         self, record: TrialRecord, series: Series, tags: Mapping[str, str], at_ms: int
     ) -> None:
         if record.run_id in self._runs or record.run_id in self._to_start:
             mlflow_id = self._begun(record.run_id)
-        else:  # killed before its start was told
+        else:  # the sweep was killed before it wrote the start
             mlflow_id = self._create_run(record)
         self._log_missing(mlflow_id, series, at_ms)
-        # One that will be run again has no final values yet.
+        # A trial that will be run again has no final values yet.
         metrics = self._final_metrics(mlflow_id, record, at_ms) if record.is_final else []
         self._points.end(mlflow_id)
         infinite = {
@@ -340,7 +341,7 @@ class Tracker:
             for name, value in record.scores.items()
             if math.isinf(value)
         }
-        told = {
+        all_tags = {
             **tags,
             **infinite,
             "sweeper.state": str(record.state),
@@ -348,27 +349,27 @@ class Tracker:
             "sweeper.duration_s": f"{record.duration_s:.3f}",
         }
         if record.reason is not None:
-            told["sweeper.reason"] = str(record.reason)
-            told["sweeper.message"] = record.message
-        self._client.log_batch(mlflow_id, metrics=metrics, tags=as_tags(told))
+            all_tags["sweeper.reason"] = str(record.reason)
+            all_tags["sweeper.message"] = record.message
+        self._client.log_batch(mlflow_id, metrics=metrics, tags=as_tags(all_tags))
         status, attempt = end = _end_of(record)
         self._client.set_terminated(mlflow_id, status=status, end_time=at_ms)
-        # The files last, and then the mark that all is told: where a store takes none, the run has
-        # its values and its status all the same, and the next sweep tries again.
+        # The files come last, then the tag that says that the run is complete. Where a store takes
+        # no files, the run has its values and status, and the next sweep tries again.
         link = self._artifacts.log(mlflow_id, record)
         last = {_ATTEMPT: attempt, "mlflow.note.content": link}
         self._client.log_batch(mlflow_id, tags=as_tags(last))
         self._ended[record.run_id] = end
-        del self._untold[record.run_id]
+        del self._undelivered[record.run_id]
 
     def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
-        """Final values that are not simply the last point of their series."""
+        """The metrics of final values that differ from the last point of their series."""
         metrics = []
         for name, value in record.scores.items():
             step, is_last = self._points.last(mlflow_id, name, value)
             if is_last:
                 continue
-            # On the last step, but later: MLflow's table shows the newest of the highest step.
+            # At the last step, but later: MLflow's table has the newest value of the last step.
             history = (
                 self._client.get_metric_history(mlflow_id, legal(name)) if step is not None else []
             )
@@ -379,7 +380,7 @@ class Tracker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message:
-    """What is to be told of a trial, and when at the soonest, on the monotonic clock."""
+    """One call to MLflow about a trial, to be made at `due_s` on the monotonic clock or later."""
 
     run_id: str
     what: str
@@ -388,10 +389,10 @@ class _Message:
 
 
 def _user() -> str:
-    """Who runs the sweep; in a container that may be a number without a name."""
+    """The name of the user, or the number where a container has no name for it."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # by version and system
+    except (KeyError, OSError, ImportError):  # which one depends on Python's version and the system
         return str(os.getuid())
 
 

@@ -1,4 +1,4 @@
-"""What MLflow is told, and what it may cost when it does not listen."""
+"""What the tracker writes to MLflow, and what happens when MLflow does not take it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def stopped(folder: Path) -> TrialRecord:
 
 
 @pytest.mark.slow  # MLflow makes its tables
-def test_where_there_is_no_time_a_store_that_does_not_answer_is_told_the_next_time(
+def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_next_sweep(
     tmp_path: Path,
 ) -> None:
     tracker = opened(tmp_path)
@@ -56,25 +56,25 @@ def test_where_there_is_no_time_a_store_that_does_not_answer_is_told_the_next_ti
         tracker.ended(record, {}, {})
         assert tracker.close(patience_s=0.5) > 0
         again = opened(tmp_path)
-        assert not again.is_told(record)
+        assert not again.has_end_of(record)
         storage.rollback()
     again.started(record, {"x": "0.5"})
     again.ended(record, {}, {})
     assert again.close() == 0
-    assert opened(tmp_path).is_told(record)
+    assert opened(tmp_path).has_end_of(record)
 
 
 @pytest.mark.slow  # likewise
-def test_an_attempt_whose_end_was_not_told_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+def test_the_end_of_one_attempt_is_not_taken_for_that_of_another(tmp_path: Path) -> None:
     tracker = opened(tmp_path)
     first = stopped(tmp_path)
     tracker.started(first, {"x": "0.5"})
     tracker.ended(first, {}, {})
     assert tracker.close() == 0
     completed = replace(first, state=TrialState.COMPLETED, attempt=2, scores={"val": 1.0})
-    assert opened(tmp_path).is_told(first)
-    assert not opened(tmp_path).is_told(completed)
-    assert not opened(tmp_path).is_told(replace(first, attempt=2))
+    assert opened(tmp_path).has_end_of(first)
+    assert not opened(tmp_path).has_end_of(completed)
+    assert not opened(tmp_path).has_end_of(replace(first, attempt=2))
 
 
 @pytest.mark.slow  # likewise
@@ -100,15 +100,15 @@ def test_a_kill_while_the_store_is_made_leaves_none_or_a_whole_one(tmp_path: Pat
 
 
 @pytest.mark.slow  # likewise
-def test_a_store_that_mlflow_cannot_open_is_told_of_in_one_line(tmp_path: Path) -> None:
+def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as torn:
         torn.execute("CREATE TABLE experiment_tags (key TEXT)")
     with pytest.raises(TrackingError) as refused:
         opened(tmp_path)
-    said = str(refused.value)
-    assert "\n" not in said
-    assert f"--tracking-uri sqlite:///{tmp_path}/mlflow.db: cannot be used: " in said
-    assert "mlflow.db away: a new one is begun, and told of the study's trials again" in said
+    message = str(refused.value)
+    assert "\n" not in message
+    assert f"--tracking-uri sqlite:///{tmp_path}/mlflow.db: cannot be used: " in message
+    assert "mlflow.db away: a new one is created, and the study's trials are written" in message
 
 
 # --- one store for the tests below, each with a study of its own ---------------------------------
@@ -159,7 +159,7 @@ def test_an_error_without_a_message_costs_one_message_to_mlflow_and_not_all_late
 
 
 @pytest.mark.slow  # MLflow
-def test_a_trial_whose_start_was_not_taken_is_told_of_as_a_whole_at_its_end(
+def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = of_study(store, "late")
@@ -175,7 +175,7 @@ def test_a_trial_whose_start_was_not_taken_is_told_of_as_a_whole_at_its_end(
     tracker.started(replace(record, state=TrialState.RUNNING), {"x": "0.5"})
     tracker.reported("0000", Point(step=0, metrics={"val": 0.25}))
     tracker.ended(record, {"val": [(0, 0.25), (1, 0.5)]}, {})
-    assert tracker.close() == 0, "the end has said everything again"
+    assert tracker.close() == 0, "the end has repeated everything"
     run = run_of(tracker, record)
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
     history = tracker._client.get_metric_history(run.info.run_id, "val")
@@ -195,7 +195,7 @@ def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(
         tracker.ended(replace(record, number=number), {"val": [(0, 0.5)]}, {})
     assert tracker.close() == 0
     again = of_study(store, "unrendered")
-    assert again.is_told(record)
+    assert again.has_end_of(record)
     run = run_of(again, record)
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"val": 0.5})
     files = [file.path for file in again._client.list_artifacts(run.info.run_id)]
@@ -209,7 +209,7 @@ def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(
 
 
 @pytest.mark.slow  # MLflow
-def test_where_no_file_can_be_put_a_run_has_its_values_and_the_next_sweep_tries_again(
+def test_a_store_that_takes_no_files_has_the_values_and_gets_the_files_from_the_next_sweep(
     store: Path, tmp_path: Path
 ) -> None:
     (store / "full").write_text("in the way of the artifacts")
@@ -222,17 +222,17 @@ def test_where_no_file_can_be_put_a_run_has_its_values_and_the_next_sweep_tries_
     again = of_study(store, "full")
     run = run_of(again, record)
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"val": 0.5})
-    assert not again.is_told(record)
+    assert not again.has_end_of(record)
     again.started(record, {"x": "0.5"})
     again.ended(record, {}, {})
     assert again.close() == 0
-    assert of_study(store, "full").is_told(record)
+    assert of_study(store, "full").has_end_of(record)
     files = {file.path for file in again._client.list_artifacts(run.info.run_id)}
     assert files == {"0000.ipynb", "0000.html"}
 
 
 @pytest.mark.slow  # MLflow
-def test_a_user_without_a_name_is_told_by_number(
+def test_a_user_without_a_name_is_recorded_by_number(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
@@ -247,7 +247,7 @@ def test_a_user_without_a_name_is_told_by_number(
 
 
 @pytest.mark.slow  # MLflow
-def test_the_end_of_a_trial_that_was_killed_before_mlflow_knew_it_is_told(
+def test_the_end_of_a_trial_whose_start_was_never_written_gets_a_run(
     store: Path, tmp_path: Path
 ) -> None:
     tracker = of_study(store, "killed")
