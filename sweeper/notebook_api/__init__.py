@@ -1,5 +1,5 @@
-"""What a notebook imports: reports, checkpoints, determinism, and the messages to its sweep.
+"""What a notebook imports: reports, scores, checkpoints, determinism, and messages to the sweep.
 
-Standard library only when imported; torch and numpy inside functions. What the sweep does with a
+Imports the standard library only; torch and numpy inside functions. What the sweep does with a
 report does not belong here.
 """

@@ -1,4 +1,4 @@
-"""The notebook's end: `report`, `score`, `trial`, `should_stop`, `on_stop`."""
+"""The calls of a notebook about its trial: `report`, `score`, `trial`, `should_stop`, `on_stop`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from .messages import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialInfo:
-    """The trial that this notebook runs as; a stand-in when it is run by hand.
+    """The trial that this notebook runs as, or a stand-in for a notebook that is run by hand.
 
     Attributes:
         number: the trial's number in its study, from 0.
-        run_id: the same with four digits; `"by-hand"` outside a sweep.
+        run_id: the number with four digits; `"by-hand"` outside a sweep.
         params: the swept parameters of this trial; empty by hand.
-        seed: the trial's own seed, to give to `seed_everything` and `seeded_loader`.
+        seed: the trial's own seed, for `seed_everything` and `seeded_loader`.
         attempt: 1, and one more each time that the trial is run again after an interruption.
+        folder: the path of `checkpoint_dir`, as text.
     """
 
     number: int
@@ -43,34 +44,35 @@ class TrialInfo:
 
     @property
     def checkpoint_dir(self) -> Path:
-        """A folder of this trial's own, for all its attempts; made when first asked for."""
+        """The trial's own folder, the same in all attempts; made on first use."""
         path = Path(self.folder)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
 
 class TrialPruned(Exception):
-    """Raised by `report` in a trial that is not worth going on with; let it pass.
+    """Raised by `report` in a trial that the pruner ends early; do not catch it.
 
-    `finally` blocks run; the trial is pruned, which is no failure.
+    `finally` blocks run. A pruned trial is not a failed one.
     """
 
 
 class TrialStopped(Exception):
-    """Raised by `report` in a trial that is being stopped with its sweep; let it pass.
+    """Raised by `report` in a trial that is stopped with its sweep; do not catch it.
 
-    `finally` blocks run, and callbacks given to `on_stop` have been called. The trial is run again
-    by the next sweep.
+    The callbacks of `on_stop` have been called, and `finally` blocks run. The next sweep of the
+    study runs the trial again.
     """
 
 
 def trial() -> TrialInfo:
-    """Which trial this notebook runs as.
+    """Return the trial that this notebook runs as.
 
-    By hand: number 0, no params, seed 0, attempt 1, checkpoints in `./checkpoints/by-hand`.
+    Run by hand, a notebook gets a stand-in: number 0, no params, seed 0, attempt 1, checkpoints in
+    `./checkpoints/by-hand`.
     """
-    told = os.environ.get(TRIAL_VARIABLE)
-    if told is None:
+    text = os.environ.get(TRIAL_VARIABLE)
+    if text is None:
         return TrialInfo(
             number=0,
             run_id="by-hand",
@@ -79,102 +81,98 @@ def trial() -> TrialInfo:
             attempt=1,
             folder=os.path.join("checkpoints", "by-hand"),
         )
-    return TrialInfo(**json.loads(told))
+    return TrialInfo(**json.loads(text))
 
 
 def report(step: int, /, **metrics: Any) -> None:
-    """Report one point of each series, while the notebook runs.
+    """Report the values of one step while the notebook runs; each metric becomes a series.
 
     Args:
-        step: a whole number, usually the epoch; increasing.
+        step: a whole number that increases, usually the epoch.
         **metrics: anything that `float()` takes: numbers, numpy scalars, tensors of one element.
-            NaN and infinities are passed on as they are.
+            NaN and infinities are reported as they are.
 
     Raises:
-        TypeError: the step is no whole number, or a metric is no number.
-        TrialPruned: the sweep has decided that this trial is hopeless.
-        TrialStopped: the sweep is being stopped, as when the machine is taken away.
+        TypeError: the step is not a whole number, or a metric is not a number.
+        TrialPruned: the pruner ends this trial early.
+        TrialStopped: the sweep is being stopped, for example because its machine is taken away.
     """
     whole = _floats("report", {"step": step})["step"]
     if not whole.is_integer() or whole != step:
         raise TypeError(f"report(step=…): expected a whole number, got {step!r}")
     _reporter.send(Point(step=int(whole), metrics=_floats("report", metrics)))
-    asked = _asked_to_stop()
-    if asked is None:
+    request = _stop_request()
+    if request is None:
         return
-    if asked["kind"] == StopReason.PRUNED:
-        raise TrialPruned(asked["message"])
-    _stopper.call()
-    raise TrialStopped(asked["message"])
+    if request["kind"] == StopReason.PRUNED:
+        raise TrialPruned(request["message"])
+    _stop_handling.call_back()
+    raise TrialStopped(request["message"])
 
 
 def should_stop() -> bool:
-    """Whether the trial should save what it needs to go on later, and leave its training loop.
+    """Whether the trial should save what it needs to continue later, and leave its training loop.
 
-    True once the sweep is being stopped: by Ctrl-C, SIGTERM, a time limit of the sweep, or the
-    machine's preemption notice. A trial that asks has the grace time (`limits.grace`) until it is
-    interrupted; the cells after this one do not run. By hand always False.
+    True once the sweep is being stopped: by Ctrl-C, SIGTERM, the sweep's time limit, or a
+    preemption notice. A trial that calls this function is interrupted only after the grace time
+    (`limits.grace`); the cells after this one do not run. Always False in a notebook run by hand.
     """
-    _stopper.listen()
-    asked = _asked_to_stop()
-    if asked is None or asked["kind"] == StopReason.PRUNED:
+    _stop_handling.announce(HANDLES_STOP)
+    request = _stop_request()
+    if request is None or request["kind"] == StopReason.PRUNED:
         return False
-    _stopper.obey()
+    _stop_handling.announce(STOPPING)
     return True
 
 
 def on_stop(callback: Callable[[], object]) -> None:
-    """Have something done before the trial is stopped, such as to save a checkpoint.
+    """Register a callback that runs before the trial is stopped, for example to save a checkpoint.
 
-    It is called by the next `report`, in its thread, where nothing is half done; then `report`
-    raises `TrialStopped`. Until then the trial has the grace time, as with `should_stop`.
-    By hand it is never called.
+    The next `report` after the request to stop calls it, between two steps and in the thread of
+    that `report`, and then raises `TrialStopped`. The trial has the grace time for this, as with
+    `should_stop`. In a notebook run by hand the callback is never called.
     """
-    _stopper.add(callback)
+    _stop_handling.add(callback)
 
 
-def _asked_to_stop() -> dict[str, str] | None:
-    """What the sweep asks for; None as long as the trial may go on."""
+def _stop_request() -> dict[str, str] | None:
+    """The sweep's request to stop, with `kind` and `message`; None while the trial may go on."""
     stop_file = os.environ.get(STOP_VARIABLE)
     if stop_file is None or not Path(stop_file).exists():
         return None
-    asked: dict[str, str] = json.loads(Path(stop_file).read_text(encoding="utf-8"))
-    return asked
+    request: dict[str, str] = json.loads(Path(stop_file).read_text(encoding="utf-8"))
+    return request
 
 
-class _Stopper:
-    """Tells the sweep that this notebook can end by itself."""
+class _StopHandling:
+    """Keeps the callbacks of `on_stop` and announces to the sweep that this notebook has some."""
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[], object]] = []
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
 
     def add(self, callback: Callable[[], object]) -> None:
         self._callbacks.append(callback)
-        self.listen()
+        self.announce(HANDLES_STOP)
 
-    def listen(self) -> None:
-        self._tell(HANDLES_STOP)
-
-    def obey(self) -> None:
-        self._tell(STOPPING)
-
-    def call(self) -> None:
+    def call_back(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
 
-    def _tell(self, what: str) -> None:
+    def announce(self, fact: str) -> None:
         path = os.environ.get(REPORTS_VARIABLE)
-        if path is not None and what not in self._told and send(path, json.dumps({what: True})):
-            self._told.add(what)
+        if path is None or fact in self._announced:
+            return
+        if send(path, json.dumps({fact: True})):
+            self._announced.add(fact)
 
 
 def score(**metrics: Any) -> None:
-    """State final values, where they are not simply the last ones reported.
+    """State final values that differ from the last reported ones.
 
     Raises:
-        TypeError: a value is no number.
+        TypeError: a value is not a number.
     """
     _reporter.send(Point(step=None, metrics=_floats("score", metrics)))
 
@@ -184,11 +182,11 @@ def _floats(call: str, metrics: Mapping[str, Any]) -> dict[str, float]:
     for name, value in metrics.items():
         try:
             floats[name] = float(value)
-        except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one is torch's
-            shown = repr(value) if len(repr(value)) <= 60 else f"a {type(value).__name__}"
-            raise TypeError(f"{call}({name}=…): expected one number, got {shown}") from None
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError is torch's
+            text = repr(value) if len(repr(value)) <= 60 else f"a {type(value).__name__}"
+            raise TypeError(f"{call}({name}=…): expected one number, got {text}") from None
     return floats
 
 
 _reporter = Reporter()
-_stopper = _Stopper()
+_stop_handling = _StopHandling()

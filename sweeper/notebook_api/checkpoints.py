@@ -1,8 +1,8 @@
-"""A training's whole state in one file: a new one is complete before the last one goes.
+"""Save and load the whole state of a training, so that it continues with the same bits.
 
-Runs in the kernel; `checkpoint_files` serves the coordinator as well. torch and numpy are used
-where the notebook has imported them. A checkpoint is a pickle (torch's, where there is torch),
-and so it is code as a notebook is: load only your own.
+Runs in the kernel; the coordinator uses `checkpoint_files` too. torch and numpy are used only
+where the notebook has imported them. A checkpoint is a pickle (torch's format where torch is
+imported) and can run code when it is loaded: load only your own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .calls import trial
-from .sealed import SealedFile, is_untouched
+from .sealed import SealedFile, is_intact
 
 _FORMAT = 1
 _NAME = re.compile(r"(\d{6,})\.ckpt")
@@ -31,46 +31,49 @@ _PART = ".part"
 
 
 def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any) -> Path:
-    """Save the state of a training into this trial's own folder, between two epochs.
+    """Save the state of a training into the trial's folder, between two epochs.
 
-    The file holds what is given and the random states of `random`, numpy and torch (CPU, and
-    CUDA if it runs). It is written beside the last one, which goes only when the new one is on
-    the disk: there is room needed for one more than `keep`. Run by hand, the folder is
-    `./checkpoints/by-hand`; delete it to begin anew.
+    The file holds the arguments and the random states of `random`, numpy and torch (CPU, and CUDA
+    where it is initialized). Older checkpoints are deleted only when the new one is on the disk,
+    so the disk needs space for `keep` + 1 of them. In a notebook run by hand the folder is
+    `./checkpoints/by-hand`; delete it to start again from the beginning.
 
     Args:
-        keep: how many of the newest stay, 1 or more.
-        in_background: copy the state to the CPU's memory and return; a thread writes it, and ends
-            before the interpreter does. The next save waits for it. If it fails, the next save or
-            load raises its error; so save the last epoch without it.
-        **state: what has a `state_dict()` (model, optimizer, scheduler, GradScaler, a
-            `seeded_loader`) is stored as that; all else as it is: numbers, text, lists, dicts,
-            numpy arrays, tensors.
+        keep: the number of newest checkpoints to keep, 1 or more.
+        in_background: copy the state to the CPU's memory and return, while a thread writes it. The
+            next save, the next load and the end of the interpreter wait for that thread. If the
+            write fails, the next save or load raises its error: save the last epoch without it.
+        **state: of an object with a `state_dict()` (model, optimizer, scheduler, GradScaler, a
+            `seeded_loader`) its state is stored; any other value is stored itself: numbers, text,
+            lists, dicts, numpy arrays, tensors.
 
     Returns:
-        The checkpoint's path; in the background it may not be there yet.
+        The checkpoint's path; with `in_background` the file may not exist yet.
 
     Raises:
-        TypeError: something cannot be stored; nothing was written.
+        ValueError: `keep` is less than 1.
+        TypeError: a value cannot be stored; nothing was written.
         OSError: the disk is full or the folder read-only; the last checkpoint is still there.
     """
     if not isinstance(keep, int) or keep < 1:
         raise ValueError(f"save_checkpoint(keep=…): expected 1 or more, got {keep!r}")
     with _lock:
         _finish_background()
-        told = trial()
+        info = trial()
         content: dict[str, Any] = {
             "format": _FORMAT,
-            "run_id": told.run_id,
-            "attempt": told.attempt,
+            "run_id": info.run_id,
+            "attempt": info.attempt,
             "random": _random_states(),
             "states": {},
             "values": {},
         }
-        for name, given in state.items():
-            kind, value = ("states", given.state_dict()) if _has_state(given) else ("values", given)
-            content[kind][name] = _taken(name, value, copy=in_background, plain=kind == "values")
-        folder = Path(os.path.abspath(told.folder))
+        for name, value in state.items():
+            if _has_state(value):
+                content["states"][name] = _storable(name, value.state_dict(), copy=in_background)
+            else:
+                content["values"][name] = _storable(name, value, copy=in_background, plain=True)
+        folder = Path(os.path.abspath(info.folder))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
@@ -88,26 +91,27 @@ def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any)
 
 
 def load_checkpoint(**state: Any) -> dict[str, Any] | None:
-    """Go on from this trial's newest complete checkpoint, if there is one.
+    """Restore the state of this trial's newest complete checkpoint, if there is one.
 
-    The state of each given object is restored in place, on the device where the object lives, and
-    last of all the random states, so that the training continues with the same bits::
+    The objects are restored in place, on the devices where they are, and the random states last of
+    all, so that the training continues with the same bits::
 
         saved = sweeper.load_checkpoint(model=model, optimizer=optimizer, loader=loader)
         first = (saved or {"epoch": -1})["epoch"] + 1
 
-    A file that is torn or changed is passed over with a warning. Call it when all objects are
-    built, right before the first epoch.
+    Call it when all objects are built, right before the first epoch. A file that is incomplete or
+    changed is skipped with a warning.
 
     Args:
-        **state: the objects with a `load_state_dict()`, under the names they were saved by.
+        **state: the objects with a `load_state_dict()`, under the names with which they were saved.
 
     Returns:
-        The other values that were saved, tensors on the CPU. None where there is no checkpoint:
-        in the first attempt, and the first time by hand.
+        The other saved values by name, tensors on the CPU. None where there is no checkpoint, as in
+        a first attempt.
 
     Raises:
-        ValueError: a name is not in the checkpoint, or a state does not fit its object.
+        ValueError: a name is not in the checkpoint, a state does not fit its object, or the file
+            is of another format or cannot be unpickled.
         TypeError: an object has no `load_state_dict()`.
         OSError: a file cannot be read, or the last write in the background failed.
     """
@@ -118,7 +122,7 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
         return None
     path, content = found
     states, values = content["states"], content["values"]
-    for name, target in state.items():  # all of them, before any is touched
+    for name, target in state.items():  # all of them before any object is changed
         _check_target(name, target, path, content)
     for name, target in state.items():
         try:
@@ -139,7 +143,7 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The finished checkpoints of one trial, newest first; none where there is no such folder."""
+    """List the finished checkpoints in a trial's folder, newest first; empty without the folder."""
     with suppress(FileNotFoundError):
         names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
         names.sort(key=lambda name: int(name.partition(".")[0]), reverse=True)
@@ -154,16 +158,16 @@ _background: Future[None] | None = None
 
 
 def _finish_background() -> None:
-    """Wait for the write that runs, if one does, and raise what it raised."""
+    """Wait for the running background write, if there is one, and raise its error."""
     global _background
     if _background is not None:
-        _background.exception()  # an interrupt while waiting leaves it to the next call
+        _background.exception()  # an interrupt here leaves the write to the next call
         written, _background = _background, None
         written.result()
 
 
 def _forget_background() -> None:
-    """A forked child has no thread to wait for."""
+    """Start without a background write in a forked child, which does not have the thread."""
     global _lock, _background
     _lock, _background = threading.Lock(), None
 
@@ -175,28 +179,37 @@ def _has_state(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and not isinstance(value, type)
 
 
-def _taken(name: str, value: Any, *, copy: bool, plain: bool = False) -> Any:
-    """What was given, known to be storable; with `copy` a deep copy of it on the CPU."""
-    file = io.BytesIO() if copy else _Nowhere()
-    taker = _Taker(file, copy=copy, plain=plain)
+def _storable(name: str, value: Any, *, copy: bool, plain: bool = False) -> Any:
+    """Check that a value can be pickled; return it, or with `copy` a deep copy on the CPU.
+
+    Args:
+        plain: refuse objects with a state inside of the value.
+    """
+    file = io.BytesIO() if copy else _NullFile()
+    pickler = _StatePickler(file, copy=copy, plain=plain)
     try:
-        taker.dump(value)
+        pickler.dump(value)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
         raise TypeError(
             f"save_checkpoint({name}=…): a {type(value).__name__} cannot be stored: {error}; "
             "expected an object with state_dict(), or numbers, text, lists, dicts, arrays, tensors"
         ) from error
-    if isinstance(file, _Nowhere):
+    if isinstance(file, _NullFile):
         return value
     file.seek(0)
-    return _Giver(file, taker.tensors).load()
+    return _StateUnpickler(file, pickler.tensors).load()
 
 
-class _Taker(pickle.Pickler):
-    """Pickles all but the bulk of a value, to see that it can be done, or to copy it."""
+class _StatePickler(pickle.Pickler):
+    """Pickles a value without its tensors, and without arrays unless it is copied.
+
+    Attributes:
+        tensors: the tensors of the value in the order of their ids, copied to the CPU; None for
+            each unless the value is copied.
+    """
 
     def __init__(self, file: Any, *, copy: bool, plain: bool) -> None:
-        # Without a copy the arrays need not be looked into: the callback drops their bytes.
+        # The callback drops the bytes of arrays, which a check does not need.
         options: Any = {} if copy else {"buffer_callback": lambda _: None}
         super().__init__(file, protocol=5, **options)
         torch = sys.modules.get("torch")
@@ -209,18 +222,22 @@ class _Taker(pickle.Pickler):
             self.tensors.append(value.detach().to("cpu", copy=True) if self._copy else None)
             return len(self.tensors) - 1
         if self._plain and _has_state(value):
-            # Unpickled it would be another object, and the one in the notebook not restored.
+            # Loading would make a new object and not restore the one in the notebook.
             raise TypeError(f"the {type(value).__name__} in it needs a name of its own")
         return None
 
 
-class _Giver(pickle.Unpickler):
+class _StateUnpickler(pickle.Unpickler):
+    """Unpickles what `_StatePickler` has pickled."""
+
     def __init__(self, file: IO[bytes], tensors: list[Any]) -> None:
         super().__init__(file)
         self.persistent_load = tensors.__getitem__  # type: ignore[method-assign]
 
 
-class _Nowhere:
+class _NullFile:
+    """A file that drops what is written into it."""
+
     def write(self, data: Any) -> None:
         pass
 
@@ -259,7 +276,7 @@ def _restore_random_states(states: Mapping[str, Any]) -> None:
 def _write(content: Mapping[str, Any], path: Path, *, keep: int) -> None:
     part = path.with_name(path.name + _PART)
     try:
-        for abandoned in path.parent.glob(f"*.ckpt{_PART}"):  # by an attempt that was killed
+        for abandoned in path.parent.glob(f"*.ckpt{_PART}"):  # left by an attempt that was killed
             abandoned.unlink(missing_ok=True)
         with part.open("wb") as file:
             sealed = SealedFile(file)
@@ -289,12 +306,15 @@ def _not_written(folder: Path, error: OSError) -> OSError:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut."""
+    """Write a folder to the disk, so that a rename in it survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks cannot
+        if error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+        ):  # some network file systems cannot sync a folder
             raise
     finally:
         os.close(descriptor)
@@ -304,12 +324,12 @@ def _newest_complete(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     files = checkpoint_files(folder)
     for n, path in enumerate(files, start=1):
         with path.open("rb") as file:
-            if is_untouched(file):
+            if is_intact(file):
                 return path, _read(file, path)
         then = (
-            f"using {files[n].name}" if n < len(files) else "there is no older one: beginning anew"
+            f"using {files[n].name}" if n < len(files) else "there is no older one: starting again"
         )
-        warnings.warn(f"load_checkpoint: {path} is torn or changed; {then}", stacklevel=3)
+        warnings.warn(f"load_checkpoint: {path} is incomplete or changed; {then}", stacklevel=3)
     return None
 
 
@@ -323,7 +343,7 @@ def _read(file: IO[bytes], path: Path) -> dict[str, Any]:
             content = torch.load(file, map_location="cpu", weights_only=False)
         else:
             content = pickle.load(file)
-    except Exception as error:  # of any class, as classes that are stored may be gone by now
+    except Exception as error:  # of any type: unpickling runs foreign code
         raise ValueError(f"load_checkpoint: cannot read {path}: {error}") from error
     if content["format"] != _FORMAT:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Seeds that hold: the global generators, and loaders whose batches depend on the seed alone.
+"""Seed the global random generators, and build loaders whose batches depend on the seed alone.
 
-Runs in the kernel. torch is imported inside the functions only.
+Runs in the kernel.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed `random`, numpy and torch, as far as installed, and ask torch for repeatable kernels.
+    """Seed `random`, numpy and torch, as far as installed, and make torch deterministic.
 
-    Operations that have no deterministic version only warn. Nothing here starts CUDA: call it
-    first. torch takes any 64-bit seed; numpy gets its lowest 32 bits.
+    Operations without a deterministic version only warn. Call it before anything else uses CUDA,
+    which this function does not start. torch takes any 64-bit seed; numpy gets its lowest 32 bits.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first cuBLAS call
     random.seed(seed)
@@ -35,13 +35,13 @@ def seed_everything(seed: int) -> None:
         import torch
     except ImportError:
         return
-    torch.manual_seed(seed)  # CUDA as well: now if it runs, else when it starts
+    torch.manual_seed(seed)  # CUDA too: now, or when it is initialized
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # A check that costs time; mypy does not see through torch's module property.
+    # Filling costs time; mypy does not know the property of torch's module.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.set_num_threads(torch.get_num_threads())  # from now on MKL may not take fewer
+    torch.set_num_threads(torch.get_num_threads())  # from now on MKL does not use fewer
 
 
 def seeded_loader(
@@ -55,30 +55,32 @@ def seeded_loader(
 ) -> DataLoader[Any]:
     """Build a torch DataLoader whose batches are the same bits for any `num_workers`.
 
-    The order of an epoch comes from (seed, epoch). Before each sample the global generators of
-    `random`, numpy and torch (CPU) are set from (seed, epoch, index), so that augmentation
-    repeats for a seed and differs between epochs; a generator that the dataset keeps for itself
-    is out of reach. The training's own random stream is not touched. A `sampler` or
-    `batch_sampler` of the caller is followed. An IterableDataset repeats only for the same number
-    of workers.
+    The order of an epoch depends on (seed, epoch). Before each sample the global generators of
+    `random`, numpy and torch (CPU) are seeded with (seed, epoch, index), so that augmentation
+    repeats for a seed and differs between epochs; a generator of the dataset's own is not seeded.
+    The random states of the training do not change. A `sampler` or `batch_sampler` among the
+    options decides the order. An IterableDataset repeats only for the same number of workers.
 
-    Each `for` over the loader is the next epoch, from 0. Its `state_dict()` says which one is
-    next, so that a loader saved by `save_checkpoint(loader=loader)` between two epochs continues
-    there; so does `set_epoch(n)` of `loader.sampler` (or `loader.batch_sampler`, if given).
+    Each `for` over the loader is the next epoch, from 0. `state_dict()` holds the next epoch, so
+    that a loader saved by `save_checkpoint(loader=loader)` between two epochs continues there.
+    `set_epoch(n)` of `loader.sampler` (of `loader.batch_sampler` where that is an option) sets it.
     `loader.dataset` is a wrapper, through which the attributes of `dataset` can be read.
 
     Args:
-        dataset: with `__len__` and `__getitem__`, or an IterableDataset.
-        batch_size: samples a batch; None for samples one by one without a batch dimension.
+        dataset: an object with `__len__` and `__getitem__`, or an IterableDataset.
+        batch_size: samples in a batch; None for single samples without a batch dimension.
         shuffle: a new order each epoch.
         num_workers: worker processes; 0 loads in the kernel itself.
         seed: any whole number.
-        loader_options: all other arguments of `torch.utils.data.DataLoader`.
+        loader_options: any other arguments of `torch.utils.data.DataLoader`.
+
+    Raises:
+        ValueError: `shuffle` together with a sampler.
     """
     import torch
     from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
-    # Without a generator of its own, a loader draws from the training's stream at every epoch.
+    # A loader without its own generator draws from the global one at every epoch.
     options = {"generator": torch.Generator().manual_seed(seed)} | loader_options
     options |= {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(dataset, IterableDataset):
@@ -89,15 +91,15 @@ def seeded_loader(
         raise ValueError("shuffle=True and a sampler exclude each other: drop one of them")
     if batch_sampler is not None:
         del options["batch_size"]
-        keys = _KeySampler(dataset, seed, given=batch_sampler, in_batches=True)
+        keys = _KeySampler(dataset, seed, sampler=batch_sampler, in_batches=True)
         options["batch_sampler"] = keys
     else:
-        keys = _KeySampler(dataset, seed, given=sampler, shuffle=shuffle)
+        keys = _KeySampler(dataset, seed, sampler=sampler, shuffle=shuffle)
         options["sampler"] = keys
     one_by_one = batch_size is None and batch_sampler is None
     collate = options.get("collate_fn") or (default_convert if one_by_one else default_collate)
     samples: Any = _SeededDataset(dataset, seed, collate)  # a torch Dataset in all but name
-    return _with_state(DataLoader(samples, **(options | {"collate_fn": _as_it_is})), keys)
+    return _with_state(DataLoader(samples, **(options | {"collate_fn": _unchanged})), keys)
 
 
 def _with_state(loader: Any, keys: _KeySampler | None) -> DataLoader[Any]:
@@ -107,11 +109,11 @@ def _with_state(loader: Any, keys: _KeySampler | None) -> DataLoader[Any]:
 
 
 class _Key(NamedTuple):
-    """What the sampler hands to the dataset in place of a bare index."""
+    """What the sampler passes to the dataset instead of an index."""
 
     epoch: int
     index: Any
-    turn: int  # tells apart the draws of one sample that a sampler with replacement repeats
+    turn: int  # distinguishes the repetitions of a sample that a sampler draws several times
 
 
 class _KeySampler:
@@ -122,62 +124,62 @@ class _KeySampler:
         dataset: Any,
         seed: int,
         *,
-        given: Any = None,
+        sampler: Any = None,
         shuffle: bool = False,
         in_batches: bool = False,
     ) -> None:
-        self._dataset, self._seed, self._given = dataset, seed, given
+        self._dataset, self._seed, self._sampler = dataset, seed, sampler
         self._shuffle, self._in_batches = shuffle, in_batches
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch`, counted from 0, the next one."""
+        """Set the next epoch, counted from 0."""
         self._epoch = epoch
 
     @property
     def epoch(self) -> int:
-        """The next one."""
+        """The next epoch."""
         return self._epoch
 
     def __len__(self) -> int:
-        return len(self._dataset if self._given is None else self._given)
+        return len(self._dataset if self._sampler is None else self._sampler)
 
     def __iter__(self) -> Iterator[_Key | list[_Key]]:
-        # A generator, because a loader with workers calls iter() twice before its first batch.
+        # A generator starts late: a loader with workers calls iter() twice before its first batch.
         epoch = self._epoch
         self._epoch += 1
         for turn, drawn in enumerate(self._order(epoch)):
             if self._in_batches:
                 yield [_Key(epoch, index, turn) for index in drawn]
             else:
-                yield _Key(epoch, drawn, 0 if self._given is None else turn)
+                yield _Key(epoch, drawn, 0 if self._sampler is None else turn)
 
     def _order(self, epoch: int) -> Any:
         import torch
 
-        with _borrowed_streams():
-            _seed_streams(self._seed, epoch)
-            if self._given is not None:  # one without a length may have no end
-                return list(self._given) if hasattr(self._given, "__len__") else self._given
+        with _random_states_restored():
+            _seed_generators(self._seed, epoch)
+            if self._sampler is not None:  # one without a length may have no end
+                return list(self._sampler) if hasattr(self._sampler, "__len__") else self._sampler
             length = len(self._dataset)
             return torch.randperm(length).tolist() if self._shuffle else range(length)
 
 
 class _LoaderState:
-    """Where a loader stands between two epochs, as torch's own objects say such things."""
+    """The position of a loader between two epochs, with the methods of torch's own objects."""
 
     def __init__(self, keys: _KeySampler | None, generator: Any) -> None:
         self._keys, self._generator = keys, generator
 
     def state_dict(self) -> dict[str, Any]:
-        """The next epoch, and the generator from which workers of an IterableDataset are seeded."""
+        """The next epoch, and the generator that seeds the workers of an IterableDataset."""
         return {
             "epoch": None if self._keys is None else self._keys.epoch,
             "generator": None if self._generator is None else self._generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where another loader stood."""
+        """Continue at the position of the loader that was saved."""
         if (self._keys is None) != (state["epoch"] is None):
             raise ValueError("one of the two loaders has an IterableDataset, the other one has not")
         if self._keys is not None:
@@ -187,9 +189,10 @@ class _LoaderState:
 
 
 class _SeededDataset:
-    """Seeds the global generators before each sample; at module level, to pickle under spawn.
+    """Seeds the global generators before each sample.
 
-    Batches are collated here, because a collate function may be random too (MixUp).
+    Batches are collated here, because a collate function may be random too (MixUp). The class is
+    at module level because spawned workers unpickle it.
     """
 
     def __init__(self, dataset: Any, seed: int, collate: Any) -> None:
@@ -201,42 +204,42 @@ class _SeededDataset:
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, _Key):  # loader.dataset[3], by hand
             return self._dataset[key]
-        with _borrowed_streams():
+        with _random_states_restored():
             return self._collate(self._sample(key))
 
     def __getitems__(self, keys: list[_Key]) -> Any:
-        with _borrowed_streams():
+        with _random_states_restored():
             return self._collate([self._sample(key) for key in keys])
 
     def __getattr__(self, name: str) -> Any:  # loader.dataset.classes
-        if name.startswith("_"):  # unpickling asks before there is a dataset
+        if name.startswith("_"):  # unpickling reads attributes before there is a dataset
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
     def _sample(self, key: _Key) -> Any:
-        _seed_streams(self._seed, *key)
+        _seed_generators(self._seed, *key)
         return self._dataset[key.index]
 
 
-def _as_it_is(batch: Any) -> Any:
+def _unchanged(batch: Any) -> Any:
     return batch
 
 
-def _seed_streams(*key: object) -> None:
+def _seed_generators(*key: object) -> None:
     import torch
 
     digest = hashlib.blake2b(repr(key).encode(), digest_size=20).digest()
     random.seed(digest[:8])
-    # Not torch.manual_seed, which would seed the training's CUDA stream as well.
+    # torch.manual_seed would seed the training's CUDA generator as well.
     torch.default_generator.manual_seed(int.from_bytes(digest[8:16]))
     if numpy := sys.modules.get("numpy"):  # torch has imported it if it is installed
-        # torch and numpy run the same Mersenne Twister: one seed for both would be one stream.
+        # Both use the same Mersenne Twister: with one seed torch and numpy would draw alike.
         numpy.random.seed(int.from_bytes(digest[16:]))
 
 
 @contextmanager
-def _borrowed_streams() -> Iterator[None]:
-    """Give the global generators back as they were; a worker process has nobody to give them to."""
+def _random_states_restored() -> Iterator[None]:
+    """Restore the global random states after the block, except in a worker process."""
     import torch
 
     if torch.utils.data.get_worker_info() is not None:
@@ -245,7 +248,7 @@ def _borrowed_streams() -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     states = random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in workers: the number of threads can change the bits of a sum
+    torch.set_num_threads(1)  # as in a worker: the number can change the bits of a sum
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What people see of reports in the notebook: one small display per cell, updated in place."""
+"""The display of reports in the notebook: one small table per cell, updated in place."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .messages import KERNEL_VARIABLE, MIME, REPORTS_VARIABLE, Point, send_point
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
-#: How often the display changes at most while points go to a socket.
-_DISPLAY_S = 0.2
+#: The shortest time between two updates of a display while points are sent to the socket.
+_MIN_INTERVAL_S = 0.2
 
 
 class Reporter:
-    """Sends points, and shows what was reported so far in one display per executed cell."""
+    """Sends points to the sweep, and displays the points so far, one display per executed cell."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -27,53 +27,53 @@ class Reporter:
         self._finals: dict[str, float] = {}
         self._last_step: int | None = None
         self._cell: int | None = None
-        self._shown_s = -math.inf
+        self._displayed_at_s = -math.inf
         self._is_behind = False
         self._is_flushed_by: Any = None
 
     def send(self, point: Point) -> None:
-        """Send a point to the sweep, if there is one, and show it, if anybody can see it."""
+        """Send a point to the sweep, where there is one, and display it, where IPython runs."""
         path = os.environ.get(REPORTS_VARIABLE)
         is_sent = path is not None and send_point(path, point)
-        # A session exists only where IPython runs; in a plain script there is nobody to show to.
+        # A plain script has not imported IPython, and has no display.
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None else None
-        # A forked child has its parent's session, and no way to speak in it.
+        # A forked child has a copy of its parent's session, which cannot publish.
         if shell is None or os.environ.get(KERNEL_VARIABLE, str(os.getpid())) != str(os.getpid()):
             return
         with self._lock:
             self._remember(point)
             self._is_behind = True
-            # A cell that is run again by hand has lost its old display: it gets a new one.
+            # A cell that is executed again has lost its display and needs a new one.
             is_new, self._cell = self._cell != shell.execution_count, shell.execution_count
-            if is_new or not is_sent or time.monotonic() - self._shown_s >= _DISPLAY_S:
+            if is_new or not is_sent or time.monotonic() - self._displayed_at_s >= _MIN_INTERVAL_S:
                 self._show(shell, None if is_sent else point, update=not is_new)
             if self._is_flushed_by is not shell:
                 shell.events.register("post_run_cell", lambda *_: self._flush(shell))
                 self._is_flushed_by = shell
 
     def _flush(self, shell: Any) -> None:
-        """At the end of a cell its display shows the last point."""
+        """Display the last point at the end of a cell."""
         with self._lock:
             if self._is_behind:
                 self._show(shell, None, update=True)
 
     def _show(self, shell: Any, point: Point | None, *, update: bool) -> None:
-        told = {} if point is None else {MIME: point.encode()}
+        encoded = {} if point is None else {MIME: point.encode()}
         shell.display_pub.publish(
-            data={"text/plain": self._text(), "text/html": self._html(), **told},
+            data={"text/plain": self._text(), "text/html": self._html(), **encoded},
             metadata={},
             transient={"display_id": f"sweeper-{self._cell}"},
             update=update,
         )
-        self._shown_s, self._is_behind = time.monotonic(), False
+        self._displayed_at_s, self._is_behind = time.monotonic(), False
 
     def _remember(self, point: Point) -> None:
         if point.step is None:
             self._finals.update(point.metrics)
             return
         if self._last_step is not None and point.step < self._last_step:
-            self._series.clear()  # a training loop was started anew
+            self._series.clear()  # a training loop was started again
         self._last_step = point.step
         for name, value in point.metrics.items():
             self._series.setdefault(name, []).append(value)
@@ -103,7 +103,7 @@ def _sparkline(values: list[float]) -> str:
     finite = [v for v in picked if math.isfinite(v)]
     if not finite:
         return ""
-    # Halved first: the distance between two floats may be no float.
+    # Halved, because the difference of two large floats overflows.
     low, span = min(finite) / 2, (max(finite) / 2 - min(finite) / 2) or 1.0
     return "".join(
         _BARS[int((v / 2 - low) / span * (len(_BARS) - 1))] if math.isfinite(v) else "·"

@@ -1,4 +1,4 @@
-"""What travels between a notebook and the sweep that runs it, and how it is sent."""
+"""The messages between a notebook and its sweep, their encoding, and how a notebook sends them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-#: MIME type of reports, in messages and in executed notebooks.
+#: The MIME type of a report in display messages and in executed notebooks.
 MIME = "application/vnd.sweeper.report+json"
-#: The environment variable that tells a kernel which trial it runs.
+#: The environment variable with the kernel's trial, as the JSON of `TrialInfo`.
 TRIAL_VARIABLE = "SWEEPER_TRIAL"
-#: The environment variable with the file that appears when the trial should end by itself.
+#: The environment variable with the path of a file that appears when the trial should stop.
 STOP_VARIABLE = "SWEEPER_STOP"
-#: The environment variables with the socket for points, and with the kernel's own process.
-REPORTS_VARIABLE, KERNEL_VARIABLE = "SWEEPER_REPORTS", "SWEEPER_KERNEL"
-#: What a notebook may say of itself beside points: that it asks whether to stop, and that it does.
+#: The environment variable with the path of the socket for points.
+REPORTS_VARIABLE = "SWEEPER_REPORTS"
+#: The environment variable with the process id of the kernel.
+KERNEL_VARIABLE = "SWEEPER_KERNEL"
+#: What a notebook announces beside points: that it handles a stop, and that it is stopping.
 HANDLES_STOP, STOPPING = "listens", "obeys"
-#: What one datagram may hold, and how many bytes of them may wait, whatever the system's default.
+#: The largest datagram, and the size of the socket's buffer.
 DATAGRAM_BYTES = 1 << 20
 
 
@@ -51,29 +53,33 @@ class Point:
     source: PointSource = PointSource.REPORTED
 
     def encode(self) -> dict[str, Any]:
-        """As JSON, which has no NaN and no infinity: those travel as strings."""
+        """Encode as JSON data; NaN and infinities, which JSON does not have, become strings."""
         return {"step": self.step, "metrics": {k: encode_float(v) for k, v in self.metrics.items()}}
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Point:
-        """The inverse of `encode`, to the last bit."""
+        """Decode what `encode` has made, to the last bit."""
         return cls(
             step=data["step"], metrics={k: decode_float(v) for k, v in data["metrics"].items()}
         )
 
 
 def encode_float(value: float) -> float | str:
-    """A float as JSON can carry it."""
+    """Encode a float for JSON: NaN and infinities become strings."""
     return value if math.isfinite(value) else str(value)
 
 
 def decode_float(value: float | str) -> float:
-    """The inverse of `encode_float`."""
+    """Decode what `encode_float` has made."""
     return float(value)
 
 
 def send_point(path: str, point: Point) -> bool:
-    """Send a point to the sweep; returns whether there still is one."""
+    """Send a point to the sweep, in several messages where it is too long for one.
+
+    Returns:
+        Whether the sweep's socket took all of it.
+    """
     try:
         return send(path, json.dumps(point.encode()))
     except OverflowError:
@@ -86,9 +92,20 @@ def send_point(path: str, point: Point) -> bool:
 
 
 def send(path: str, text: str) -> bool:
-    """Send a message to the sweep, if there still is one; OverflowError when it is too long."""
+    """Send a message to the sweep's socket.
+
+    Args:
+        path: the path of the socket.
+        text: the message, in JSON.
+
+    Returns:
+        Whether the socket took it; False when there is no socket any more.
+
+    Raises:
+        OverflowError: the message is longer than a datagram.
+    """
     try:
-        # A socket for each: nothing is shared with other threads or with forked children.
+        # A new socket for each message shares nothing with other threads or forked children.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, DATAGRAM_BYTES)
             sender.sendto(text.encode(), path)

@@ -1,4 +1,4 @@
-"""Files that end with a seal and the digest of their content: half of one is found out."""
+"""Files that end with a mark and a digest of their content, by which incomplete ones are found."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-#: Ends each file, before the digest of all that stands in front of it.
+#: The mark at the end of each file; the digest of all bytes before the mark follows it.
 _SEAL = b"\nsweeper"
 _DIGEST_BYTES = 32
 _CHUNK_BYTES = 1 << 20
 
 
 class SealedFile:
-    """A file to be written to, whose last bytes are written when it is closed."""
+    """A file for writing that gets its mark and digest when it is closed."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -23,9 +23,10 @@ class SealedFile:
         self._error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write bytes, or anything that has a buffer; returns how many.
+        """Write bytes or any other buffer; return their number.
 
-        torch writes from C++, which would make a riddle of a full disk: the error waits.
+        An OSError is raised by `close` only: torch calls this method from C++ and would turn an
+        error here into one that does not name the full disk.
         """
         if self._error is None:
             try:
@@ -36,13 +37,13 @@ class SealedFile:
         return memoryview(data).nbytes
 
     def flush(self) -> None:
-        """Asked for by torch."""
+        """Do nothing; torch requires the method."""
 
     def close(self) -> None:
-        """Write the seal; the file below stays open.
+        """Write the mark and the digest; the underlying file stays open.
 
         Raises:
-            OSError: of this or an earlier write.
+            OSError: this or an earlier write has failed.
         """
         if self._error is not None:
             raise self._error
@@ -51,15 +52,15 @@ class SealedFile:
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether a file was written to its end; its content is not looked at."""
+    """Whether a file was written to its end; its content is not checked."""
     with suppress(OSError), path.open("rb") as file:
         file.seek(-len(_SEAL) - _DIGEST_BYTES, os.SEEK_END)
         return file.read(len(_SEAL)) == _SEAL
     return False
 
 
-def is_untouched(file: IO[bytes]) -> bool:
-    """Whether all of a file is there, as it was written; leaves it at its beginning."""
+def is_intact(file: IO[bytes]) -> bool:
+    """Whether a file is complete and unchanged; its position is 0 afterwards."""
     left = file.seek(0, os.SEEK_END) - len(_SEAL) - _DIGEST_BYTES
     file.seek(0)
     found = hashlib.blake2b(digest_size=_DIGEST_BYTES)

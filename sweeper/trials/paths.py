@@ -111,7 +111,7 @@ class StudyPaths:
 
     @property
     def copying(self) -> Path:
-        """The folder for temporary copies of files that are being uploaded."""
+        """The folder of second names (hard links) of the files that are being uploaded."""
         return self.folder / "copying"
 
     @property

@@ -1,4 +1,4 @@
-"""What a checkpoint promises: all of the state or the one before it, and then the same bits."""
+"""A checkpoint is complete or the one before it is used, and a training continues exactly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOLDER = Path("checkpoints", "by-hand")
 
 
 class Counter:
-    """The least that has a state."""
+    """A minimal object with a state."""
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
@@ -49,7 +49,7 @@ class Counter:
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -76,7 +76,7 @@ def names_in(folder: Path) -> list[str]:
 # --- saving and loading ----------------------------------------------------------------------
 
 
-def test_where_there_is_no_checkpoint_there_is_none_and_no_folder_is_made() -> None:
+def test_without_a_checkpoint_none_is_returned_and_no_folder_is_made() -> None:
     assert load_checkpoint(counter=Counter()) is None
     assert not FOLDER.exists()
 
@@ -93,7 +93,7 @@ def test_objects_are_restored_in_place_and_plain_values_returned(in_background: 
     assert plain == {"epoch": 7, "history": history, "best": {"acc": 1}}
 
 
-def test_the_newest_is_loaded_and_so_many_are_kept() -> None:
+def test_the_newest_is_loaded_and_keep_limits_their_number() -> None:
     for epoch in range(5):
         path = save_checkpoint(keep=2, epoch=epoch)
     assert path == Path.cwd() / FOLDER / "000005.ckpt"
@@ -112,19 +112,19 @@ def test_random_states_are_restored_last() -> None:
     assert (random.random(), np.random.rand()) == expected
 
 
-def test_a_trial_has_its_own_folder_over_all_its_attempts(
+def test_all_attempts_of_a_trial_share_a_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told: dict[str, Any] = {"number": 7, "run_id": "0007", "params": {}, "seed": 1}
-    told["folder"] = str(tmp_path / "out" / "0007")
-    monkeypatch.setenv(TRIAL_VARIABLE, json.dumps({**told, "attempt": 1}))
+    info: dict[str, Any] = {"number": 7, "run_id": "0007", "params": {}, "seed": 1}
+    info["folder"] = str(tmp_path / "out" / "0007")
+    monkeypatch.setenv(TRIAL_VARIABLE, json.dumps({**info, "attempt": 1}))
     path = save_checkpoint(epoch=1)
-    assert path.parent == TrialInfo(**told, attempt=2).checkpoint_dir
-    monkeypatch.setenv(TRIAL_VARIABLE, json.dumps({**told, "attempt": 2}))
+    assert path.parent == TrialInfo(**info, attempt=2).checkpoint_dir
+    monkeypatch.setenv(TRIAL_VARIABLE, json.dumps({**info, "attempt": 2}))
     assert load_checkpoint() == {"epoch": 1}
 
 
-def test_a_state_dict_that_was_saved_as_such_is_restored_too() -> None:
+def test_a_state_dict_that_was_saved_as_a_value_is_restored_too() -> None:
     save_checkpoint(counter=Counter(4).state_dict())
     counter = Counter()
     assert load_checkpoint(counter=counter) == {}
@@ -139,7 +139,7 @@ def test_files_are_listed_newest_first(tmp_path: Path) -> None:
     assert checkpoint_files(tmp_path / "nowhere") == []
 
 
-def test_a_script_without_torch_stays_without_it() -> None:
+def test_checkpoints_do_not_import_torch() -> None:
     code = """if True:
         import sys, random, sweeper
         sweeper.save_checkpoint(epoch=1)
@@ -159,7 +159,7 @@ def test_a_script_without_torch_stays_without_it() -> None:
     assert run_script(code) == "False"
 
 
-def test_a_start_without_numpy_restores_its_random_state() -> None:
+def test_the_random_state_of_numpy_is_restored_before_numpy_is_imported() -> None:
     run_script("import numpy as np, sweeper; np.random.seed(3); sweeper.save_checkpoint()")
     code = "import sweeper; sweeper.load_checkpoint(); import numpy as np; print(np.random.rand())"
     drawn = run_script(code)
@@ -180,7 +180,7 @@ def test_a_start_without_numpy_restores_its_random_state() -> None:
     ],
     ids=["function", "lock", "generator", "stateful"],
 )
-def test_what_cannot_be_stored_is_said_before_anything_is_written(
+def test_a_value_that_cannot_be_stored_is_refused_before_anything_is_written(
     value: Any, words: str, in_background: bool
 ) -> None:
     with pytest.raises(TypeError, match=rf"save_checkpoint\(wrong=…\).*{words}"):
@@ -188,15 +188,15 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(
     assert not FOLDER.exists()
 
 
-def test_a_name_that_was_not_saved_is_named_beside_those_that_were() -> None:
+def test_the_message_for_an_unknown_name_lists_the_saved_names() -> None:
     save_checkpoint(model=Counter(), epoch=1)
     counter = Counter(5)
     with pytest.raises(ValueError, match=r"modle=….*000001\.ckpt, which has: model, epoch"):
         load_checkpoint(model=counter, modle=Counter())
-    assert counter.count == 5, "nothing is touched before all names are known to be right"
+    assert counter.count == 5, "no object changes before all names are checked"
 
 
-def test_an_object_that_cannot_take_a_state_is_named() -> None:
+def test_the_message_for_an_object_without_load_state_dict_has_its_name() -> None:
     save_checkpoint(model=Counter(), epoch=1)
     with pytest.raises(TypeError, match=r"model=….*load_state_dict\(\); got a dict"):
         load_checkpoint(model={})
@@ -204,11 +204,11 @@ def test_an_object_that_cannot_take_a_state_is_named() -> None:
         load_checkpoint(model=Counter(), epoch=0)
 
 
-def test_a_state_that_is_forgotten_is_named() -> None:
+def test_a_saved_state_that_is_not_restored_causes_a_warning() -> None:
     save_checkpoint(model=Counter(), optimizer=Counter())
-    with pytest.warns(UserWarning, match=r"also has the state of optimizer") as told:
+    with pytest.warns(UserWarning, match=r"also has the state of optimizer") as warned:
         load_checkpoint(model=Counter())
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
 
 
 def test_a_file_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_a_file_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         load_checkpoint()
 
 
-def test_a_class_that_is_gone_is_told_with_the_file() -> None:
+def test_the_message_for_a_missing_class_names_the_file() -> None:
     run_script(
         "import sweeper\nclass Lost: pass\nlost = Lost()\nsweeper.save_checkpoint(lost=lost)"
     )
@@ -246,24 +246,26 @@ def append(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [truncate, empty, flip_a_bit, append])
-def test_instead_of_a_torn_file_the_one_before_it_is_used(damage: Any) -> None:
+def test_the_checkpoint_before_a_damaged_one_is_used(damage: Any) -> None:
     for epoch in range(3):
         path = save_checkpoint(keep=3, epoch=epoch)
     damage(path)
-    with pytest.warns(UserWarning, match=r"000003\.ckpt is torn or changed; using 000002\.ckpt"):
+    with pytest.warns(
+        UserWarning, match=r"000003\.ckpt is incomplete or changed; using 000002\.ckpt"
+    ):
         assert load_checkpoint() == {"epoch": 1}
     save_checkpoint(keep=1, epoch=9)
     assert load_checkpoint() == {"epoch": 9}
     assert names_in(FOLDER) == ["000004.ckpt"]
 
 
-def test_where_all_files_are_torn_the_training_begins_anew() -> None:
+def test_the_training_starts_again_where_all_checkpoints_are_damaged() -> None:
     truncate(save_checkpoint(epoch=1))
-    with pytest.warns(UserWarning, match="no older one: beginning anew"):
+    with pytest.warns(UserWarning, match="no older one: starting again"):
         assert load_checkpoint() is None
 
 
-def test_what_a_killed_attempt_left_half_written_is_removed() -> None:
+def test_the_partial_file_of_a_killed_attempt_is_removed() -> None:
     save_checkpoint(epoch=1)
     (FOLDER / "000002.ckpt.part").write_bytes(b"half")
     assert load_checkpoint() == {"epoch": 1}
@@ -272,14 +274,14 @@ def test_what_a_killed_attempt_left_half_written_is_removed() -> None:
 
 
 @pytest.mark.parametrize("in_background", [False, True])
-def test_a_folder_that_cannot_be_made_is_named(in_background: bool) -> None:
+def test_the_message_for_a_folder_that_cannot_be_made_names_it(in_background: bool) -> None:
     FOLDER.parent.touch()
     with pytest.raises(NotADirectoryError, match=r"cannot write into .*by-hand: Not a directory"):
         save_checkpoint(in_background=in_background, epoch=1)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder_is_named_and_keeps_its_checkpoint() -> None:
+def test_the_message_for_a_read_only_folder_names_it_and_its_checkpoint_stays() -> None:
     save_checkpoint(epoch=1)
     FOLDER.chmod(0o500)
     try:
@@ -322,7 +324,7 @@ def test_a_full_disk_costs_only_the_new_checkpoint(in_background: bool) -> None:
 
 
 @pytest.mark.kernel
-def test_torch_tells_a_full_disk_as_plainly() -> None:
+def test_the_message_for_a_full_disk_is_the_same_with_torch() -> None:
     check_full_disk(run_script(FULL_DISK % ("import torch", "torch.zeros(10**6)", False)))
 
 
@@ -347,14 +349,14 @@ def test_a_background_save_has_copied_when_it_returns(monkeypatch: pytest.Monkey
     assert random.random() == drawn
 
 
-def test_background_saves_are_written_in_order_and_mix_with_others() -> None:
+def test_background_and_other_saves_are_written_in_order() -> None:
     for epoch in range(6):
         save_checkpoint(in_background=epoch % 3 > 0, keep=9, epoch=epoch)
     assert load_checkpoint() == {"epoch": 5}
     assert names_in(FOLDER) == [f"00000{n}.ckpt" for n in range(1, 7)]
 
 
-def test_at_exit_the_write_that_runs_is_finished() -> None:
+def test_a_running_write_is_finished_at_exit() -> None:
     code = "import sweeper; sweeper.save_checkpoint(bulk=bytes(30_000_000), in_background=True)"
     run_script(code)
     plain = load_checkpoint()
@@ -383,7 +385,7 @@ val = 1.0
 
 
 @pytest.mark.kernel
-def test_however_a_trial_ends_the_write_that_runs_is_finished(
+def test_a_running_write_is_finished_however_the_trial_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = tmp_path / "saved"
@@ -417,10 +419,10 @@ def test_however_a_trial_ends_the_write_that_runs_is_finished(
     ]
 
 
-def test_a_forked_child_does_not_wait_for_its_parents_write() -> None:
+def test_a_forked_child_does_not_wait_for_a_write_of_its_parent() -> None:
     code = """if True:
         import os, time, sweeper
-        from sweeper import checkpoints
+        from sweeper.notebook_api import checkpoints
         checkpoints._write = lambda *args, **options: time.sleep(1)
         sweeper.save_checkpoint(in_background=True)
         child = os.fork()
@@ -445,7 +447,7 @@ SAVING = """if True:
 """
 
 
-def test_killed_while_it_writes_a_process_leaves_a_complete_checkpoint() -> None:
+def test_a_process_that_is_killed_while_it_writes_leaves_a_complete_checkpoint() -> None:
     draw = random.Random(0)
     for _ in range(20):
         with subprocess.Popen([sys.executable, "-c", SAVING], stdout=subprocess.PIPE) as saver:
@@ -522,7 +524,7 @@ TRAINING = """if True:
 
 
 class Training:
-    """A real process, of which each epoch begins when it is told to."""
+    """A training in a process that waits for a line on its standard input before each epoch."""
 
     def __init__(
         self,
@@ -539,9 +541,9 @@ class Training:
             text=True,
             cwd=folder,
         )
-        self.first_epoch = int(self._said().split()[1])
+        self.first_epoch = int(self._read_line().split()[1])
 
-    def _said(self) -> str:
+    def _read_line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
@@ -551,24 +553,24 @@ class Training:
         self._process.stdin.flush()
 
     def kill_in_epoch(self, epoch: int, *, after_s: float) -> None:
-        """Let all epochs before this one end, and kill the process in it, or right behind it."""
+        """Let all epochs before this one end, and kill the process during it or right after it."""
         self._begin_epochs(epoch - self.first_epoch + 1)
         for _ in range(self.first_epoch, epoch):
-            self._said()
+            self._read_line()
         time.sleep(after_s)
         self._process.kill()
         self._process.communicate()
         assert self._process.returncode == -signal.SIGKILL
 
     def finish(self) -> str:
-        said, _ = self._process.communicate("\n" * 1000)
+        output, _ = self._process.communicate("\n" * 1000)
         assert self._process.returncode == 0
-        return said.splitlines()[-1]
+        return output.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
-def train_in_one_go(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
-    """What a training of so many epochs ends with if it is let alone."""
+def train_without_a_kill(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
+    """The last line of a training of so many epochs that is not killed."""
 
     @cache
     def train(n_epochs: int) -> str:
@@ -579,28 +581,28 @@ def train_in_one_go(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int],
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(("num_workers", "in_background"), [(0, False), (2, True)])
-def test_killed_and_started_again_a_training_ends_in_the_same_bits(
-    num_workers: int, in_background: bool, train_in_one_go: Callable[[int], str]
+def test_a_training_that_is_killed_and_continued_ends_in_the_same_bits(
+    num_workers: int, in_background: bool, train_without_a_kill: Callable[[int], str]
 ) -> None:
     training = Training(5, num_workers, in_background)
     training.kill_in_epoch(random.randint(2, 4), after_s=random.uniform(0, 0.1))
     training = Training(5, num_workers, in_background)
     assert training.first_epoch > 0
-    assert training.finish() == train_in_one_go(5)
+    assert training.finish() == train_without_a_kill(5)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_killed_many_times_a_long_training_ends_in_the_same_bits(
-    num_workers: int, in_background: bool, train_in_one_go: Callable[[int], str]
+def test_a_training_that_is_killed_many_times_ends_in_the_same_bits(
+    num_workers: int, in_background: bool, train_without_a_kill: Callable[[int], str]
 ) -> None:
     n_epochs, epoch = 40, 0
     while epoch < n_epochs - 8:
         training = Training(n_epochs, num_workers, in_background)
         epoch = training.first_epoch + random.randint(0, 7)
         training.kill_in_epoch(epoch, after_s=random.uniform(0, 0.2))
-    assert Training(n_epochs, num_workers, in_background).finish() == train_in_one_go(n_epochs)
+    assert Training(n_epochs, num_workers, in_background).finish() == train_without_a_kill(n_epochs)
 
 
 # --- torch's own objects ---------------------------------------------------------------------
@@ -617,7 +619,7 @@ def build(width: int = 3) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 
 @pytest.mark.kernel
-def test_a_state_that_does_not_fit_is_told_with_the_reason_of_torch() -> None:
+def test_the_message_for_a_state_that_does_not_fit_has_the_reason_of_torch() -> None:
     model, optimizer = build()
     save_checkpoint(model=model, optimizer=optimizer)
     wider, _ = build(width=5)
@@ -652,7 +654,7 @@ def test_tensors_are_copied_before_a_background_save_returns(
 
 
 @pytest.mark.kernel
-def test_a_checkpoint_from_a_gpu_loads_where_there_is_none(
+def test_a_checkpoint_from_a_gpu_loads_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import torch
@@ -670,7 +672,7 @@ def test_a_checkpoint_from_a_gpu_loads_where_there_is_none(
 
 
 @pytest.mark.kernel
-def test_a_checkpoint_is_a_file_that_torch_reads_by_itself() -> None:
+def test_torch_load_reads_a_checkpoint() -> None:
     import torch
 
     model, _ = build()
@@ -695,7 +697,9 @@ ON_A_GPU = """if True:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("in_background", [False, True])
-def test_a_gpu_training_goes_on_with_the_same_bits_and_loads_on_a_cpu(in_background: bool) -> None:
+def test_a_training_on_a_gpu_continues_with_the_same_bits_and_loads_on_a_cpu(
+    in_background: bool,
+) -> None:
     import torch
 
     if not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""What the in-notebook seeding promises: same seed, same bits, however the loading is spread."""
+"""The same seed gives the same bits, with any number of loading workers."""
 
 from __future__ import annotations
 
@@ -141,12 +141,12 @@ def test_the_samples_of_an_epoch_and_the_three_generators_draw_differently() -> 
     assert len(set(draws)) == 3 * SAMPLES
 
 
-def test_numpy_and_torch_do_not_share_one_stream() -> None:
+def test_numpy_and_torch_draw_different_numbers() -> None:
     draws = next(iter(seeded_loader(RawDraws())))[0].tolist()
     assert not set(draws[:8]) & set(draws[8:])
 
 
-def test_augmentation_belongs_to_the_sample_not_to_its_place() -> None:
+def test_augmentation_depends_on_the_sample_not_on_its_place() -> None:
     shuffled, ordered = epochs()[0], epochs(shuffle=False, batch_size=5)[0]
     assert same([shuffled[shuffled[:, 0].argsort()]], [ordered])
 
@@ -156,7 +156,7 @@ def test_without_shuffling_the_order_is_kept() -> None:
         assert epoch[:, 0].tolist() == list(range(SAMPLES))
 
 
-def test_set_epoch_continues_where_a_run_was_cut() -> None:
+def test_set_epoch_continues_at_that_epoch() -> None:
     import torch
 
     loader = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7)
@@ -167,7 +167,7 @@ def test_set_epoch_continues_where_a_run_was_cut() -> None:
 @pytest.mark.parametrize(
     "workers", [{}, {"num_workers": 2, "persistent_workers": True}], ids=["none", "two-persistent"]
 )
-def test_a_loader_with_the_state_of_another_continues_where_that_one_stood(
+def test_a_loader_with_the_state_of_another_continues_at_its_epoch(
     workers: dict[str, Any],
 ) -> None:
     import torch
@@ -184,16 +184,16 @@ def test_a_loader_with_the_state_of_another_continues_where_that_one_stood(
 def test_a_loader_with_a_sampler_of_the_caller_has_a_state_too(where: str) -> None:
     import torch
 
-    given: dict[str, Any] = {where: [5, 3] if where == "sampler" else [[5, 3]]}
-    first: Any = seeded_loader(Augmented(), **given)
+    options: dict[str, Any] = {where: [5, 3] if where == "sampler" else [[5, 3]]}
+    first: Any = seeded_loader(Augmented(), **options)
     rows = [torch.cat(list(first)) for _ in range(EPOCHS)]
-    then: Any = seeded_loader(Augmented(), **given)
+    then: Any = seeded_loader(Augmented(), **options)
     then.load_state_dict({**first.state_dict(), "epoch": 1})
     assert same([torch.cat(list(then))], rows[1:])
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_random_stream_of_the_training_is_untouched(num_workers: int) -> None:
+def test_the_random_states_of_the_training_do_not_change(num_workers: int) -> None:
     import numpy as np
     import torch
 
@@ -212,7 +212,7 @@ def test_the_random_stream_of_the_training_is_untouched(num_workers: int) -> Non
     assert drawn == expected
 
 
-def test_the_random_stream_survives_a_sample_that_raises() -> None:
+def test_the_random_states_are_restored_after_a_sample_that_raises() -> None:
     import torch
 
     seed_everything(3)
@@ -332,7 +332,7 @@ def test_seed_everything_seeds_all_three_generators() -> None:
         assert draw() != first
 
 
-def test_seed_everything_asks_for_repeatable_kernels_without_errors() -> None:
+def test_seed_everything_makes_torch_deterministic_with_warnings_only() -> None:
     import torch
 
     seed_everything(0)
@@ -344,7 +344,7 @@ def test_seed_everything_asks_for_repeatable_kernels_without_errors() -> None:
     assert not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
 
 
-def test_seed_everything_leaves_a_cublas_setting_of_the_user(
+def test_seed_everything_keeps_a_cublas_setting_of_the_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
@@ -356,6 +356,8 @@ def test_seed_everything_leaves_a_cublas_setting_of_the_user(
 
 
 def test_importing_the_module_loads_neither_torch_nor_numpy() -> None:
-    code = "import sys, sweeper.determinism; print({'torch', 'numpy'} & set(sys.modules))"
+    code = (
+        "import sys, sweeper.notebook_api.determinism; print({'torch', 'numpy'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

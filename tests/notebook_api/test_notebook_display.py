@@ -1,0 +1,118 @@
+"""The displays of a notebook that reports in IPython."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from sweeper.notebook_api.messages import (
+    MIME,
+    Point,
+)
+
+#: Runs cells in an IPython of its own and prints what they displayed.
+IN_IPYTHON = """
+import json, sys
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+shell = InteractiveShell.instance(
+    display_pub_class=CapturingDisplayPublisher,
+    config=Config({"HistoryManager": {"enabled": False}}),
+)
+displayed = []
+for cell in json.load(sys.stdin):
+    shell.run_cell(cell, store_history=True).raise_error()
+    displayed.append(shell.display_pub.outputs)
+    shell.display_pub.outputs = []
+json.dump(displayed, sys.__stdout__)
+"""
+
+
+CELLS = (
+    "import sweeper\nsweeper.report(0, acc=0.25)\nsweeper.report(1, acc=0.5)",
+    "sweeper.report(2, acc=float('nan'), a_b=1)\nsweeper.score(acc=1)",
+    "sweeper.report(0, acc=1e308)\nsweeper.report(1, acc=-1e308)\nsweeper.report(2, acc=0)",
+    "sweeper.report(0, flat=7)\nsweeper.report(1, flat=7)",
+    "sweeper.report(0, lost=float('inf'))",
+    "for step in range(1000): sweeper.report(step, long=step)",
+    "x = 1",
+)
+
+
+@pytest.fixture(scope="module")
+def displayed(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """What each of the cells displays, message by message."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_IPYTHON],
+        input=json.dumps(CELLS),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")), "PATH": ""},
+    )
+    messages: list[list[dict[str, Any]]] = json.loads(done.stdout)
+    return messages
+
+
+Displayed = list[list[dict[str, Any]]]
+
+
+def line_of(name: str, message: dict[str, Any]) -> str:
+    lines = message["data"]["text/plain"].splitlines()
+    return str(next(line for line in lines if line.split()[0] == name))
+
+
+def test_the_display_of_each_call_contains_its_point(displayed: Displayed) -> None:
+    points = [Point.decode(message["data"][MIME]) for message in displayed[0]]
+    assert points == [
+        Point(step=0, metrics={"acc": 0.25}),
+        Point(step=1, metrics={"acc": 0.5}),
+    ]
+    nan, final = (message["data"][MIME] for message in displayed[1])
+    assert nan == {"step": 2, "metrics": {"acc": "nan", "a_b": 1.0}}
+    assert final == {"step": None, "metrics": {"acc": 1.0}}
+
+
+def test_each_cell_has_one_display_that_is_updated_in_place(displayed: Displayed) -> None:
+    assert [message["update"] for message in displayed[0]] == [False, True]
+    assert [message["update"] for message in displayed[1]] == [False, True]
+    names = [{m["transient"]["display_id"] for m in messages} for messages in displayed[:6]]
+    assert [len(name) for name in names] == [1] * 6
+    assert len(set.union(*names)) == 6
+    assert displayed[6] == []
+
+
+def test_the_display_has_step_last_value_and_sparkline(displayed: Displayed) -> None:
+    last = displayed[0][1]["data"]
+    assert last["text/plain"].splitlines()[0] == "step 1"
+    assert line_of("acc", displayed[0][1]).split() == ["acc", "0.5", "▁█"]
+    assert "<td>acc</td><td>0.5</td><td>▁█</td>" in last["text/html"]
+
+
+def test_a_sparkline_continues_over_cells_with_gaps_and_final_values(displayed: Displayed) -> None:
+    assert line_of("acc", displayed[1][0]).split() == ["acc", "nan", "▁█·"]
+    assert displayed[1][1]["data"]["text/plain"].splitlines()[-1].split() == ["acc", "1", "final"]
+
+
+def test_a_loop_that_is_started_again_starts_a_new_sparkline(displayed: Displayed) -> None:
+    assert line_of("acc", displayed[2][0]).split() == ["acc", "1e+308", "▁"]
+    assert "a_b" not in displayed[2][0]["data"]["text/plain"]
+
+
+def test_extreme_values_do_not_break_the_sparkline(displayed: Displayed) -> None:
+    assert line_of("acc", displayed[2][-1]).split()[2] == "█▁▄"  # the range is no float
+    assert line_of("flat", displayed[3][-1]).split()[2] == "▁▁"
+    assert line_of("lost", displayed[4][-1]).split() == ["lost", "inf"]
+
+
+def test_a_sparkline_has_at_most_24_bars_with_both_ends(displayed: Displayed) -> None:
+    sparkline = line_of("long", displayed[5][-1]).split()[2]
+    assert len(sparkline) == 24
+    assert (sparkline[0], sparkline[-1]) == ("▁", "█")
+    assert sorted(sparkline) == list(sparkline)
