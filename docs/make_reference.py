@@ -56,16 +56,6 @@ _DIMENSIONS = {
     "ChoiceDimension": "choices: `[32, 64, 128]` or `{choices: [32, 64, 128]}`",
 }
 
-_EXAMPLES = {
-    "run": "-i my.ipynb -o './out/my.{run_id}.ipynb' -p my.yml -j 4",
-    "init": "init -i my.ipynb > my.yml",
-    "schema": "schema > sweep.schema.json",
-    "status": "status out/",
-    "stop": "stop out/digits 0007",
-    "enqueue": "enqueue out/digits lr=0.02 --like 0011",
-    "retry": "retry out/digits --failed",
-}
-
 _CODES = """\
 ## Exit codes
 
@@ -93,7 +83,7 @@ def make_page() -> str:
         parts += _section(key, section, values[key], definitions)
     parts += ["## The command line\n", _sentence(make_parsers()[0].description or "")]
     for name, parser in make_parsers()[1].items():
-        example = _indented(f"notebook_hpo.py {_EXAMPLES[name]}")
+        example = _indented((parser.epilog or "").removeprefix("Example: "))
         parts += [f"### {name}\n", _sentence(parser.description or ""), example, _command(parser)]
     return "\n".join([*parts, _CODES, *_calls()])
 

@@ -130,7 +130,8 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
     _add_init(command("init", "print a parameters file made from a notebook's parameters cell"))
     schema = command("schema", "print the JSON schema of the parameters file, for editors")
     schema.set_defaults(command=drafts.schema)
-    _add_status(command("status", "state of a study, also while it runs"))
+    schema.epilog = "Example: notebook_hpo.py schema > sweep.schema.json"
+    _add_status(command("status", "print the state of a study, also while it runs"))
     _add_stop(command("stop", "stop a running trial, or the sweep, from another terminal"))
     _add_enqueue(command("enqueue", "add a trial by hand to a study, also while it runs"))
     _add_retry(command("retry", "queue failed trials again with the same parameters"))
@@ -139,6 +140,9 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=run.run)
+    parser.epilog = (
+        "Example: notebook_hpo.py -i my.ipynb -o './out/my.{run_id}.ipynb' -p my.yml -j 4"
+    )
     _add_notebook(parser)
     parser.add_argument(
         "-o",
@@ -199,11 +203,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 def _add_init(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=drafts.init)
+    parser.epilog = "Example: notebook_hpo.py init -i my.ipynb > my.yml"
     _add_notebook(parser)
 
 
 def _add_status(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=studies.status)
+    parser.epilog = "Example: notebook_hpo.py status out/"
     parser.add_argument(
         "study",
         metavar="STUDY_OR_FOLDER",
@@ -219,6 +225,7 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
 
 def _add_stop(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=studies.stop)
+    parser.epilog = "Example: notebook_hpo.py stop out/digits 0007"
     parser.add_argument(
         "targets",
         nargs="*",
@@ -240,6 +247,7 @@ def _add_stop(parser: argparse.ArgumentParser) -> None:
 
 def _add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=studies.enqueue)
+    parser.epilog = "Example: notebook_hpo.py enqueue out/digits lr=0.02 --like 0011"
     parser.add_argument(
         "targets",
         nargs="*",
@@ -257,6 +265,7 @@ def _add_enqueue(parser: argparse.ArgumentParser) -> None:
 
 def _add_retry(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=studies.retry)
+    parser.epilog = "Example: notebook_hpo.py retry out/digits --failed"
     parser.add_argument(
         "targets",
         nargs="*",
