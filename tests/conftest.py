@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from sweeper.notebook_api.messages import TRIAL_VARIABLE
+from sweeper.testing import trial_spec
+from sweeper.tracking.files import make_store
 from sweeper.trials import TrialSpec
 
 
@@ -41,22 +44,27 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(before)
 
 
+@pytest.fixture(scope="session")
+def mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Puts an empty MLflow store into a folder; MLflow needs seconds to make its tables."""
+    made = tmp_path_factory.mktemp("store") / "mlflow.db"
+    make_store(made)
+
+    def put(folder: Path) -> Path:
+        return Path(shutil.copy(made, folder / "mlflow.db"))
+
+    return put
+
+
 @pytest.fixture
 def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
     """Builds a trial's spec, of which a test states only what it is about."""
 
     def make(**stated: Any) -> TrialSpec:
-        usual: dict[str, Any] = {
-            "study": "digits",
-            "study_id": "d1g175",
-            "number": 7,
-            "params": {"lr": 0.1},
-            "fixed": {},
-            "seed": 123,
-            "attempt": 1,
+        files = {
             "notebook": tmp_path / "out" / "digits.0007.ipynb",
             "checkpoint_dir": tmp_path / "out" / "digits" / "checkpoints" / "0007",
         }
-        return TrialSpec(**{**usual, **stated})
+        return trial_spec(**{**files, **stated})
 
     return make

@@ -123,11 +123,11 @@ class ConsoleOutput:
 
     def _tell_plan(self, sweep: Sweep) -> None:
         settings = sweep.settings
-        gpus = f", {len(sweep.devices.gpus)} GPU" if sweep.devices.gpus else ""
+        place = f", {sweep.executor.description}" if sweep.executor.description else ""
         self._progress(
             f"study {settings.name}: {settings.study.trials} trials of "
             f"{sweep.notebook.display_name}, "
-            f"{sweep.jobs} at once{gpus}, sampler {sweep.samplers.name}"
+            f"{sweep.executor.jobs} at once{place}, sampler {sweep.samplers.name}"
         )
         if self._verbose:
             self._progress(

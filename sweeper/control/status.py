@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import NotebookError
-from ..execution.gpu_allocator import memory_of
+from ..execution.machine import memory_of
 from ..notebook_api.messages import decode_float
 from ..notebooks import read_executed
 from ..trials import Progress, Snapshot, SweepResult, TrialRecord, TrialState, count_by_state

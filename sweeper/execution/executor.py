@@ -1,52 +1,61 @@
-"""Where trials run: on this machine, in threads that each drive one kernel at a time.
-
-The only owner of joblib. A slot asks for its next trial as soon as it is free, never in batches.
-"""
+"""What an executor is: a place with slots, which runs the trials of a source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Protocol
-
-from joblib import Parallel, delayed
 
 from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
-RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
 
+class TrialSource(Protocol):
+    """Gives out trials and takes their outcomes: a sweep, as its executor sees it.
 
-class Trials(Protocol):
-    """Who gives out trials and takes their outcomes; called from several threads."""
+    Safe to call from any thread; the executor calls `next_trial` whenever one of its slots is free.
+    """
 
-    def next(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """A trial to run now; None when there are no more."""
+    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
+        """The trial that a free slot runs now; None when there are no more.
 
-    def done(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """A trial has ended."""
+        Returns:
+            its spec, which is all that the place where it runs needs to know and can be pickled;
+            and the running trial, which stays with the caller: the trial's points are published to
+            it, and a stop comes from it.
+        """
+
+    def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
+        """Record how a trial ended; called once for each trial that was given out."""
+
+    def stop(self, reason: str) -> None:
+        """Give out no more trials, and stop those that run: the executor cannot go on."""
+
+    def patience_s(self) -> float:
+        """How long to wait for a disk that is full or away, in seconds."""
+
+    def left_s(self) -> float | None:
+        """How long the sweep still has, in seconds; None for as long as it takes."""
 
 
 class Executor(Protocol):
-    """A place with slots for trials."""
+    """A place where trials run.
 
-    def run(self, trials: Trials) -> None:
-        """Keep all slots busy until there are no more trials and the last one has ended."""
+    Attributes:
+        jobs: how many trials run at once.
+        description: what the place has beside its slots, such as `2 GPU`; may be empty.
+    """
 
+    @property
+    def jobs(self) -> int: ...
 
-class LocalExecutor:
-    """Runs up to `jobs` trials at once on this machine."""
+    @property
+    def description(self) -> str: ...
 
-    def __init__(self, run_trial: RunTrial, *, jobs: int) -> None:
-        self._run_trial = run_trial
-        self._jobs = jobs
+    def run(self, source: TrialSource) -> Sequence[str]:
+        """Keep all slots busy until there are no more trials and the last one has ended.
 
-    def run(self, trials: Trials) -> None:
-        """Keep all slots busy until there are no more trials and the last one has ended."""
-        # One thread more than slots: with a single one joblib would use the main thread, which
-        # has to stay free for signals.
-        pool = Parallel(n_jobs=self._jobs + 1, backend="threading", batch_size=1)
-        pool(delayed(self._serve)(trials) for _ in range(self._jobs))
+        A trial that cannot be run to its end, because the place itself fails, ends as stopped, with
+        the reason `Reason.WORKER_LOST`; no call ends with an exception for a trial's sake.
 
-    def _serve(self, trials: Trials) -> None:
-        while (given := trials.next()) is not None:
-            spec, channel = given
-            trials.done(spec, self._run_trial(spec, channel))
+        Returns:
+            what users should know of how the trials ran, one sentence each.
+        """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-import math
 import os
 import tempfile
 import time
@@ -27,9 +26,9 @@ from ..kernels import (
     Way,
     gather,
 )
-from ..notebook_api.messages import TRIAL_VARIABLE, StopReason, encode_float
+from ..notebook_api.messages import TRIAL_VARIABLE, encode_float
 from ..notebooks import ExecutedNotebook, ResearchNotebook, read_metadata
-from ..notebooks.scores import scrape, variables_to_read
+from ..notebooks.scores import variables_to_read
 from ..settings import Settings
 from ..study_folder.patience import Patience, is_about_disk, patience_with_disk
 from ..trials import (
@@ -41,8 +40,13 @@ from ..trials import (
     TrialState,
     Value,
     attempt_path,
+    display_path,
 )
+from .executor import TrialSource
 from .gpu_allocator import GpuAllocator, StoppedWaiting
+from .runtime import guarded, make_again
+from .verdict import failed, judge
+from .workload import Workload
 
 _log = logging.getLogger(__name__)
 
@@ -55,24 +59,30 @@ _EARLY_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """Everything that all trials of a sweep have in common on the machine that runs them.
+    """Runs the trials of a sweep on this machine. Safe to use from several threads.
 
     Attributes:
-        trials_left: how many trials have not begun yet, as far as is known.
         patience: waits for the disk with the executed notebooks, when it is full.
+        runtime_folder: the private folder of the kernels' sockets.
     """
 
     notebook: ResearchNotebook
     settings: Settings
-    devices: GpuAllocator
+    gpus: GpuAllocator
     pool: KernelPool
-    trials_left: Callable[[], int]
+    runtime_folder: Path
     patience: Patience = field(default_factory=lambda: patience_with_disk("the outputs"))
+
+    @property
+    def findings(self) -> list[str]:
+        """What users should know of how the trials ran, one sentence each."""
+        return self.pool.policy.findings
 
     def run_trial(self, spec: TrialSpec, channel: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
         started_s = _own_time_s(channel)
         try:
+            make_again(self.runtime_folder)  # whatever cleans /tmp may have removed it
             self._experiment(channel)
             started_s = _own_time_s(channel)
             outcome = self._run(spec, channel)
@@ -83,13 +93,13 @@ class Worker:
             outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
         except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
             _log.exception("trial %s", spec.run_id)
-            outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+            outcome = failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
         return replace(outcome, duration_s=_own_time_s(channel) - started_s)
 
     def _run(self, spec: TrialSpec, channel: RunningTrial) -> TrialOutcome:
         if (there := _whose(spec.notebook)) not in (None, spec.study_id):
             message = f"{spec.notebook} appeared meanwhile and was not written by this study"
-            return _failed(Reason.FILE, message)
+            return failed(Reason.FILE, message)
         if there is not None and spec.attempt > 1:
             earlier = attempt_path(spec.notebook, spec.attempt - 1)
             self.patience.insist(lambda: os.replace(spec.notebook, earlier))
@@ -101,7 +111,7 @@ class Worker:
             raise  # most likely the file itself cannot be written
         except Exception as error:  # noqa: BLE001  as in run_trial, and the file says so too
             _log.exception("trial %s", spec.run_id)
-            outcome = _failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+            outcome = failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
         outcome = replace(outcome, duration_s=_own_time_s(channel) - started_s)
         file.finish(outcome)
         self.patience.insist(file.write)
@@ -115,7 +125,7 @@ class Worker:
         limit_s = self.settings.limits.trial
         result = self._execute(file, spec, channel, limit_s=limit_s, write=file.write)
         took_s = _own_time_s(channel) - started_s
-        outcome = self._judge(file, result, channel)
+        outcome = judge(file, result, channel, self.settings)
         if outcome.state is TrialState.FAILED and self._doubts(result, took_s):
             message, is_fork_doubted = outcome.message, self._doubts_fork(result, took_s)
             file, result, outcome = self._run_fresh(spec, channel)
@@ -152,7 +162,7 @@ class Worker:
         # The device is free again when the kernel has really gone, after the slot has moved on.
         held = ExitStack()
         try:
-            lease = held.enter_context(self.devices.lease(channel))
+            lease = held.enter_context(self.gpus.allocate(spec, channel))
         except StoppedWaiting:
             return KernelResult(ending=Ending.STOPPED)
         file.metadata["started_at"] = _now()
@@ -171,7 +181,7 @@ class Worker:
                 env={**self._env(spec), **lease.env},
                 own_params=self._own_params(spec),
                 origin=origin,
-                prepares_next=origin is None and self.trials_left() > 0,
+                prepares_next=origin is None and channel.trials_left > 0,
                 score_sources=self.settings.scores,
                 variables=variables_to_read(self.settings.scores, self.settings.objective),
                 reads_states=origin is not None or self.pool.policy.wants_reference,
@@ -215,7 +225,7 @@ class Worker:
                 write=file.write,
                 origin=KernelOrigin(way=Way.STARTED),
             )
-            return file, result, self._judge(file, result, quiet)
+            return file, result, judge(file, result, quiet, self.settings)
 
     def _own_params(self, spec: TrialSpec) -> Params:
         """What is injected in this trial, and is not the same in all of them."""
@@ -239,7 +249,7 @@ class Worker:
         Args:
             channel: of the trial that this slot was to run, and runs next.
         """
-        while experiment := self.pool.claim_experiment(self.trials_left() + 1):
+        while experiment := self.pool.claim_experiment(channel.trials_left + 1):
             evidence: Evidence | str | None = None
             started_s = time.monotonic()
             try:
@@ -269,7 +279,7 @@ class Worker:
                 write=_unseen,
                 origin=experiment.origin,
             )
-            outcome = self._judge(file, result, quiet)
+            outcome = judge(file, result, quiet, self.settings)
         if outcome.state is TrialState.COMPLETED:
             return _evidence(file, result, outcome)
         is_lost = result.is_orphan or result.ending is Ending.NOT_STARTED
@@ -287,57 +297,38 @@ class Worker:
         }
         return {TRIAL_VARIABLE: json.dumps(told)}
 
-    def _judge(
-        self, file: ExecutedNotebook, result: KernelResult, channel: RunningTrial
-    ) -> TrialOutcome:
-        """What the end of the execution and the scraped scores mean for the trial."""
-        file.node.metadata["sweeper"] = file.metadata
-        objectives = self.settings.objective
-        scraped = scrape(file.node, sources=self.settings.scores, objectives=objectives)
-        if result.ending is Ending.FINISHED:
-            outcome = self._judge_scores(scraped.scores)
-        else:
-            outcome = _ended_early(result, channel, self.settings.limits.trial)
-        return replace(outcome, scores=scraped.scores, series=scraped.series)
 
-    def _judge_scores(self, scores: Mapping[str, float]) -> TrialOutcome:
-        for name in self.settings.objective:
-            if name not in scores:
-                found = ", ".join(scores) or "no score at all"
-                return _failed(
-                    Reason.NO_SCORE,
-                    f"the notebook ran to its end and never gave {name} (found: {found}); report "
-                    f"it, name a variable or pattern under scores, or assign a variable {name}",
-                )
-            if not math.isfinite(scores[name]):
-                return _failed(Reason.NOT_FINITE, f"{name} is {scores[name]}")
-        return TrialOutcome(state=TrialState.COMPLETED)
+@contextmanager
+def opened_worker(
+    workload: Workload, *, gpus: GpuAllocator, source: TrialSource
+) -> Iterator[Worker]:
+    """A worker with its kernel pool; none of its processes outlives the block, however it ends.
 
-
-def _ended_early(
-    result: KernelResult, channel: RunningTrial, limit_s: float | None
-) -> TrialOutcome:
-    if result.ending is Ending.STOPPED:
-        if channel.stop_reason is StopReason.TIME_LIMIT:
-            limit = "its limit" if limit_s is None else f"limits.trial ({limit_s:g} s)"
-            return _failed(Reason.TIME_LIMIT, f"ran longer than {limit}")
-        if channel.stop_reason is StopReason.PRUNED:
-            return TrialOutcome(
-                state=TrialState.PRUNED, reason=Reason.PRUNED, message=channel.message
-            )
-        if channel.stop_reason is StopReason.BY_HAND:
-            return TrialOutcome(
-                state=TrialState.STOPPED, reason=Reason.BY_HAND, message=channel.message
-            )
-        return TrialOutcome(
-            state=TrialState.STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped"
+    Args:
+        source: whose trials it runs: says how long to wait for a disk, and how long is left.
+    """
+    with guarded(workload.paths.folder) as (token, folder):
+        pool = KernelPool(
+            workload.kernel_name,
+            env={**os.environ, **gpus.env},
+            cwd=workload.notebook.path.parent,
+            runtime_folder=folder,
+            token=token,
+            warm=workload.settings.execution.kernels == "warm",
         )
-    said = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
-    if result.ending is Ending.NOT_STARTED:
-        return _failed(Reason.KERNEL_START, f"the kernel did not start: {result.error}{said}")
-    if result.ending is Ending.KERNEL_DIED:
-        return _failed(Reason.KERNEL_DIED, f"the kernel died: {_death(result.exit_code)}{said}")
-    return _failed(Reason.CELL_ERROR, result.error)
+        pool.share(workload.cells_to_share())
+        patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
+        patience.begin(source.patience_s)
+        yield Worker(
+            notebook=workload.notebook,
+            settings=workload.settings,
+            gpus=gpus,
+            pool=pool,
+            patience=patience,
+            runtime_folder=folder,
+        )
+        left_s = source.left_s()
+        pool.close(patience_s=None if left_s is None else left_s / 3)
 
 
 def _evidence(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome) -> Evidence:
@@ -353,18 +344,6 @@ def _evidence(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcom
 
 def _unseen() -> None:
     """Writes nothing."""
-
-
-def _death(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "exit code unknown"
-    if exit_code == -9:
-        return "killed by signal 9, often for want of memory"
-    return f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
-
-
-def _failed(reason: Reason, message: str) -> TrialOutcome:
-    return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)
 
 
 def _whose(path: Path) -> str | None:

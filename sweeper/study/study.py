@@ -325,6 +325,11 @@ class Study:
             duration_s=outcome.duration_s,
         )
 
+    def queue_again(self, record: TrialRecord) -> None:
+        """Run a trial once more in this sweep, with the same number, params and seed."""
+        with self._proposing:
+            self._again.append(record)
+
     def _tell(self, record: TrialRecord) -> None:
         # Some samplers try to stop Optuna's `optimize` when their last trial ends.
         self._study.sampler = _neutral()

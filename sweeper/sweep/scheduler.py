@@ -1,30 +1,28 @@
-"""The loop over a study's trials: what the executor is given, and where its outcomes go."""
+"""The trials of a sweep: which one a free slot gets next, and where its outcome goes."""
 
 from __future__ import annotations
 
 import logging
-import math
 import statistics
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ..errors import StorageAwayError, first_line
-from ..execution.gpu_allocator import memory_of
+from ..execution.machine import memory_of
 from ..notebook_api.messages import Point
 from ..notebooks import read_executed
 from ..notebooks.fingerprint import CODE_TAG
 from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..study import SamplerFactory, Study
-from ..study_folder.cleaning import clean
-from ..tracking import Tracker
+from ..tracking import Tracker, run_params
 from ..trials import (
     Event,
     Events,
-    Params,
     Progress,
     Reason,
     RunningTrial,
@@ -36,20 +34,34 @@ from ..trials import (
     TrialState,
     attempt_path,
     count_by_state,
-    display_path,
     run_id_of,
-    value_text,
 )
+from .checkpoint_cleaner import CheckpointCleaner
 from .futility import FirstFailures
-from .pruning import ProposalPrefetcher, PruningThread
+from .prefetching import ProposalPrefetcher
+from .pruning import PruningThread
 from .spending import Spending
 from .stop_switch import StopSwitch
 
 _log = logging.getLogger(__name__)
 
+#: A trial that has lost its worker so often has failed.
+_MOST_ATTEMPTS = 3
+
 
 class TrialScheduler:
-    """Gives trials to the executor and takes their outcomes; called from the slots' threads."""
+    """Gives out trials and records their outcomes: the `TrialSource` of an executor.
+
+    Safe to call from any thread.
+
+    Args:
+        tags: for each run in MLflow.
+        jobs: how many trials run at once.
+
+    Attributes:
+        broken: what ended the sweep, where its storage or its sampler failed.
+        stopped_by: why there were no more trials before the study had enough; None if it has.
+    """
 
     def __init__(
         self,
@@ -77,27 +89,27 @@ class TrialScheduler:
         self._failures_in_a_row = 0
         self._begun = 0
         self._asking, self._lock = threading.Lock(), threading.Lock()
-        self._cleaning, self._has_cleaning_failed = threading.Lock(), False
+        self._cleaner = CheckpointCleaner(study, settings.checkpoints, paths.all_checkpoints)
         self._records = {record.number: record for record in study.records()}
         self._first_failures = FirstFailures(
             [*settings.search_space, *({"seed", "run_id"} - settings.fixed.keys())],
             list(self._records.values()),
         )
         self._best: Sequence[TrialRecord] | None = None
-        self._judge = (
+        self._pruning = (
             PruningThread(study, settings) if settings.study.pruner.name != "none" else None
         )
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
         # depends on nothing but the study, and not on when things happen.
         prepare = partial(study.prepare, settings, samplers)
-        self._ahead = ProposalPrefetcher(prepare) if jobs > 1 else None
+        self._prefetcher = ProposalPrefetcher(prepare) if jobs > 1 else None
         self._jobs = jobs
         self.broken: Exception | None = None
         self.stopped_by: str | None = None
         stop_switch.show(self.snapshot)
 
-    def next(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """A trial to run now; None when the study has enough, or the sweep is being stopped."""
+    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
+        """The next trial; None when the study has enough, or the sweep is being stopped."""
         with self._asking:
             if self._stop_switch.closed_by is not None:
                 self.stopped_by = self._stop_switch.closed_by
@@ -111,95 +123,77 @@ class TrialScheduler:
             return None
         self._records[record.number] = record
         self._begun = max(self._begun, record.number + 1)
-        if self._ahead is not None:
-            self._ahead.want()
+        if self._prefetcher is not None:
+            self._prefetcher.request()
         spec = self._spec(record)
-        self._tracker.started(record, self._described(record.params))
+        self._tracker.started(record, run_params(self._settings.search_space, record.params))
         self._events.announce(Event.TRIAL_STARTED, record)
 
         def on_point(point: Point) -> None:
             self._tracker.reported(spec.run_id, point)
-            if self._judge is not None:
-                self._judge.hear(spec.number, point, channel)
+            if self._pruning is not None:
+                self._pruning.consider(spec.number, point, running)
 
-        channel = RunningTrial(on_point)
-        self._stop_switch.enter(spec.number, channel)
-        return spec, channel
+        running = RunningTrial(on_point, trials_left=self._trials_left())
+        self._stop_switch.enter(spec.number, running)
+        return spec, running
 
     def lose(self, error: Exception) -> None:
-        """The sweep has lost what it needs; from any thread."""
+        """End the sweep, which has lost what it needs."""
         self._break(error)
 
     def close(self) -> None:
-        """Nobody asks for a trial any more, and none runs."""
-        for thread in (self._ahead, self._judge):
+        """End the threads beside the trials, of which none runs any more."""
+        for thread in (self._prefetcher, self._pruning):
             if thread is not None:
                 thread.close()
 
-    def trials_left(self) -> int:
-        """How many trials have not begun yet, as far as is known."""
-        if self._stop_switch.closed_by is not None:
-            return 0
-        return max(0, self._settings.study.trials - self._begun)
+    def stop(self, reason: str) -> None:
+        """Give out no more trials, and stop those that run: the executor cannot go on."""
+        self._stop_switch.stop_all(reason)
 
-    def done(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Record an outcome."""
+    def patience_s(self) -> float:
+        """How long to wait for a storage or a disk that is away, in seconds."""
+        return self._stop_switch.patience_s()
+
+    def left_s(self) -> float | None:
+        """How long the sweep still has, in seconds; None for as long as it takes."""
+        return self._stop_switch.left_s
+
+    def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
+        """Record how a trial ended: in the study, in MLflow, for the observer."""
         self._stop_switch.leave(spec.number)
-        if self._judge is not None:
-            self._judge.forget(spec.number)
+        if self._pruning is not None:
+            self._pruning.forget(spec.number)
+        if outcome.reason is Reason.WORKER_LOST and spec.attempt >= _MOST_ATTEMPTS:
+            outcome = replace(outcome, state=TrialState.FAILED)
         with self._lock:
             try:
                 record = self._study.tell(spec.number, outcome)
-            except Exception as error:  # noqa: BLE001  as above
-                # The next sweep finds in the executed notebook how it ended.
+            except Exception as error:  # noqa: BLE001  as in next_trial
+                # The executed notebook has the trial's end, and the next sweep reads it there.
                 self._break(error)
                 record = self._study.ended(spec.number, outcome)
-            self._count_failures(record)
-            is_unwritable = record.state is TrialState.STOPPED and record.reason is Reason.FILE
-            why = f"a file that cannot be written: {record.message}"
-            if is_unwritable and self._stop_switch.close(why):
-                self._events.announce(Event.STOPPING)
+            self._stop_for_failures(record)
+        if record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST:
+            self._study.queue_again(record)
         self._records[record.number] = record
         self._best = None
         self._spending.trial_ended()
-        self._clean()
+        if self.broken is None:
+            self._cleaner.clean(self._records)
         self._tracker.ended(record, outcome.series, self._tags)
         self._events.announce(Event.TRIAL_ENDED, record)
 
-    def _clean(self) -> None:
-        """Remove the checkpoints of ended trials that are not to be kept.
-
-        Slots that end together clean one after the other, and whatever goes wrong costs disk space,
-        not a trial.
-        """
-        policy, folder = self._settings.checkpoints, self._paths.all_checkpoints
-        with self._cleaning:
-            try:
-                if self.broken is not None or not folder.is_dir():
-                    return
-                # First: one that ends between the two may be the best, and counts as running.
-                records = dict(self._records).values()
-                needs_best = policy.completed == "best" or policy.limit is not None
-                best = {record.number for record in self._study.best()} if needs_best else ()
-                clean(folder, records, best=best, policy=policy)
-            except Exception as error:  # noqa: BLE001  see above
-                if not self._has_cleaning_failed:
-                    _log.warning(
-                        "%s: old checkpoints could not be removed: %s; the sweep goes on",
-                        display_path(folder),
-                        first_line(error),
-                    )
-                self._has_cleaning_failed = True
-
     def snapshot(self) -> Snapshot:
-        """How the study stands now; from any thread."""
+        """How the study stands now."""
         if self._best is None:
             self._best = self._study.best()
         records = dict(self._records)
-        channels = self._stop_switch.channels()
+        running_trials = self._stop_switch.running_trials()
         running = [
-            _progress(records[number], channel)
-            for number, channel in sorted(channels.items())
+            _progress(records[number], trial)
+            for number, trial in sorted(running_trials.items())
             if number in records
         ]
         ended = [record for record in records.values() if record.is_final]
@@ -217,11 +211,13 @@ class TrialScheduler:
             left_s=statistics.fmean(took_s) * to_run / self._jobs if took_s else None,
         )
 
-    def tell_what_was_missed(self) -> None:
-        """Tell MLflow of trials that ended while it could not be told, from their notebooks."""
+    def log_missed_trials(self) -> None:
+        """Log trials to MLflow that ended while it was away, from their executed notebooks."""
         for record in self._study.records():
             if record.is_final and not self._tracker.has_end_of(record):
-                self._tracker.started(record, self._described(record.params))
+                self._tracker.started(
+                    record, run_params(self._settings.search_space, record.params)
+                )
                 self._tracker.ended(record, self._series_of(record), self._tags)
 
     def _series_of(self, record: TrialRecord) -> Mapping[str, list[tuple[int, float]]]:
@@ -254,18 +250,31 @@ class TrialScheduler:
         if is_news:
             self._events.announce(Event.STOPPING)
 
-    def _count_failures(self, record: TrialRecord) -> None:
-        failed = record.state is TrialState.FAILED
-        self._failures_in_a_row = self._failures_in_a_row + 1 if failed else 0
+    def _stop_for_failures(self, record: TrialRecord) -> None:
+        """Stop the sweep where more trials would fare no better."""
+        has_failed = record.state is TrialState.FAILED
+        self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
+        if record.state is TrialState.STOPPED and record.reason is Reason.FILE:
+            self._close(f"a file that cannot be written: {record.message}")
         limit = self._settings.study.stop_after_failures
-        why = f"{limit} failed trials in a row (study.stop_after_failures)"
-        has_enough = limit is not None and self._failures_in_a_row >= limit
-        if has_enough and self._stop_switch.close(why):
-            self._events.announce(Event.STOPPING)
+        if limit is not None and self._failures_in_a_row >= limit:
+            self._close(f"{limit} failed trials in a row (study.stop_after_failures)")
         futile = self._first_failures.note(record)
-        if futile is not None and self._stop_switch.close(futile):
+        if futile is not None and self._close(futile):
             self._stop_switch.stop_all(futile)
+
+    def _close(self, reason: str) -> bool:
+        """Let no more trials start; whether more could have started until now."""
+        is_new = self._stop_switch.close(reason)
+        if is_new:
             self._events.announce(Event.STOPPING)
+        return is_new
+
+    def _trials_left(self) -> int:
+        """How many trials have not begun, as far as is known."""
+        if self._stop_switch.closed_by is not None:
+            return 0
+        return max(0, self._settings.study.trials - self._begun)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
         return TrialSpec(
@@ -295,27 +304,16 @@ class TrialScheduler:
     def _paths_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))
 
-    def _described(self, params: Params) -> dict[str, str]:
-        """The params of a trial as MLflow shows them."""
-        space = self._settings.search_space
-        described = {name: value_text(params[name]) if name in params else "n/a" for name in space}
-        for name in space.log_names:
-            value = params.get(name)
-            described[f"log10_{name}"] = (
-                f"{math.log10(value):.6f}" if isinstance(value, int | float) else "n/a"
-            )
-        return described
 
-
-def _progress(record: TrialRecord, channel: RunningTrial) -> Progress:
+def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
     return Progress(
         run_id=record.run_id,
         params=record.params,
         attempt=record.attempt,
-        cell=channel.cell,
-        cells=channel.cells,
-        step=channel.step,
-        metrics=dict(channel.metrics),
-        elapsed_s=time.time() - record.started_at_s - channel.waited_s,
-        memory_bytes=None if channel.pid is None else memory_of(channel.pid),
+        cell=running.cell,
+        cells=running.cells,
+        step=running.step,
+        metrics=dict(running.metrics),
+        elapsed_s=time.time() - record.started_at_s - running.waited_s,
+        memory_bytes=None if running.pid is None else memory_of(running.pid),
     )

@@ -19,7 +19,7 @@ class StopSwitch:
     def __init__(self) -> None:
         # Reentrant: a signal may arrive while its own thread holds the lock.
         self._lock = threading.RLock()
-        self._channels: dict[int, RunningTrial] = {}
+        self._running: dict[int, RunningTrial] = {}
         #: Trials that were to be stopped before they had begun, and why.
         self._to_stop: dict[int, str] = {}
         self._stop_all = False
@@ -42,34 +42,34 @@ class StopSwitch:
         """How many seconds to wait for a storage or a disk that is away."""
         return _LAST_PATIENCE_S if self._stop_all else _PATIENCE_S
 
-    def enter(self, number: int, channel: RunningTrial) -> None:
+    def enter(self, number: int, trial: RunningTrial) -> None:
         """A trial begins; one that is to be stopped is stopped before its first cell."""
         with self._lock:
-            self._channels[number] = channel
+            self._running[number] = trial
             is_stopped, by_hand = self._stop_all, self._to_stop.pop(number, None)
         if by_hand is not None:
-            channel.stop(StopReason.BY_HAND, by_hand)
+            trial.stop(StopReason.BY_HAND, by_hand)
         elif is_stopped:
-            channel.stop(StopReason.INTERRUPTED)
+            trial.stop(StopReason.INTERRUPTED)
 
     def leave(self, number: int) -> None:
         """A trial has ended."""
         with self._lock:
-            self._channels.pop(number, None)
+            self._running.pop(number, None)
 
     def stop(self, number: int, message: str) -> None:
         """Stop one trial, at once or as soon as it runs; it is over for good."""
         with self._lock:
-            channel = self._channels.get(number)
-            if channel is None:
+            trial = self._running.get(number)
+            if trial is None:
                 self._to_stop[number] = message
-        if channel is not None:
-            channel.stop(StopReason.BY_HAND, message)
+        if trial is not None:
+            trial.stop(StopReason.BY_HAND, message)
 
-    def channels(self) -> dict[int, RunningTrial]:
-        """Those of the trials that run, by their numbers."""
+    def running_trials(self) -> dict[int, RunningTrial]:
+        """The trials that run, by their numbers."""
         with self._lock:
-            return dict(self._channels)
+            return dict(self._running)
 
     def show(self, look: Callable[[], Snapshot]) -> None:
         """From now on there is something to be seen."""
@@ -99,9 +99,9 @@ class StopSwitch:
         self.close(by)
         with self._lock:
             is_new, self._stop_all = not self._stop_all, True
-            running = list(self._channels.values())
-        for channel in running:
-            channel.stop(StopReason.INTERRUPTED)
+            running = list(self._running.values())
+        for trial in running:
+            trial.stop(StopReason.INTERRUPTED)
         return is_new
 
     def end_within(self, limit_s: float) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from ..errors import BrokenError, StudyError
-from ..execution.executor import Executor, LocalExecutor, RunTrial
-from ..execution.gpu_allocator import GpuAllocator, read_jobs
-from ..execution.runtime import guarded, make_again
-from ..execution.worker import Worker
-from ..kernels import CellsToShare, KernelPool, cells_to_share, check_kernel
+from ..execution.executor import Executor
+from ..execution.gpu_allocator import GpuAllocator
+from ..execution.local import LocalExecutor
+from ..execution.machine import read_jobs
+from ..execution.workload import Workload
+from ..kernels import check_kernel
 from ..notebooks import ResearchNotebook
 from ..notebooks.fingerprint import Fingerprint, fingerprint_of, tags_of
 from ..settings import Settings
@@ -23,7 +24,6 @@ from ..settings.addresses import Address
 from ..study import SamplerFactory, Study, make_pruner
 from ..study_folder.loss import loss_message, watched
 from ..study_folder.ownership import held_folder, held_outputs, held_storage
-from ..study_folder.patience import patience_with_disk
 from ..study_folder.requests import ALL, NO_MORE, Requests
 from ..sync import RemoteCopy
 from ..tracking import Tracker, sqlite_file
@@ -31,13 +31,9 @@ from ..trials import (
     Event,
     Events,
     Observer,
-    RunningTrial,
     Snapshot,
     StudyPaths,
     SweepResult,
-    TrialOutcome,
-    TrialSpec,
-    display_path,
 )
 from .deadline import deadline
 from .preemption import PREEMPTED, PreemptionWatcher, check_service
@@ -49,14 +45,13 @@ from .stop_switch import StopSwitch
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """One call of the loop over a study. Made by `from_settings`, run once by `run`."""
+    """One call of the scheduler over a study. Made by `from_settings`, run once by `run`."""
 
     settings: Settings
     notebook: ResearchNotebook
     paths: StudyPaths
-    jobs: int
     kernel_name: str
-    devices: GpuAllocator
+    executor: Executor
     samplers: SamplerFactory
     storage_url: Address
     tracking_uri: Address | None
@@ -81,6 +76,7 @@ class Sweep:
         timeout_s: float | None = None,
         allow_changes: bool = False,
         observer: Observer | None = None,
+        executor: Callable[[Workload], Executor] | None = None,
     ) -> Sweep:
         """Check everything that can be known before a kernel starts, and build the parts.
 
@@ -97,6 +93,8 @@ class Sweep:
             allow_changes: go on with a study whose earlier trials were made of something else.
             observer: told of each event, one call at a time, from a thread of its own; it may stop
                 the sweep, and what it raises is logged.
+            executor: makes the place where trials run from what they have in common; default: this
+                machine, with `jobs` slots.
 
         Raises:
             SweepError: whatever is wrong; nothing was started, nothing was written.
@@ -107,24 +105,24 @@ class Sweep:
         research.check_parameters(settings.sources)
         kernel_name = kernel or research.kernel_name
         asked_by = f"--kernel {kernel}" if kernel else research.display_name
-        check_kernel(kernel_name, asked_by=asked_by)
-        threads = settings.resources.threads
+        if executor is None:  # another place has kernels of its own
+            check_kernel(kernel_name, asked_by=asked_by)
         make_pruner(settings)  # refuses wrong options now
         if settings.resources.preemption != "none":
             check_service(settings.resources.preemption)
-        devices = GpuAllocator.find(
-            settings.resources.gpus, threads=threads, memory_bytes=settings.resources.gpu_memory
-        )
         paths = StudyPaths.parse(output, study=settings.name)
         storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
+        workload = Workload(
+            notebook=research, settings=settings, kernel_name=kernel_name, paths=paths
+        )
+        place = _this_machine(workload, jobs) if executor is None else executor(workload)
         tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
         return cls(
             settings=settings,
             notebook=research,
             paths=paths,
-            jobs=read_jobs(jobs, threads),
             kernel_name=kernel_name,
-            devices=devices,
+            executor=place,
             samplers=SamplerFactory(settings),
             storage_url=storage_url,
             tracking_uri=None if tracking_uri is None else Address.of(tracking_uri),
@@ -185,18 +183,18 @@ class Sweep:
             file, storage = sqlite_file(tracker.uri), str(self.storage_url)
             words = partial(loss_message, storage=storage, tracking=file)
             try:
-                loop, result = self._swept(study, tracker, started=started)
+                scheduler, result = self._swept(study, tracker, started=started)
             except StudyError as error:
                 raise BrokenError(words(error)) from error
-            if loop.broken is not None:
-                raise BrokenError(words(loop.broken)) from loop.broken
+            if scheduler.broken is not None:
+                raise BrokenError(words(scheduler.broken)) from scheduler.broken
             return result
 
     def _swept(
         self, study: Study, tracker: Tracker, *, started: float
     ) -> tuple[TrialScheduler, SweepResult]:
         spending = Spending(study, self.settings.cost, since=started)
-        loop = TrialScheduler(
+        scheduler = TrialScheduler(
             settings=self.settings,
             samplers=self.samplers,
             paths=self.paths,
@@ -206,29 +204,20 @@ class Sweep:
             stop_switch=self.stop_switch,
             events=self.events,
             spending=spending,
-            jobs=self.jobs,
+            jobs=self.executor.jobs,
         )
         study.be_patient(self.stop_switch.patience_s)
         files = [self.paths.lock, study.file, sqlite_file(tracker.uri)]
-        with watched(files, loop.lose) as watch:
-            with closing(loop), spending.written_down():
-                tracker.watch(lambda run_id: self._obey(run_id, "the tag sweeper.stop"))
-                loop.tell_what_was_missed()
+        with watched(files, scheduler.lose) as watch:
+            with closing(scheduler), spending.written_down():
+                tracker.watch(lambda run_id: self._carry_out(run_id, "the tag sweeper.stop"))
+                scheduler.log_missed_trials()
                 self.events.announce(Event.SWEEP_STARTED)
-                with (
-                    self._worker(loop) as (worker, run_trial),
-                    deadline(timeout_s=self.timeout_s, spending=spending, stop=self.stop),
-                ):
-                    executor: Executor = LocalExecutor(run_trial, jobs=self.jobs)
-                    try:
-                        executor.run(loop)
-                    except BaseException:
-                        self.stop_switch.stop_all("an interruption")
-                        raise
-                    findings = worker.pool.policy.findings
+                with deadline(timeout_s=self.timeout_s, spending=spending, stop=self.stop):
+                    findings = self.executor.run(scheduler)
                 left_s = self.stop_switch.left_s
                 unlogged = tracker.close(patience_s=None if left_s is None else left_s / 2)
-            if not watch.look() and loop.broken is None:
+            if not watch.look() and scheduler.broken is None:
                 study.note_facts(
                     mlflow_run_ids=tracker.mlflow_run_ids,
                     compare_url=tracker.compare_url(),
@@ -245,15 +234,15 @@ class Sweep:
             best=study.best(),
             mlflow_run_ids=tracker.mlflow_run_ids,
             compare_url=tracker.compare_url(),
-            stopped_by=loop.stopped_by,
+            stopped_by=scheduler.stopped_by,
             is_preempted=self.stop_switch.closed_by == PREEMPTED,
             unlogged=unlogged,
             cost=spending.cost,
             sync_lag_s=lag_s,
-            findings=findings,
+            findings=list(findings),
             duration_s=time.monotonic() - started,
         )
-        return loop, result
+        return scheduler, result
 
     # --- before the first kernel ----------------------------------------------------------------
 
@@ -313,69 +302,25 @@ class Sweep:
         objectives = ", ".join(f"{o.direction} {n}" for n, o in self.settings.objective.items())
         return f"Sweep over `{self.notebook.display_name}`: {objectives}."
 
-    # --- around the loop ------------------------------------------------------------------------
-
-    @contextmanager
-    def _worker(self, loop: TrialScheduler) -> Iterator[tuple[Worker, RunTrial]]:
-        """What runs trials; none of its processes outlives the sweep, however it ends."""
-        with guarded(self.paths.folder) as (token, folder):
-            pool = KernelPool(
-                self.kernel_name,
-                env={**os.environ, **self.devices.env},
-                cwd=self.notebook.path.parent,
-                runtime_folder=folder,
-                token=token,
-                warm=self.settings.execution.kernels == "warm",
-            )
-            pool.share(self._cells_to_share())
-            patience = patience_with_disk(f"the outputs in {display_path(self.paths.root)}")
-            patience.begin(self.stop_switch.patience_s)
-            worker = Worker(
-                notebook=self.notebook,
-                settings=self.settings,
-                devices=self.devices,
-                pool=pool,
-                trials_left=loop.trials_left,
-                patience=patience,
-            )
-
-            def run_trial(spec: TrialSpec, channel: RunningTrial) -> TrialOutcome:
-                make_again(folder)  # whatever cleans /tmp may have taken it in a long sweep
-                return worker.run_trial(spec, channel)
-
-            yield worker, run_trial
-            left_s = self.stop_switch.left_s
-            pool.close(patience_s=None if left_s is None else left_s / 3)
+    # --- around the trials ----------------------------------------------------------------------
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
         """What other processes and the machine's owner ask for is done."""
         with ExitStack() as watched:
-            obey = partial(self._obey, whose="the command stop")
+            obey = partial(self._carry_out, sender="the command stop")
             watched.callback(Requests(self.paths.requests, obey).close)
             cloud = self.settings.resources.preemption
             if cloud != "none":
                 watched.callback(PreemptionWatcher(cloud, lambda: self.preempt(PREEMPTED)).close)
             yield
 
-    def _obey(self, what: str, whose: str) -> None:
-        if what in (ALL, NO_MORE):
-            self.stop(whose, now=what == ALL)
-        elif what.isdigit():
-            self.stop_switch.stop(int(what), f"stopped by {whose}")
-
-    def _cells_to_share(self) -> CellsToShare | None:
-        if self.settings.execution.prefix == "off" or self.notebook.language != "python":
-            return None
-        fixed = self.settings.fixed
-        given = {name for name in ("seed", "run_id") if self.notebook.assigns(name)}
-        swept = {*self.settings.search_space, *given} - set(fixed)
-        return cells_to_share(
-            self.notebook.fresh_copy(self.kernel_name),
-            fixed=fixed,
-            swept=sorted(swept),
-            kernel_name=self.kernel_name,
-        )
+    def _carry_out(self, request: str, sender: str) -> None:
+        """Do what another process asks for."""
+        if request in (ALL, NO_MORE):
+            self.stop(sender, now=request == ALL)
+        elif request.isdigit():
+            self.stop_switch.stop(int(request), f"stopped by {sender}")
 
     def _last_copy(self) -> float | None:
         """Copy what has changed since the last time; how far the copy is behind after that."""
@@ -384,3 +329,16 @@ class Sweep:
         return self.remote.end(
             left_s=self.stop_switch.left_s, on_wait=lambda: self.events.announce(Event.COPYING)
         )
+
+
+def _this_machine(workload: Workload, jobs: int | str) -> Executor:
+    """The executor with slots on this machine.
+
+    Raises:
+        SettingsError: the machine lacks a GPU that is asked for, or `jobs` is no number of slots.
+    """
+    resources = workload.settings.resources
+    gpus = GpuAllocator.find(
+        resources.gpus, threads=resources.threads, memory_bytes=resources.gpu_memory
+    )
+    return LocalExecutor(workload, gpus=gpus, jobs=read_jobs(jobs, resources.threads))

@@ -1,8 +1,11 @@
-"""Builders for tests of sweeps, ours and a user's.
+"""Builders, doubles and contract classes for tests of sweeps, ours and a user's.
 
-Nothing here is used by the package itself.
+Nothing here is used by the package itself. `executor_contract` needs pytest and is imported by who
+uses it.
 """
 
-from .builders import PostgresServer, write_notebook
+from .builders import trial_spec, write_notebook
+from .inline_executor import InlineExecutor
+from .postgres import PostgresServer
 
-__all__ = ["PostgresServer", "write_notebook"]
+__all__ = ["InlineExecutor", "PostgresServer", "trial_spec", "write_notebook"]

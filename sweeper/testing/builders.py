@@ -1,17 +1,14 @@
-"""Builders for tests of sweeps, ours and yours."""
+"""Builders of notebooks and specs, of which a test states only what it is about."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 
 from ..notebooks import PARAMETERS_TAG
+from ..trials import TrialSpec, run_id_of
 
 
 def write_notebook(
@@ -43,67 +40,23 @@ def write_notebook(
     return path
 
 
-class PostgresServer:
-    """A PostgreSQL server of one's own, where it is installed; it keeps nothing on a crash.
+def trial_spec(number: int = 7, **changes: Any) -> TrialSpec:
+    """The spec of a trial.
 
     Args:
-        folder: a new one with a short path, for its data and its socket.
+        number: of the trial.
+        **changes: fields of `TrialSpec` that differ from the usual ones.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-        # It refuses to run as root.
-        self._user = "postgres" if os.geteuid() == 0 else None
-        folder.mkdir(parents=True)
-        if self._user is not None:
-            shutil.chown(folder, self._user)
-        self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "-N")
-
-    @classmethod
-    def is_installed(cls) -> bool:
-        """Whether there is one on this machine."""
-        return _postgres("initdb") is not None
-
-    @property
-    def url(self) -> str:
-        """Of its database, for SQLAlchemy."""
-        return f"postgresql+psycopg://postgres@/postgres?host={self._folder}"
-
-    def start(self) -> None:
-        """Start it and wait until it answers."""
-        command = [_postgres("postgres") or "", "-D", str(self._folder / "data")]
-        self._process = subprocess.Popen(
-            [*command, "-k", str(self._folder), "-c", "listen_addresses=", "-F"],
-            user=self._user,
-            cwd=self._folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        deadline_s = time.monotonic() + 60
-        while subprocess.run(
-            [_postgres("pg_isready") or "", "-q", "-h", str(self._folder)], check=False
-        ).returncode:
-            assert time.monotonic() < deadline_s, "PostgreSQL does not start"
-            time.sleep(0.1)
-
-    def stop(self, *, clean: bool = True) -> None:
-        """Stop it; unless `clean`, as a crash would."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGINT if clean else signal.SIGQUIT)
-            self._process.wait(timeout=60)
-            self._process = None
-
-    def _run(self, *command: str) -> None:
-        path = _postgres(command[0])
-        assert path is not None
-        subprocess.run(
-            [path, *command[1:]], user=self._user, cwd=self._folder, check=True, capture_output=True
-        )
-
-
-def _postgres(program: str) -> str | None:
-    """One of its programs; Debian keeps them off the path."""
-    beside = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
-    return shutil.which(program) or (str(beside[-1]) if beside else None)
+    run_id = run_id_of(number)
+    usual: dict[str, Any] = {
+        "study": "digits",
+        "study_id": "d1g175",
+        "number": number,
+        "params": {"lr": 0.1},
+        "fixed": {},
+        "seed": 123,
+        "attempt": 1,
+        "notebook": Path(f"out/digits.{run_id}.ipynb"),
+        "checkpoint_dir": Path(f"out/digits/checkpoints/{run_id}"),
+    }
+    return TrialSpec(**{**usual, **changes})

@@ -4,6 +4,14 @@ Decisions about what runs do not belong here: no other folder reads MLflow.
 """
 
 from .files import drop_unknown_runs, move_artifacts, put_in_place, sqlite_file
+from .params import run_params
 from .tracker import Tracker
 
-__all__ = ["Tracker", "drop_unknown_runs", "move_artifacts", "put_in_place", "sqlite_file"]
+__all__ = [
+    "Tracker",
+    "drop_unknown_runs",
+    "move_artifacts",
+    "put_in_place",
+    "run_params",
+    "sqlite_file",
+]

@@ -46,6 +46,7 @@ class Reason(StrEnum):
     FILE = "file"
     INTERNAL = "internal"
     INTERRUPTED = "interrupted"
+    WORKER_LOST = "worker_lost"
     BY_HAND = "by_hand"
     PRUNED = "pruned"
 

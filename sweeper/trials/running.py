@@ -25,11 +25,13 @@ class RunningTrial:
         cells: the number of all cells.
         step: the step of the last point that has one.
         metrics: the last value of each metric.
+        trials_left: how many trials had not begun when this one did, as far as was known.
     """
 
-    def __init__(self, *subscribers: Callable[[Point], None]) -> None:
+    def __init__(self, *subscribers: Callable[[Point], None], trials_left: int = 0) -> None:
         self._subscribers = list(subscribers)
         self._reported: set[str] = set()
+        self.trials_left = trials_left
         # Reentrant: a signal handler may stop a trial that its own thread is just stopping.
         self._lock = threading.RLock()
         self._stop_reason: StopReason | None = None

@@ -6,18 +6,17 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from sweeper.errors import SettingsError
-from sweeper.execution.gpu_allocator import (
-    GpuAllocator,
-    StoppedWaiting,
-    as_many_as_fit,
-    usable_cores,
-)
+from sweeper.execution.gpu_allocator import GpuAllocator, Lease, StoppedWaiting
+from sweeper.execution.gpu_policy import LeastLoaded
+from sweeper.execution.machine import as_many_as_fit, usable_cores
 from sweeper.notebook_api.messages import StopReason
+from sweeper.testing import trial_spec
 from sweeper.trials import RunningTrial
 
 THREAD_VARIABLES = (
@@ -50,19 +49,23 @@ def two_gpus(make_tool: Callable[[str], None]) -> None:
     make_tool("echo GPU-a, 40960\necho GPU-b, 40960")
 
 
-def until_waiting(devices: GpuAllocator, count: int) -> None:
+def share(gpus: GpuAllocator, running: RunningTrial | None = None) -> AbstractContextManager[Lease]:
+    return gpus.allocate(trial_spec(), running or RunningTrial())
+
+
+def until_waiting(gpus: GpuAllocator, count: int) -> None:
     """Return when so many trials wait for a share."""
     end_s = time.monotonic() + 5
-    while devices.waiting != count:
+    while gpus.waiting != count:
         assert time.monotonic() < end_s
         time.sleep(0.002)
 
 
 def test_without_gpus_a_kernel_sees_none() -> None:
-    devices = GpuAllocator.find("none", threads=2)
-    assert devices.gpus == []
-    assert devices.env["CUDA_VISIBLE_DEVICES"] == ""
-    with devices.lease() as lease:
+    gpus = GpuAllocator.find("none", threads=2)
+    assert gpus.gpus == []
+    assert gpus.env["CUDA_VISIBLE_DEVICES"] == ""
+    with share(gpus) as lease:
         assert lease.gpu is None
         assert lease.env == {}
 
@@ -71,9 +74,9 @@ def test_a_gpu_that_nobody_could_tell_us_of_is_not_hidden(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    devices = GpuAllocator.find("auto", threads=1)
-    assert devices.gpus == []
-    assert "CUDA_VISIBLE_DEVICES" not in devices.env
+    gpus = GpuAllocator.find("auto", threads=1)
+    assert gpus.gpus == []
+    assert "CUDA_VISIBLE_DEVICES" not in gpus.env
 
 
 def test_a_lease_states_the_threads_for_every_library_that_counts_them() -> None:
@@ -83,14 +86,14 @@ def test_a_lease_states_the_threads_for_every_library_that_counts_them() -> None
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_stated_memory_lets_no_more_trials_onto_a_gpu_than_fit() -> None:
-    devices = GpuAllocator.find([0], threads=1, memory_bytes=15 * 10**9)
+    gpus = GpuAllocator.find([0], threads=1, memory_bytes=15 * 10**9)
     began = threading.Event()
 
     def third() -> None:
-        with devices.lease():
+        with share(gpus):
             began.set()
 
-    with devices.lease(), devices.lease() as second:
+    with share(gpus), share(gpus) as second:
         assert second.gpu == "GPU-a"
         waiting = threading.Thread(target=third)
         waiting.start()
@@ -100,20 +103,20 @@ def test_a_stated_memory_lets_no_more_trials_onto_a_gpu_than_fit() -> None:
 
 
 def test_who_has_waited_longest_gets_the_next_share() -> None:
-    devices = GpuAllocator(("GPU-a",), threads=1, room={"GPU-a": 1})
+    gpus = GpuAllocator(("GPU-a",), threads=1, policy=LeastLoaded({"GPU-a": 1}))
     order: list[int] = []
 
     def wait(number: int) -> None:
-        with devices.lease():
+        with share(gpus):
             order.append(number)
             time.sleep(0.01)
 
     waiting = []
-    with devices.lease():
+    with share(gpus):
         for number in range(5):
             waiting.append(threading.Thread(target=wait, args=[number]))
             waiting[-1].start()
-            until_waiting(devices, number + 1)
+            until_waiting(gpus, number + 1)
     # Who comes later does not overtake those that wait already.
     wait(5)
     for thread in waiting:
@@ -122,24 +125,24 @@ def test_who_has_waited_longest_gets_the_next_share() -> None:
 
 
 def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> None:
-    devices = GpuAllocator(("GPU-a",), threads=1, room={"GPU-a": 1})
+    gpus = GpuAllocator(("GPU-a",), threads=1, policy=LeastLoaded({"GPU-a": 1}))
     stopped, behind = RunningTrial(), RunningTrial()
     ended: list[str] = []
 
-    def wait(channel: RunningTrial) -> None:
+    def wait(running: RunningTrial) -> None:
         try:
-            with devices.lease(channel):
+            with share(gpus, running):
                 ended.append("had a share")
         except StoppedWaiting:
             ended.append("was stopped")
 
-    with devices.lease():
+    with share(gpus):
         first = threading.Thread(target=wait, args=[stopped])
         first.start()
-        until_waiting(devices, 1)
+        until_waiting(gpus, 1)
         second = threading.Thread(target=wait, args=[behind])
         second.start()
-        until_waiting(devices, 2)
+        until_waiting(gpus, 2)
         stopped.stop(StopReason.INTERRUPTED)
         first.join(5)
         assert ended == ["was stopped"]
@@ -149,10 +152,10 @@ def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> Non
 
 
 def test_a_trial_that_was_stopped_before_takes_no_share() -> None:
-    devices = GpuAllocator(("GPU-a",), threads=1, room={"GPU-a": 1})
-    channel = RunningTrial()
-    channel.stop(StopReason.INTERRUPTED)
-    with devices.lease(), pytest.raises(StoppedWaiting), devices.lease(channel):
+    gpus = GpuAllocator(("GPU-a",), threads=1, policy=LeastLoaded({"GPU-a": 1}))
+    running = RunningTrial()
+    running.stop(StopReason.INTERRUPTED)
+    with share(gpus), pytest.raises(StoppedWaiting), share(gpus, running):
         pass
 
 
@@ -163,19 +166,19 @@ def test_a_trial_that_no_gpu_can_hold_is_refused() -> None:
 
 
 def test_each_trial_gets_the_gpu_with_the_fewest_trials() -> None:
-    devices = GpuAllocator(("GPU-a", "GPU-b"), threads=1)
-    with devices.lease() as first, devices.lease() as second, devices.lease() as third:
+    gpus = GpuAllocator(("GPU-a", "GPU-b"), threads=1)
+    with share(gpus) as first, share(gpus) as second, share(gpus) as third:
         assert (first.gpu, second.gpu, third.gpu) == ("GPU-a", "GPU-b", "GPU-a")
         assert first.env["CUDA_VISIBLE_DEVICES"] == "GPU-a"
-        with devices.lease() as fourth:
+        with share(gpus) as fourth:
             assert fourth.gpu == "GPU-b"
 
 
 def test_a_share_is_given_back_even_by_a_trial_that_breaks() -> None:
-    devices = GpuAllocator(("GPU-a", "GPU-b"), threads=1)
-    with pytest.raises(ZeroDivisionError), devices.lease():
+    gpus = GpuAllocator(("GPU-a", "GPU-b"), threads=1)
+    with pytest.raises(ZeroDivisionError), share(gpus):
         _ = 1 / 0
-    with devices.lease() as lease:
+    with share(gpus) as lease:
         assert lease.gpu == "GPU-a"
 
 
@@ -184,8 +187,8 @@ def test_numbers_of_a_parameters_file_count_among_the_gpus_that_are_visible(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    devices = GpuAllocator.find([0], threads=1)
-    with devices.lease() as lease:
+    gpus = GpuAllocator.find([0], threads=1)
+    with share(gpus) as lease:
         assert lease.env == {"CUDA_VISIBLE_DEVICES": "1"}
     with pytest.raises(SettingsError, match="there is no GPU 2"):
         GpuAllocator.find([2], threads=1)
@@ -230,7 +233,7 @@ def test_a_gpu_that_shares_the_machines_memory_has_room_for_what_that_holds(
 @pytest.mark.parametrize(
     ("said", "gpus"),
     [
-        ("No devices were found", []),
+        ("No gpus were found", []),
         ("WARNING: infoROM is corrupted at gpu 0000:02:00.0, 1\nGPU-a, 40960", ["GPU-a"]),
         ("GPU-a, [Unknown Error]\nGPU-b, 40960", ["GPU-a", "GPU-b"]),
         ("GPU-a", ["GPU-a"]),

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import nbformat
 import psutil
 import pytest
 
-from sweeper.execution.gpu_allocator import GpuAllocator
+from sweeper.execution.gpu_allocator import GpuAllocator, Lease
+from sweeper.execution.gpu_policy import LeastLoaded
 from sweeper.execution.worker import Worker
 from sweeper.kernels import Guard, KernelPool
 from sweeper.kernels.guard import marked_processes
@@ -27,7 +28,7 @@ from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.notebooks import ResearchNotebook, read_executed
 from sweeper.notebooks.scores import scrape
 from sweeper.settings import Settings
-from sweeper.testing import write_notebook
+from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.kernel
@@ -42,7 +43,7 @@ class Bench:
         self.folder = folder
         self.runtime_folder = runtime_folder
         self.token = runtime_folder.name
-        self.devices: GpuAllocator | None = None
+        self.gpus: GpuAllocator | None = None
         self.points: list[tuple[float, Point]] = []
 
     def run(
@@ -52,7 +53,7 @@ class Bench:
         params: dict[str, Any] | None = None,
         on_point: Callable[[RunningTrial, Point], None] | None = None,
         kernel: str = "python3",
-        channel: RunningTrial | None = None,
+        running: RunningTrial | None = None,
         number: int = 0,
         notebook: Path | None = None,
         **settings: Any,
@@ -63,10 +64,10 @@ class Bench:
         )
         data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}, **settings}
         read = Settings.from_mapping(data)
-        devices = self.devices or GpuAllocator([], threads=read.resources.threads)
+        gpus = self.gpus or GpuAllocator([], threads=read.resources.threads)
         pool = KernelPool(
             kernel,
-            env={**os.environ, **devices.env},
+            env={**os.environ, **gpus.env},
             cwd=notebook.parent,
             runtime_folder=self.runtime_folder,
             token=self.token,
@@ -75,9 +76,9 @@ class Bench:
         worker = Worker(
             notebook=ResearchNotebook(notebook),
             settings=read,
-            devices=devices,
+            gpus=gpus,
             pool=pool,
-            trials_left=lambda: 0,
+            runtime_folder=self.runtime_folder,
         )
         spec = TrialSpec(
             study="bench",
@@ -96,11 +97,16 @@ class Bench:
             if on_point is not None:
                 on_point(used, point)
 
-        used = channel or RunningTrial(remember)
+        used = running or RunningTrial(remember)
         outcome = worker.run_trial(spec, used)
         pool.close()
         file = spec.notebook
         return outcome, (read_executed(file) if file.exists() else None)
+
+
+def share(gpus: GpuAllocator) -> AbstractContextManager[Lease]:
+    """Another trial's share of a GPU."""
+    return gpus.allocate(trial_spec(), RunningTrial())
 
 
 @pytest.fixture
@@ -265,7 +271,7 @@ def test_a_stop_reaches_a_running_cell_and_its_finally_blocks_run(bench: Bench) 
         "import sweeper, time\ntry:\n    sweeper.report(0, val=x)\n    time.sleep(60)\n"
         "finally:\n    print('tidied')",
         "print('later')",
-        on_point=lambda channel, _: channel.stop(StopReason.INTERRUPTED),
+        on_point=lambda running, _: running.stop(StopReason.INTERRUPTED),
     )
     assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.INTERRUPTED)
     assert "tidied" in printed(node)
@@ -274,9 +280,9 @@ def test_a_stop_reaches_a_running_cell_and_its_finally_blocks_run(bench: Bench) 
 
 
 def test_a_stop_before_the_start_runs_no_cell(bench: Bench) -> None:
-    channel = RunningTrial()
-    channel.stop(StopReason.INTERRUPTED)
-    outcome, node = bench.run("print('ran')", channel=channel)
+    running = RunningTrial()
+    running.stop(StopReason.INTERRUPTED)
+    outcome, node = bench.run("print('ran')", running=running)
     assert outcome.state is TrialState.STOPPED
     assert set(statuses(node)) == {"pending"}
 
@@ -286,7 +292,7 @@ def test_a_cell_that_swallows_interrupts_is_killed_in_the_end(bench: Bench) -> N
     outcome, node = bench.run(
         "import sweeper, time\nsweeper.report(0, val=x)\nwhile True:\n    try:\n"
         "        time.sleep(60)\n    except KeyboardInterrupt:\n        print('no')",
-        on_point=lambda channel, _: channel.stop(StopReason.INTERRUPTED),
+        on_point=lambda running, _: running.stop(StopReason.INTERRUPTED),
     )
     assert outcome.state is TrialState.STOPPED
     assert statuses(node)[-1] == "stopped"
@@ -297,7 +303,7 @@ def test_a_cell_that_holds_the_interpreter_in_c_is_killed_in_the_end(bench: Benc
     outcome, node = bench.run(
         "import sweeper\nsweeper.report(0, val=x)\nsum(range(10**15))",
         "print('later')",
-        on_point=lambda channel, _: channel.stop(StopReason.PRUNED, "hopeless"),
+        on_point=lambda running, _: running.stop(StopReason.PRUNED, "hopeless"),
     )
     assert (outcome.state, outcome.message) == (TrialState.PRUNED, "hopeless")
     assert statuses(node)[2:] == ["stopped", "pending"]
@@ -427,14 +433,14 @@ def test_a_file_of_somebody_else_is_never_overwritten(bench: Bench) -> None:
 
 
 def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -> None:
-    bench.devices = GpuAllocator(["GPU-a"], threads=1, room={"GPU-a": 1})
+    bench.gpus = gpus = GpuAllocator(["GPU-a"], threads=1, policy=LeastLoaded({"GPU-a": 1}))
     (bench.folder / "out").write_text("a file where the folder should be")
     outcome, _ = bench.run(REPORT)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.FILE)
     leased = threading.Event()
 
     def lease() -> None:
-        with bench.devices.lease():  # type: ignore[union-attr]
+        with share(gpus):
             leased.set()
 
     threading.Thread(target=lease, daemon=True).start()
@@ -442,9 +448,9 @@ def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -
 
 
 def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
-    bench.devices = GpuAllocator(["GPU-a"], threads=1, room={"GPU-a": 1})
+    bench.gpus = GpuAllocator(["GPU-a"], threads=1, policy=LeastLoaded({"GPU-a": 1}))
     elsewhere = ExitStack()
-    elsewhere.enter_context(bench.devices.lease())
+    elsewhere.enter_context(share(bench.gpus))
     freed = threading.Timer(1.5, elsewhere.close)
     began_s, began_at = time.monotonic(), datetime.datetime.now(datetime.UTC)
     freed.start()
@@ -460,14 +466,14 @@ def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
 
 
 def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
-    bench.devices = GpuAllocator(["GPU-a"], threads=1, room={"GPU-a": 1})
-    channel = RunningTrial()
-    threading.Timer(0.3, channel.stop, args=[StopReason.BY_HAND, "stopped by a person"]).start()
+    bench.gpus = GpuAllocator(["GPU-a"], threads=1, policy=LeastLoaded({"GPU-a": 1}))
+    running = RunningTrial()
+    threading.Timer(0.3, running.stop, args=[StopReason.BY_HAND, "stopped by a person"]).start()
     elsewhere = ExitStack()
-    elsewhere.enter_context(bench.devices.lease())
+    elsewhere.enter_context(share(bench.gpus))
     freed = threading.Timer(10, elsewhere.close)
     freed.start()
-    outcome, node = bench.run(REPORT, channel=channel)
+    outcome, node = bench.run(REPORT, running=running)
     assert freed.is_alive(), "the trial waited until the GPU was free"
     freed.cancel()
     assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.BY_HAND)

@@ -1,0 +1,59 @@
+"""Trials on this machine: threads that each drive one kernel at a time. The owner of joblib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from joblib import Parallel, delayed
+
+from .executor import TrialSource
+from .gpu_allocator import GpuAllocator
+from .worker import Worker, opened_worker
+from .workload import Workload
+
+
+class LocalExecutor:
+    """Runs up to `jobs` trials at once on this machine.
+
+    Args:
+        workload: what its trials have in common.
+        gpus: gives each trial its share of a GPU.
+    """
+
+    def __init__(self, workload: Workload, *, gpus: GpuAllocator, jobs: int) -> None:
+        self._workload = workload
+        self._gpus = gpus
+        self._jobs = jobs
+
+    @property
+    def jobs(self) -> int:
+        """How many trials run at once."""
+        return self._jobs
+
+    @property
+    def description(self) -> str:
+        """The number of GPUs, where there are any."""
+        return f"{len(self._gpus.gpus)} GPU" if self._gpus.gpus else ""
+
+    def run(self, source: TrialSource) -> Sequence[str]:
+        """Keep all slots busy until there are no more trials and the last one has ended.
+
+        No process that a trial has started outlives this call, however it ends.
+        """
+        with opened_worker(self._workload, gpus=self._gpus, source=source) as worker:
+            # One thread more than slots: with a single one joblib would use the main thread, which
+            # has to stay free for signals.
+            pool = Parallel(n_jobs=self._jobs + 1, backend="threading", batch_size=1)
+            try:
+                pool(delayed(_serve)(worker, source) for _ in range(self._jobs))
+            except BaseException:
+                source.stop("an interruption")
+                raise
+            return worker.findings
+
+
+def _serve(worker: Worker, source: TrialSource) -> None:
+    """Run trials in one slot; its next one is asked for when the last has ended, never before."""
+    while (trial := source.next_trial()) is not None:
+        spec, running = trial
+        source.finish_trial(spec, worker.run_trial(spec, running))

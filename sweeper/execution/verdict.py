@@ -1,0 +1,80 @@
+"""What the end of an execution and the scores in the notebook mean for the trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..kernels import Ending, KernelResult
+from ..notebook_api.messages import StopReason
+from ..notebooks import ExecutedNotebook
+from ..notebooks.scores import scrape
+from ..settings import Settings
+from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
+
+
+def judge(
+    file: ExecutedNotebook, result: KernelResult, running: RunningTrial, settings: Settings
+) -> TrialOutcome:
+    """How a trial ended: completed only with a finite score for each objective."""
+    file.node.metadata["sweeper"] = file.metadata
+    scraped = scrape(file.node, sources=settings.scores, objectives=settings.objective)
+    if result.ending is Ending.FINISHED:
+        outcome = _judge_scores(scraped.scores, settings)
+    else:
+        outcome = _ended_early(result, running, settings.limits.trial)
+    return replace(outcome, scores=scraped.scores, series=scraped.series)
+
+
+def failed(reason: Reason, message: str) -> TrialOutcome:
+    """A failure, with its reason in words."""
+    return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)
+
+
+def _judge_scores(scores: Mapping[str, float], settings: Settings) -> TrialOutcome:
+    for name in settings.objective:
+        if name not in scores:
+            found = ", ".join(scores) or "no score at all"
+            return failed(
+                Reason.NO_SCORE,
+                f"the notebook ran to its end and never gave {name} (found: {found}); report "
+                f"it, name a variable or pattern under scores, or assign a variable {name}",
+            )
+        if not math.isfinite(scores[name]):
+            return failed(Reason.NOT_FINITE, f"{name} is {scores[name]}")
+    return TrialOutcome(state=TrialState.COMPLETED)
+
+
+def _ended_early(
+    result: KernelResult, running: RunningTrial, limit_s: float | None
+) -> TrialOutcome:
+    if result.ending is Ending.STOPPED:
+        if running.stop_reason is StopReason.TIME_LIMIT:
+            limit = "its limit" if limit_s is None else f"limits.trial ({limit_s:g} s)"
+            return failed(Reason.TIME_LIMIT, f"ran longer than {limit}")
+        if running.stop_reason is StopReason.PRUNED:
+            return TrialOutcome(
+                state=TrialState.PRUNED, reason=Reason.PRUNED, message=running.message
+            )
+        if running.stop_reason is StopReason.BY_HAND:
+            return TrialOutcome(
+                state=TrialState.STOPPED, reason=Reason.BY_HAND, message=running.message
+            )
+        return TrialOutcome(
+            state=TrialState.STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped"
+        )
+    output = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
+    if result.ending is Ending.NOT_STARTED:
+        return failed(Reason.KERNEL_START, f"the kernel did not start: {result.error}{output}")
+    if result.ending is Ending.KERNEL_DIED:
+        return failed(Reason.KERNEL_DIED, f"the kernel died: {_death(result.exit_code)}{output}")
+    return failed(Reason.CELL_ERROR, result.error)
+
+
+def _death(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "exit code unknown"
+    if exit_code == -9:
+        return "killed by signal 9, often for want of memory"
+    return f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"

@@ -1,0 +1,57 @@
+"""Remove checkpoints of ended trials while a sweep runs; what goes wrong costs no trial."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import first_line
+from ..settings.sections import CheckpointPolicy
+from ..study import Study
+from ..study_folder.cleaning import clean
+from ..trials import TrialRecord, display_path
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointCleaner:
+    """Keeps of ended trials the checkpoints that the policy keeps.
+
+    Args:
+        policy: the section `checkpoints` of the parameters file.
+        folder: of all checkpoints of the study.
+    """
+
+    def __init__(self, study: Study, policy: CheckpointPolicy, folder: Path) -> None:
+        self._study = study
+        self._policy = policy
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._has_failed = False
+
+    def clean(self, records: Mapping[int, TrialRecord]) -> None:
+        """Remove what need not be kept; slots that end together clean one after the other.
+
+        Args:
+            records: of all trials, by number; other threads may add to it.
+        """
+        with self._lock:
+            try:
+                if not self._folder.is_dir():
+                    return
+                # Before the best trial is looked up: a trial that ends between the two may be the
+                # best, and counts as running here.
+                now = dict(records).values()
+                needs_best = self._policy.completed == "best" or self._policy.limit is not None
+                best = {record.number for record in self._study.best()} if needs_best else ()
+                clean(self._folder, now, best=best, policy=self._policy)
+            except Exception as error:  # noqa: BLE001  it costs disk space, not a trial
+                if not self._has_failed:
+                    _log.warning(
+                        "%s: old checkpoints could not be removed: %s; the sweep goes on",
+                        display_path(self._folder),
+                        first_line(error),
+                    )
+                self._has_failed = True

@@ -1,0 +1,235 @@
+"""What every executor has to hold, as tests: derive a class from `ExecutorContract`.
+
+The trials of these tests do what their param `act` says. An executor that runs functions is given
+`act`; one that runs notebooks, a notebook with the cell `ACTING_CELL`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ..execution.executor import Executor
+from ..notebook_api.messages import Point, StopReason
+from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from .builders import trial_spec
+
+#: How long a trial that waits to be stopped waits at most, in seconds.
+_LONG_S = 60.0
+
+ACTING_CELL = f"""
+import sweeper, time
+if act == "report":
+    for step in range(3):
+        sweeper.report(step, val=step)
+elif act == "fail":
+    raise ValueError("as asked")
+elif act == "wait":
+    end_s, step = time.monotonic() + {_LONG_S}, 0
+    while time.monotonic() < end_s:
+        sweeper.report(step, val=0.0)
+        step += 1
+        time.sleep(0.05)
+sweeper.score(val=3.0)
+"""
+
+
+def act(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+    """Run a trial of the contract as a function."""
+    what = spec.params["act"]
+    if what == "lose":
+        os._exit(1)
+    if what == "fail":
+        raise ValueError("as asked")
+    if what == "report":
+        for step in range(3):
+            running.publish(Point(step=step, metrics={"val": float(step)}))
+    if what == "wait":
+        stopped = threading.Event()
+        running.on_stop(stopped.set)
+        running.publish(Point(step=0, metrics={"val": 0.0}))
+        assert stopped.wait(_LONG_S), "nothing has stopped the trial"
+        is_pruned = running.stop_reason is StopReason.PRUNED
+        return TrialOutcome(
+            state=TrialState.PRUNED if is_pruned else TrialState.STOPPED,
+            reason=Reason(str(running.stop_reason)),
+            message=running.message,
+        )
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 3.0})
+
+
+class ListedTrials:
+    """A source that gives out listed trials and keeps what comes of them.
+
+    Args:
+        on_point: called with each point and its trial.
+
+    Attributes:
+        outcomes: by number.
+        points: by number, as they came.
+        most_at_once: how many trials were out at the same time, at most.
+        reasons: why the executor has stopped, if it has.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[TrialSpec],
+        *,
+        on_point: Callable[[TrialSpec, RunningTrial], None] | None = None,
+    ) -> None:
+        self._waiting = list(specs)
+        self._on_point = on_point
+        self._lock = threading.Lock()
+        self._running: set[int] = set()
+        self.outcomes: dict[int, TrialOutcome] = {}
+        self.points: dict[int, list[Point]] = {spec.number: [] for spec in specs}
+        self.most_at_once = 0
+        self.reasons: list[str] = []
+
+    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
+        """The next of the list."""
+        with self._lock:
+            if not self._waiting:
+                return None
+            spec = self._waiting.pop(0)
+            self._running.add(spec.number)
+            self.most_at_once = max(self.most_at_once, len(self._running))
+
+        def on_point(point: Point) -> None:
+            assert spec.number not in self.outcomes, "a point came after its trial's outcome"
+            self.points[spec.number].append(point)
+            if self._on_point is not None:
+                self._on_point(spec, running)
+
+        running = RunningTrial(on_point, trials_left=len(self._waiting))
+        return spec, running
+
+    def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
+        """Keep an outcome."""
+        with self._lock:
+            assert spec.number not in self.outcomes, "a trial has ended twice"
+            self.outcomes[spec.number] = outcome
+            self._running.discard(spec.number)
+
+    def stop(self, reason: str) -> None:
+        """Keep the reason, and give out no more."""
+        self.reasons.append(reason)
+        self._waiting.clear()
+
+    def patience_s(self) -> float:
+        """No time at all."""
+        return 0.0
+
+    def left_s(self) -> float | None:
+        """As long as it takes."""
+        return None
+
+    @property
+    def states(self) -> list[str]:
+        """How the trials have ended, by number."""
+        return [str(self.outcomes[number].state) for number in sorted(self.outcomes)]
+
+
+class ExecutorContract(ABC):
+    """Tests that every executor passes.
+
+    Attributes:
+        can_lose_workers: whether a trial's process may die without its executor.
+    """
+
+    can_lose_workers = True
+
+    @abstractmethod
+    def make(self, folder: Path, *, jobs: int) -> Executor:
+        """An executor whose trials do what their param `act` says.
+
+        Args:
+            folder: an empty one, for its files.
+        """
+
+    def specs(self, folder: Path, *acts: str) -> list[TrialSpec]:
+        """A spec for each act."""
+        return [
+            trial_spec(
+                number,
+                params={"act": name},
+                notebook=folder / f"{number:04d}.ipynb",
+                checkpoint_dir=folder / "checkpoints" / f"{number:04d}",
+            )
+            for number, name in enumerate(acts)
+        ]
+
+    def test_each_trial_comes_back_once_with_its_outcome(self, tmp_path: Path) -> None:
+        """Completed trials with their scores, and no more of them at once than slots."""
+        source = ListedTrials(self.specs(tmp_path, *["complete"] * 4))
+        executor = self.make(tmp_path, jobs=2)
+        assert executor.jobs == 2
+        executor.run(source)
+        assert source.states == ["completed"] * 4
+        assert {outcome.scores["val"] for outcome in source.outcomes.values()} == {3.0}
+        assert source.most_at_once <= 2
+        assert source.reasons == []
+
+    def test_points_arrive_in_their_order_and_before_the_outcome(self, tmp_path: Path) -> None:
+        """`ListedTrials` fails on a point that comes late."""
+        source = ListedTrials(self.specs(tmp_path, "report"))
+        self.make(tmp_path, jobs=1).run(source)
+        reported = [(p.step, p.metrics["val"]) for p in source.points[0] if p.step is not None]
+        assert reported == [(0, 0.0), (1, 1.0), (2, 2.0)]
+
+    def test_a_failure_is_an_outcome_and_the_other_trials_run(self, tmp_path: Path) -> None:
+        """A slot goes on after a trial that failed."""
+        source = ListedTrials(self.specs(tmp_path, "fail", "complete"))
+        self.make(tmp_path, jobs=1).run(source)
+        assert source.states == ["failed", "completed"]
+        assert "as asked" in source.outcomes[0].message
+
+    @pytest.mark.parametrize(
+        ("reason", "state"),
+        [(StopReason.BY_HAND, TrialState.STOPPED), (StopReason.PRUNED, TrialState.PRUNED)],
+    )
+    def test_a_stop_reaches_a_running_trial_and_is_its_outcome(
+        self, tmp_path: Path, reason: StopReason, state: TrialState
+    ) -> None:
+        """Both a stop by hand and the pruner's."""
+
+        def stop(spec: TrialSpec, running: RunningTrial) -> None:
+            if spec.params["act"] == "wait":
+                running.stop(reason, "the test stops it")
+
+        source = ListedTrials(self.specs(tmp_path, "wait", "complete"), on_point=stop)
+        began_s = time.monotonic()
+        self.make(tmp_path, jobs=1).run(source)
+        outcome = source.outcomes[0]
+        assert (outcome.state, outcome.message) == (state, "the test stops it")
+        assert source.outcomes[1].state is TrialState.COMPLETED
+        assert time.monotonic() - began_s < _LONG_S
+
+    def test_as_many_trials_run_at_once_as_there_are_slots(self, tmp_path: Path) -> None:
+        """Each of two trials is stopped only after both have reported."""
+        trials: dict[int, RunningTrial] = {}
+
+        def stop_when_both_run(spec: TrialSpec, running: RunningTrial) -> None:
+            trials[spec.number] = running
+            if len(trials) == 2:
+                for trial in list(trials.values()):
+                    trial.stop(StopReason.INTERRUPTED)
+
+        source = ListedTrials(self.specs(tmp_path, "wait", "wait"), on_point=stop_when_both_run)
+        self.make(tmp_path, jobs=2).run(source)
+        assert source.states == ["stopped", "stopped"]
+
+    def test_a_lost_worker_costs_its_trial_and_no_other(self, tmp_path: Path) -> None:
+        """The trial ends as stopped, so that the sweep runs it again."""
+        if not self.can_lose_workers:
+            pytest.skip("its trials' processes end with it")
+        source = ListedTrials(self.specs(tmp_path, "lose", "complete", "complete"))
+        self.make(tmp_path, jobs=1).run(source)
+        assert source.states == ["stopped", "completed", "completed"]
+        assert source.outcomes[0].reason is Reason.WORKER_LOST

@@ -1,0 +1,55 @@
+"""An executor without kernels: a function stands for the notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ..execution.executor import TrialSource
+from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+
+
+class InlineExecutor:
+    """Runs trials as calls of a function, so that a sweep is tested in milliseconds.
+
+    Args:
+        run_trial: runs one trial; may publish points to the running trial and should end soon when
+            it is stopped. What it raises is the trial's failure.
+        jobs: how many trials run at once, each on a thread of its own; a single one runs on the
+            thread that calls `run`.
+    """
+
+    description = ""
+
+    def __init__(
+        self, run_trial: Callable[[TrialSpec, RunningTrial], TrialOutcome], *, jobs: int = 1
+    ) -> None:
+        self._run_trial = run_trial
+        self._jobs = jobs
+
+    @property
+    def jobs(self) -> int:
+        """How many trials run at once."""
+        return self._jobs
+
+    def run(self, source: TrialSource) -> Sequence[str]:
+        """Run the source's trials until there are no more."""
+        if self._jobs == 1:
+            self._serve(source)
+            return []
+        with ThreadPoolExecutor(self._jobs, thread_name_prefix="slot") as slots:
+            for done in [slots.submit(self._serve, source) for _ in range(self._jobs)]:
+                done.result()
+        return []
+
+    def _serve(self, source: TrialSource) -> None:
+        while (trial := source.next_trial()) is not None:
+            spec, running = trial
+            try:
+                outcome = self._run_trial(spec, running)
+            except Exception as error:  # noqa: BLE001  as a cell's error fails a notebook
+                message = f"{type(error).__name__}: {error}"
+                outcome = TrialOutcome(
+                    state=TrialState.FAILED, reason=Reason.CELL_ERROR, message=message
+                )
+            source.finish_trial(spec, outcome)

@@ -1,0 +1,76 @@
+"""A PostgreSQL server of a test's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+
+class PostgresServer:
+    """A PostgreSQL server of one's own, where it is installed; it keeps nothing on a crash.
+
+    Args:
+        folder: a new one with a short path, for its data and its socket.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        # It refuses to run as root.
+        self._user = "postgres" if os.geteuid() == 0 else None
+        folder.mkdir(parents=True)
+        if self._user is not None:
+            shutil.chown(folder, self._user)
+        self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "-N")
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        """Whether there is one on this machine."""
+        return _postgres("initdb") is not None
+
+    @property
+    def url(self) -> str:
+        """Of its database, for SQLAlchemy."""
+        return f"postgresql+psycopg://postgres@/postgres?host={self._folder}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        command = [_postgres("postgres") or "", "-D", str(self._folder / "data")]
+        self._process = subprocess.Popen(
+            [*command, "-k", str(self._folder), "-c", "listen_addresses=", "-F"],
+            user=self._user,
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        deadline_s = time.monotonic() + 60
+        while subprocess.run(
+            [_postgres("pg_isready") or "", "-q", "-h", str(self._folder)], check=False
+        ).returncode:
+            assert time.monotonic() < deadline_s, "PostgreSQL does not start"
+            time.sleep(0.1)
+
+    def stop(self, *, clean: bool = True) -> None:
+        """Stop it; unless `clean`, as a crash would."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT if clean else signal.SIGQUIT)
+            self._process.wait(timeout=60)
+            self._process = None
+
+    def _run(self, *command: str) -> None:
+        path = _postgres(command[0])
+        assert path is not None
+        subprocess.run(
+            [path, *command[1:]], user=self._user, cwd=self._folder, check=True, capture_output=True
+        )
+
+
+def _postgres(program: str) -> str | None:
+    """One of its programs; Debian keeps them off the path."""
+    beside = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
+    return shutil.which(program) or (str(beside[-1]) if beside else None)

@@ -1,0 +1,65 @@
+"""A study, a tracker and a scheduler over them, without any kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from optuna.storages import RDBStorage
+
+from sweeper.settings import Settings
+from sweeper.study import SamplerFactory, Study
+from sweeper.sweep.scheduler import TrialScheduler
+from sweeper.sweep.spending import Spending
+from sweeper.sweep.stop_switch import StopSwitch
+from sweeper.tracking import Tracker
+from sweeper.trials import Events, Observer, StudyPaths
+
+
+@pytest.fixture(scope="session")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
+    return RDBStorage(f"sqlite:///{tmp_path_factory.mktemp('storage') / 'study.db'}")
+
+
+@pytest.fixture
+def tracker(mlflow_store: Callable[[Path], Path], tmp_path: Path) -> Iterator[Tracker]:
+    """One that writes to a store of the test's own."""
+    tracker = Tracker.open(
+        None,
+        study="s",
+        study_id="1",
+        embedded=mlflow_store(tmp_path),
+        artifacts=tmp_path / "artifacts",
+    )
+    yield tracker
+    tracker.close(patience_s=30)
+
+
+@pytest.fixture
+def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialScheduler]:
+    """Builds a scheduler over a study."""
+
+    def make(
+        study: Study,
+        settings: Settings,
+        *,
+        jobs: int = 2,
+        observer: Observer | None = None,
+        stop_switch: StopSwitch | None = None,
+    ) -> TrialScheduler:
+        return TrialScheduler(
+            settings=settings,
+            samplers=SamplerFactory(settings),
+            paths=StudyPaths.parse(f"{tmp_path}/{{study}}.{{run_id}}.ipynb", study=settings.name),
+            study=study,
+            tracker=tracker,
+            tags={},
+            stop_switch=stop_switch or StopSwitch(),
+            events=Events(observer),
+            spending=Spending(study, None, since=time.monotonic()),
+            jobs=jobs,
+        )
+
+    return make
