@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from sweeper.execution.gpu_allocator import GpuAllocator
+from sweeper.execution.gpus import GpuAllocator
 from sweeper.kernels import (
     ExecutionRequest,
     ForkPolicy,

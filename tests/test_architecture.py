@@ -52,6 +52,7 @@ OWNERS = {
     "optuna": {"study"},
     "papermill": {"kernels"},
     "pydantic": {"settings", "study"},
+    "pytest": {"testing"},
     "pydantic_core": {"settings"},
     "rich": {"display"},
     "ruamel": {"settings"},

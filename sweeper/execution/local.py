@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from joblib import Parallel, delayed
 
 from .executor import TrialSource
-from .gpu_allocator import GpuAllocator
+from .gpus import GpuAllocator
 from .worker import Worker, opened_worker
 from .workload import Workload
 

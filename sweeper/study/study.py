@@ -328,7 +328,7 @@ class Study:
     def queue_again(self, record: TrialRecord) -> None:
         """Run a trial once more in this sweep, with the same number, params and seed."""
         with self._proposing:
-            self._again.append(record)
+            self._unfinished.append(record)
 
     def _tell(self, record: TrialRecord) -> None:
         # Some samplers try to stop Optuna's `optimize` when their last trial ends.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import BrokenError, StudyError
 from ..execution.executor import Executor
-from ..execution.gpu_allocator import GpuAllocator
+from ..execution.gpus import GpuAllocator
 from ..execution.local import LocalExecutor
 from ..execution.machine import read_jobs
 from ..execution.workload import Workload

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.execution.executor import Executor, TrialSource
-from sweeper.execution.gpu_allocator import GpuAllocator
+from sweeper.execution.gpus import GpuAllocator
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.workload import Workload
 from sweeper.notebook_api.messages import Point, StopReason

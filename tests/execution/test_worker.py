@@ -19,8 +19,8 @@ import nbformat
 import psutil
 import pytest
 
-from sweeper.execution.gpu_allocator import GpuAllocator, Lease
-from sweeper.execution.gpu_policy import LeastLoaded
+from sweeper.execution.gpus import GpuAllocator, Lease, LeastLoaded
+from sweeper.execution.notebook_runner import NotebookRunner
 from sweeper.execution.worker import Worker
 from sweeper.kernels import Guard, KernelPool
 from sweeper.kernels.guard import marked_processes
@@ -28,6 +28,7 @@ from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.notebooks import ResearchNotebook, read_executed
 from sweeper.notebooks.scores import scrape
 from sweeper.settings import Settings
+from sweeper.study_folder.patience import patience_with_disk
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 
@@ -73,13 +74,14 @@ class Bench:
             token=self.token,
             warm=False,
         )
-        worker = Worker(
+        runner = NotebookRunner(
             notebook=ResearchNotebook(notebook),
             settings=read,
             gpus=gpus,
             pool=pool,
-            runtime_folder=self.runtime_folder,
+            patience=patience_with_disk("the outputs"),
         )
+        worker = Worker(runner=runner, runtime_folder=self.runtime_folder)
         spec = TrialSpec(
             study="bench",
             study_id="1",

@@ -15,7 +15,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_kernel_test import KernelTests
 
-from sweeper.execution.gpu_allocator import GpuAllocator
+from sweeper.execution.gpus import GpuAllocator
 from sweeper.kernels import ForkPolicy, Guard, Kernel, KernelPool, Proof, Way
 
 pytestmark = pytest.mark.kernel

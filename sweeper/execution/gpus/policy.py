@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ..errors import SettingsError
-from ..trials import TrialSpec
+from ...errors import SettingsError
+from ...trials import TrialSpec
 
 #: What CUDA itself takes of a GPU in each process.
 _CONTEXT_BYTES = 512 * 1024**2

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from ..errors import SettingsError
+from ...errors import SettingsError
 
 
 def present_gpus(*, is_memory_asked: bool) -> dict[str, int | None]:

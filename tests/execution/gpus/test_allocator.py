@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import SettingsError
-from sweeper.execution.gpu_allocator import GpuAllocator, Lease, StoppedWaiting
-from sweeper.execution.gpu_policy import LeastLoaded
+from sweeper.execution.gpus import GpuAllocator, Lease, LeastLoaded, StoppedWaiting
 from sweeper.execution.machine import as_many_as_fit, usable_cores
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import trial_spec

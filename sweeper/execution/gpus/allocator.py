@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..errors import SettingsError
-from ..trials import RunningTrial, TrialSpec
-from .gpu_policy import GpuPolicy, LeastLoaded
-from .gpus import present_gpus
+from ...errors import SettingsError
+from ...trials import RunningTrial, TrialSpec
+from .policy import GpuPolicy, LeastLoaded
+from .present import present_gpus
 
 #: Read by the libraries that compute when they are imported; the number of threads changes the
 #: last bits of a result, so it is fixed for the whole study.

@@ -1,0 +1,158 @@
+"""Run the notebook once for a trial, with the trial's params and its share of the machine."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from .. import kernels
+from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelPool, KernelResult, Way
+from ..notebook_api.messages import TRIAL_VARIABLE, encode_float
+from ..notebooks import ExecutedNotebook, ResearchNotebook
+from ..notebooks.scores import variables_to_read
+from ..settings import Settings
+from ..study_folder.patience import Patience
+from ..trials import Params, RunningTrial, TrialOutcome, TrialSpec, Value
+from .gpus import GpuAllocator, StoppedWaiting
+from .verdict import judge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotebookRunner:
+    """Executes the notebook for one trial after another. Safe to use from several threads.
+
+    Attributes:
+        patience: waits for the disk with the executed notebooks, when it is full.
+    """
+
+    notebook: ResearchNotebook
+    settings: Settings
+    gpus: GpuAllocator
+    pool: KernelPool
+    patience: Patience
+
+    def new_file(self, spec: TrialSpec) -> ExecutedNotebook:
+        """The executed notebook of a trial that has not run; it is not written yet."""
+        node = kernels.inject(
+            self.notebook.fresh_copy(self.pool.name),
+            {**self._own_params(spec), **spec.fixed},
+            kernel_name=self.pool.name,
+            language=kernels.language_of(self.pool.name),
+        )
+        return ExecutedNotebook(node, spec, started_at=_now())
+
+    def run(
+        self,
+        file: ExecutedNotebook,
+        spec: TrialSpec,
+        running: RunningTrial,
+        *,
+        limit_s: float | None,
+        write: Callable[[], None],
+        origin: KernelOrigin | None = None,
+    ) -> tuple[KernelResult, TrialOutcome]:
+        """Run all cells, with the trial's lease on a device, and judge what came of it.
+
+        Args:
+            file: gets the outputs and what is known of the run.
+            limit_s: how long the cells may take, in seconds; the wait for a device not counted.
+            write: called whenever the file should be brought up to date.
+            origin: how the kernel has to come to be; None for the best way that is trusted.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        result = self._execute(file, spec, running, limit_s=limit_s, write=write, origin=origin)
+        return result, judge(file, result, running, self.settings)
+
+    def _execute(
+        self,
+        file: ExecutedNotebook,
+        spec: TrialSpec,
+        running: RunningTrial,
+        *,
+        limit_s: float | None,
+        write: Callable[[], None],
+        origin: KernelOrigin | None,
+    ) -> KernelResult:
+        # The device is free when the kernel has ended, which is after the slot has gone on.
+        lease_held = ExitStack()
+        try:
+            lease = lease_held.enter_context(self.gpus.allocate(spec, running))
+        except StoppedWaiting:
+            return KernelResult(ending=Ending.STOPPED)
+        file.metadata["started_at"] = _now()
+
+        def write_running() -> None:
+            file.metadata["pid"] = running.pid  # `status` reads it, also in another process
+            self.patience.attempt(write)  # it is written again when the trial has ended
+
+        running.subscribe(file.record)
+        request = ExecutionRequest(
+            node=file.node,
+            running=running,
+            write=write_running,
+            on_kernel_gone=lease_held.close,
+            env={**_environment(spec), **lease.env},
+            own_params=self._own_params(spec),
+            origin=origin,
+            prepares_next=origin is None and running.trials_left > 0,
+            score_sources=self.settings.scores,
+            variables=variables_to_read(self.settings.scores, self.settings.objective),
+            reads_states=origin is not None or self.pool.policy.wants_reference,
+            cell_output_bytes=self.settings.limits.cell_output,
+            grace_s=self.settings.limits.grace,
+        )
+        with _closed_on_error(lease_held), running.limited(limit_s):
+            result = kernels.execute(request, pool=self.pool)
+        self._describe(file, result)
+        return result
+
+    def _describe(self, file: ExecutedNotebook, result: KernelResult) -> None:
+        """Put into the file's metadata how it was executed."""
+        file.metadata.pop("pid", None)
+        file.keep_earlier_series()
+        file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
+        file.metadata["kernel"] = "cold" if result.way is Way.STARTED else "warm"
+        file.metadata.update(self.pool.policy.coverage(result.way))
+        if result.shared_cells:
+            file.metadata["shared_cells"] = result.shared_cells
+        if result.exit_code is not None:
+            file.metadata["exit_code"] = result.exit_code
+
+    def _own_params(self, spec: TrialSpec) -> Params:
+        """The injected params that differ between the trials of a sweep."""
+        known: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
+        wanted = {name: value for name, value in known.items() if self.notebook.assigns(name)}
+        params = {**wanted, **spec.params}
+        return {name: value for name, value in params.items() if name not in spec.fixed}
+
+
+def _environment(spec: TrialSpec) -> Mapping[str, str]:
+    """What `sweeper.trial()` reads in the kernel."""
+    trial = {
+        "number": spec.number,
+        "run_id": spec.run_id,
+        "params": dict(spec.params),
+        "seed": spec.seed,
+        "attempt": spec.attempt,
+        "folder": str(spec.checkpoint_dir),
+    }
+    return {TRIAL_VARIABLE: json.dumps(trial)}
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+@contextmanager
+def _closed_on_error(lease_held: ExitStack) -> Iterator[None]:
+    """Give the device back at once where there was never a kernel whose end would do it."""
+    try:
+        yield
+    except BaseException:
+        lease_held.close()
+        raise

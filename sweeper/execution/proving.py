@@ -1,0 +1,85 @@
+"""Run the reference trial again in a forked kernel, before other trials may have one.
+
+The kernel pool's policy decides which experiment is due and what its evidence means.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from ..kernels import Ending, Evidence, Experiment, KernelResult, gather
+from ..notebooks import ExecutedNotebook
+from ..trials import RunningTrial, TrialOutcome, TrialState
+from .notebook_runner import NotebookRunner
+
+_log = logging.getLogger(__name__)
+
+#: How much longer than before the reference trial may take when it is run again.
+_LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
+
+
+def prove_forking(runner: NotebookRunner, running: RunningTrial) -> None:
+    """Run the reference trial again, as often as the policy asks for it now.
+
+    Args:
+        running: the trial that the caller runs next; a stop of it stops the experiment.
+    """
+    pool = runner.pool
+    while experiment := pool.claim_experiment(running.trials_left + 1):
+        evidence: Evidence | str | None = None
+        started_s = time.monotonic()
+        try:
+            evidence = _repeat(runner, experiment, running)
+        except Exception as error:  # noqa: BLE001  what only saves time must not fail a trial
+            _log.exception("proof of forked kernels")
+            evidence = f"{type(error).__name__}: {error}"
+        finally:
+            pool.settle(experiment, evidence)
+        run_id, took_s = experiment.reference.spec.run_id, time.monotonic() - started_s
+        _log.info("proof: trial %s in a %s kernel, %.2f s", run_id, experiment.way, took_s)
+        if evidence is None:
+            return
+
+
+def evidence_of(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome) -> Evidence:
+    """What two executions of a trial are compared by."""
+    return gather(
+        file.node,
+        scores=outcome.scores,
+        series=outcome.series,
+        at_start=result.states_at_start,
+        at_end=result.states_at_end,
+        seeded=result.seeded,
+    )
+
+
+def _repeat(
+    runner: NotebookRunner, experiment: Experiment, running: RunningTrial
+) -> Evidence | str | None:
+    """The evidence of the experiment; why it failed; None where it was stopped."""
+    reference, repeated = experiment.reference, RunningTrial()
+    with tempfile.TemporaryDirectory() as folder, running.passed_on(repeated):
+        # A folder of its own: the repetition must not go on from the reference's checkpoints.
+        spec = replace(reference.spec, checkpoint_dir=Path(folder) / "checkpoints")
+        file = runner.new_file(spec)
+        result, outcome = runner.run(
+            file,
+            spec,
+            repeated,
+            limit_s=_LIMIT_FACTOR * reference.duration_s + _LIMIT_SLACK_S,
+            write=_write_nothing,
+            origin=experiment.origin,
+        )
+    if outcome.state is TrialState.COMPLETED:
+        return evidence_of(file, result, outcome)
+    has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
+    shows_nothing = has_no_kernel or outcome.state is TrialState.STOPPED
+    return None if shows_nothing else outcome.message
+
+
+def _write_nothing() -> None:
+    """Keep the repetition's outputs in memory only."""
