@@ -77,6 +77,10 @@ def make_page() -> str:
     parts = [_INTRODUCTION, _indented(EXAMPLE.read_text("utf-8"))]
     for key, described in schema["properties"].items():
         section = _resolved(described, definitions)
+        if key not in values:
+            raise SystemExit(
+                f"{EXAMPLE}: give the key {key!r} an example value, then run this again"
+            )
         parts.append(f"### {key}\n")
         optional = "" if key in schema["required"] else "Optional. "
         parts.append(_sentence(optional + described.get("description", section["description"])))
@@ -138,6 +142,10 @@ def _keys(section: Mapping[str, Any], examples: Mapping[str, Any]) -> str:
     for key, described in section["properties"].items():
         is_required = key in section.get("required", ())
         default = "required" if is_required else _default(described)
+        if key not in examples:
+            raise SystemExit(
+                f"{EXAMPLE}: give the key {key!r} an example value, then run this again"
+            )
         written = f"`{key}: {_as_written(examples[key])}`"
         rows.append((f"`{key}`", _type(described), default, described["description"], written))
     return _table(("key", "type", "default", "meaning", "example"), rows)
