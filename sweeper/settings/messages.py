@@ -117,7 +117,7 @@ def _path(loc: tuple[int | str, ...], data: Any) -> list[int | str]:
             data = data[part]
             path.append(part)
         elif isinstance(data, Mapping) and isinstance(part, str) and part.isidentifier():
-            if part in ("FloatDimension", "IntDimension", "ChoiceDimension", "int", "float"):
+            if part in ("float", "int", "choice"):
                 continue
             path.append(part)
     return path

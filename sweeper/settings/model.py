@@ -40,7 +40,7 @@ from .sections import (
     Sync,
     check_study_name,
 )
-from .space import AnyDimension, AnyEntry, SearchSpace, check_branches, read_dimension
+from .space import DimensionEntry, DimensionForms, SearchSpace, check_branches
 from .yaml_reader import BadYaml, read_yaml
 
 
@@ -87,8 +87,8 @@ class Settings(SettingsModel):
     scores: dict[str, ScoreSource] = Field(default_factory=dict)
     """How to find scores that the notebook only prints or leaves in a variable."""
     space: Annotated[
-        dict[str, Annotated[AnyDimension, BeforeValidator(read_dimension)]],
-        BeforeValidator(_read_space, json_schema_input_type=dict[str, AnyEntry]),
+        dict[str, DimensionEntry],
+        BeforeValidator(_read_space, json_schema_input_type=dict[str, DimensionForms]),
         Field(json_schema_extra={**IDENTIFIERS, "minProperties": 1}),
     ]
     """What is swept: names that the notebook's parameters cell assigns, each with a range, as in

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, WithJsonSchema, model_validator
 
 from ..trials import Params, Value
 from .base import ChoiceValue, Scalar, SettingsModel
@@ -202,45 +202,37 @@ class ChoiceDimension(Dimension):
 _FORMS = "expected {low: …, high: …}, {choices: […]} or a list of choices"
 
 
-def _kind(data: Any) -> str:
-    """The kind of dimension that an entry describes: its `type`, or what its keys imply."""
-    if not isinstance(data, Mapping):
-        raise problem(f"cannot read {as_yaml(data)} as a dimension; {_FORMS}")
-    if "type" in data:
-        kind = "choice" if data["type"] == "categorical" else data["type"]
+def _long_form(entry: Any) -> Any:
+    """Add the `type` that an entry of `space` implies, by which pydantic chooses the class."""
+    if isinstance(entry, Dimension):
+        return entry
+    if isinstance(entry, list | tuple):
+        return {"type": "choice", "choices": entry}
+    if not isinstance(entry, Mapping):
+        raise problem(f"cannot read {as_yaml(entry)} as a dimension; {_FORMS}")
+    if "type" in entry:
+        kind = "choice" if entry["type"] == "categorical" else entry["type"]
         if kind not in ("float", "int", "choice"):
             raise problem(f"type {as_yaml(kind)} is not known; expected float, int or choice")
-        return str(kind)
-    if "choices" in data:
-        return "choice"
-    if "low" in data and "high" in data:
-        given = [data[k] for k in ("low", "high", "step") if data.get(k) is not None]
-        whole = all(isinstance(v, int) and not isinstance(v, bool) for v in given)
-        return "int" if whole else "float"
-    raise problem(f"cannot read {as_yaml(data)} as a dimension; {_FORMS}")
+    elif "choices" in entry:
+        kind = "choice"
+    elif "low" in entry and "high" in entry:
+        numbers = [entry[k] for k in ("low", "high", "step") if entry.get(k) is not None]
+        is_whole = all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
+        kind = "int" if is_whole else "float"
+    else:
+        raise problem(f"cannot read {as_yaml(entry)} as a dimension; {_FORMS}")
+    return {**entry, "type": kind}
 
 
 AnyDimension = FloatDimension | IntDimension | ChoiceDimension
-#: The same as one may write it: also a plain list of choices.
-AnyEntry = (
+#: An entry of `space` in a record: read from its short or its long form.
+DimensionEntry = Annotated[AnyDimension, Field(discriminator="type"), BeforeValidator(_long_form)]
+#: An entry of `space` in the JSON schema: a dimension, or a plain list of choices.
+DimensionForms = (
     Annotated[list[ChoiceValue], Field(min_length=1, json_schema_extra=_DISTINCT)] | AnyDimension
 )
-_CLASSES: Mapping[str, type[AnyDimension]] = {
-    "float": FloatDimension,
-    "int": IntDimension,
-    "choice": ChoiceDimension,
-}
-
-
-def read_dimension(data: Any) -> AnyDimension:
-    """Read one entry of `space`, in its short or its long form."""
-    if isinstance(data, FloatDimension | IntDimension | ChoiceDimension):
-        return data
-    full = {"choices": data} if isinstance(data, list | tuple) else data
-    kind = _kind(full)
-    if kind == "choice" and isinstance(full, Mapping) and isinstance(full.get("choices"), list):
-        full = {**full, "choices": tuple(full["choices"])}
-    return _CLASSES[kind].model_validate({**full, "type": kind})
+read_dimension: Callable[[Any], AnyDimension] = TypeAdapter(DimensionEntry).validate_python
 
 
 class SearchSpace:
