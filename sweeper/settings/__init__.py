@@ -1,7 +1,7 @@
-"""The parameters file: its model, units, search space, messages and JSON schema.
+"""The parameters file: its model, sections, search space, units, messages and JSON schema.
 
-The only owner of pydantic and ruamel. What a notebook or a study makes of the settings does not
-belong here.
+The only owner of ruamel and of the model in pydantic. How a notebook, a study or a sweep uses the
+settings does not belong here.
 """
 
 from .model import Settings

@@ -1,7 +1,7 @@
-"""URLs of databases and servers, whose credentials are for libraries only.
+"""URLs of databases and servers, whose passwords reach libraries only.
 
-As text an `Address` has `***` where its password is; so has whatever is written, printed or logged
-with it.
+The text of an `Address` has `***` in place of the password, so that nothing that is written,
+printed or logged with it contains the password.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
-#: Stands for what is not shown, and for what is missing in an address that was copied from a line
-#: of ours.
+#: The text in place of a password, also in a URL that a user has copied from our output.
 HIDDEN = "***"
-#: Parts of a query that are secret, by their names.
+#: The names of the secret parts of a query.
 _SECRET_KEY = re.compile(
     r"pass|pwd|secret|token|credential|api_?key|access_?key|odbc_connect", re.I
 )
-#: What stands before a path when there is no password in it.
+#: Host and port without a password before them.
 _HOST = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
-#: Shorter ones stand in many a word by chance; they are found within URLs only.
+#: Secrets with fewer characters are replaced in URLs only, as they also occur in ordinary words.
 _SECRET_CHARACTERS = 4
 _IN_TEXT = re.compile(r"(\w://)([^\s/@:'\"]*):[^\s/@]*@")
 
@@ -31,14 +30,14 @@ class Address:
     """The URL of a database or a server.
 
     Attributes:
-        given: as it was given; nobody but this module looks at it.
+        stated: the URL as the user stated it, with its password; only this module reads it.
     """
 
-    given: str = field(repr=False)
+    stated: str = field(repr=False)
 
     @classmethod
     def of(cls, url: str | Address) -> Address:
-        """An address from its text."""
+        """Make an address from a URL; an address is returned as it is."""
         return url if isinstance(url, Address) else cls(url)
 
     def __str__(self) -> str:
@@ -52,10 +51,10 @@ class Address:
 
     @property
     def full(self) -> str:
-        """The URL as a library needs it.
+        """The URL for a library, with user and password.
 
-        Without a password where that is missing, with escapes for the characters that need one,
-        and for PostgreSQL with the name of the driver that is installed, where none is given.
+        Special characters are escaped, and a password that is missing (`***`) is left out. For
+        PostgreSQL without a driver in the URL it has the driver that is installed.
         """
         scheme, user, password, rest = self._parts()
         if scheme in ("postgres", "postgresql") and importlib.util.find_spec("psycopg2") is None:
@@ -63,35 +62,35 @@ class Address:
         rest = _query_changed(rest, lambda value: None if value == HIDDEN else value)
         if password != HIDDEN:
             return _joined(scheme, _quoted(user), _quoted(password), rest)
-        # MLflow takes both from the environment, or none.
+        # MLflow takes user and password from the environment only together.
         return _joined(scheme, "" if self.is_http else _quoted(user), "", rest)
 
     @property
     def bare(self) -> str:
-        """The URL without user, password and secret parts of the query: a link for people."""
+        """The URL as a link for people: without user and password, with `***` for other secrets."""
         scheme, _, _, rest = self._parts()
         return _joined(scheme, "", "", _query_changed(rest, lambda _: HIDDEN))
 
     @property
     def is_http(self) -> bool:
-        """Whether it is a server's that speaks HTTP."""
-        return self.given.startswith(("http://", "https://"))
+        """Whether it is the URL of an HTTP server."""
+        return self.stated.startswith(("http://", "https://"))
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether `***` stands where the password should."""
+        """Whether `***` is in place of the password or another secret."""
         return HIDDEN in self._secrets()
 
     def completed_by(self, other: str | None) -> Address:
-        """The other address if it is this one with its password, else this one."""
+        """Return the other address if it is this one with the password, else this one."""
         whole = Address(other or "")
         is_same = str(whole).rstrip("/") == str(self).rstrip("/")
         return whole if is_same and self.is_incomplete else self
 
     def scrubbed(self, text: str) -> str:
-        """What a library says of the address, without the password."""
-        for given in self._secrets():
-            for secret in (given, _quoted(given), unquote(given)):
+        """Replace the address's secrets, and passwords in other URLs, in a library's message."""
+        for stated in self._secrets():
+            for secret in (stated, _quoted(stated), unquote(stated)):
                 if len(secret) >= _SECRET_CHARACTERS:
                     text = text.replace(secret, HIDDEN)
         return _IN_TEXT.sub(rf"\1\2:{HIDDEN}@", text)
@@ -109,24 +108,24 @@ class Address:
         return [secret for secret in found if secret]
 
     def _parts(self) -> tuple[str, str, str, str]:
-        """Scheme, user, password, and the rest from the host on."""
-        scheme, separator, rest = self.given.partition("://")
+        """Split the URL into scheme, user, password, and the rest from the host on."""
+        scheme, separator, rest = self.stated.partition("://")
         if not separator:
-            return "", "", "", self.given
+            return "", "", "", self.stated
         if scheme.partition("+")[0] == "sqlite":
             return scheme, "", "", rest
         end = len(re.split(r"[/?#]", rest, maxsplit=1)[0])
         at = rest.rfind("@", 0, end)
         if at < 0 and not _HOST.fullmatch(rest[:end]):
-            at = rest.rfind("@")  # a password with characters that should have been escaped
+            at = rest.rfind("@")  # the password has characters that should be escaped
         user, _, password = rest[: max(at, 0)].partition(":")
         if user and not password and scheme in ("http", "https"):
-            user, password = "", user  # it is a token
+            user, password = "", user  # a token in place of user and password
         return scheme, user, password, rest[at + 1 :]
 
 
 def driver_missing(error: BaseException) -> str | None:
-    """Which Python package an error of SQLAlchemy's misses, and how to get it; None for others."""
+    """Say which database driver an error of SQLAlchemy misses and how to install it, else None."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ModuleNotFoundError) and cause.name:
@@ -158,10 +157,11 @@ def _quoted(text: str) -> str:
 
 
 def _query_changed(rest: str, change: Callable[[str], str | None]) -> str:
-    """The part of a URL from its host on, with each secret of its query changed.
+    """Change each secret in the query of a URL.
 
     Args:
-        change: from a secret to what stands for it; None to leave it out.
+        rest: the URL from its host on.
+        change: maps a secret to its replacement, or to None to leave it out.
     """
     before, mark, query = rest.partition("?")
     pairs = []

@@ -1,4 +1,4 @@
-"""What is read from a parameters file: the records' base, and the plain values they may hold."""
+"""The base class of the models in a parameters file, and the checks of names and plain values."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, mod
 
 from .messages import as_yaml, nearest, problem
 
+#: A plain value that is neither a list nor a mapping.
 Scalar = bool | int | float | str | None
-
-
-#: Lists and mappings may lie in one another so deep.
+#: How deep lists and mappings may be nested.
 _DEPTH = 32
 
 
 class SettingsModel(BaseModel):
-    """Base of everything read from a parameters file: frozen, strict, no unknown keys."""
+    """Base class of everything in a parameters file: frozen, strict, without unknown keys."""
 
     model_config = ConfigDict(
         frozen=True,
         strict=True,
         extra="forbid",
         allow_inf_nan=False,
-        use_attribute_docstrings=True,  # they are what an editor shows
+        use_attribute_docstrings=True,  # editors display them
     )
 
-    #: Fields that no file may set.
-    _ours: ClassVar[frozenset[str]] = frozenset()
+    #: Fields that are not keys of a file.
+    _internal: ClassVar[frozenset[str]] = frozenset()
 
     @model_validator(mode="before")
     @classmethod
@@ -41,13 +40,17 @@ class SettingsModel(BaseModel):
             raise problem(f"expected a mapping with the keys {keys}; got {as_yaml(data)}")
         for key in data:
             if key not in cls.model_fields:
-                known = [name for name in cls.model_fields if name not in cls._ours]
+                known = [name for name in cls.model_fields if name not in cls._internal]
                 raise problem(f"unknown key {as_yaml(key)}; {nearest(str(key), known)}")
         return data
 
 
 def check_name(name: str, *, where: str = "") -> None:
-    """Refuse what could not be assigned in a notebook."""
+    """Refuse a name that a notebook cannot assign.
+
+    Args:
+        where: the keys before the name, for the message.
+    """
     if keyword.iskeyword(name):
         raise problem(
             f"{where}{name}: not a Python identifier but a word of Python's own; "
@@ -61,9 +64,10 @@ def check_name(name: str, *, where: str = "") -> None:
 
 
 def read_plain(value: Any, depth: int = 0) -> Any:
-    """A value that can be written into a notebook and read again as the same; all else is refused.
+    """Refuse a value that a notebook's JSON would change; return it with tuples as lists.
 
-    Tuples, which only Python can give, become lists.
+    Args:
+        depth: how many lists and mappings the value is in.
     """
     if isinstance(value, datetime.date | datetime.time):
         raise problem(f"{value} is a date to YAML; put it in quotes to mean the text")

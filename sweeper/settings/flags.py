@@ -1,4 +1,4 @@
-"""The values of the command line's flags; every mistake becomes one message."""
+"""Read the values of command-line flags; an error becomes a message that names the flag."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _WIDTH = 80
 
 
 def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
-    """Name and value of a `NAME=VALUE`; the value is read as in a parameters file.
+    """Read `NAME=VALUE` into name and value; the value is YAML, as in a parameters file.
 
     Args:
-        flag: what stands before it on the command line.
+        text: the text of one argument.
+        flag: the flag before it, with a space; empty for a positional argument.
 
     Raises:
-        SettingsError: it has no `=`, or the value is not one.
+        SettingsError: there is no name or no `=`, or the value is not YAML.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
@@ -38,10 +39,10 @@ def _brief(text: str) -> str:
 
 
 def read_trials_flag(text: str | None) -> int | None:
-    """The number of `--trials N`.
+    """Read the number of `--trials N`; None for None.
 
     Raises:
-        SettingsError: it is no whole number of 1 or more.
+        SettingsError: it is not a whole number of 1 or more.
     """
     if text is not None and not (text.isdigit() and int(text) >= 1):
         raise SettingsError(f"--trials {text}: expected a whole number of 1 or more")
@@ -49,10 +50,10 @@ def read_trials_flag(text: str | None) -> int | None:
 
 
 def read_duration_flag(flag: str, text: str | None) -> float | None:
-    """Seconds of a duration on the command line.
+    """Read a duration such as `90s` into seconds; None for None.
 
     Raises:
-        SettingsError: it is no duration.
+        SettingsError: it is not a duration.
     """
     try:
         return None if text is None else parse_duration(text)

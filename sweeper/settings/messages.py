@@ -1,4 +1,4 @@
-"""What is wrong with a parameters file, told to its author: file, key, value, remedy."""
+"""Format the errors of a parameters file for its author: file, key, value and remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names the known word closest to a wrong one, or all of them if few."""
+    """Hint at the known name that is closest to a wrong one, or at all where none is close."""
     names = [str(n) for n in known]
     small = {n.lower(): n for n in reversed(names)}
     close = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.6)
@@ -24,11 +24,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """A value as its file has it, cut where it is long: null, true, [1, 2], {low: 1}."""
+    """Format a value as in a YAML file, cut after 80 characters: null, true, [1, 2], {low: 1}."""
     text = ""
     for piece in _written(value, depth=4):
         text += piece
-        if len(text) > _WIDTH:  # what is behind may be endless
+        if len(text) > _WIDTH:  # the rest may be endless
             return f"{text[: _WIDTH - 1]}…"
     return text
 
@@ -39,7 +39,7 @@ _WIDTH = 80
 def _written(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, Mapping | list | tuple):
         brackets = "{}" if isinstance(value, Mapping) else "[]"
-        yield brackets[0] if depth else "…"  # an anchor may hold itself
+        yield brackets[0] if depth else "…"  # the value may contain itself, through an anchor
         for index, part in enumerate(value if depth else ()):
             yield ", " if index else ""
             if isinstance(value, Mapping):
@@ -58,37 +58,38 @@ def _written(value: Any, depth: int) -> Iterator[str]:
 
 
 def problem(text: str) -> PydanticCustomError:
-    """A complaint about the value at hand; where it stands in the file is added by the reader."""
-    # The text is a template, filled only when it has values; so it gets one and quotes itself.
+    """Make the error of one value; pydantic adds its key, and `validation_message` the file."""
+    # pydantic takes the text as a template, in which braces would have to be doubled.
     return PydanticCustomError("sweeper", "{text}", {"text": text})
 
 
-def told(error: ValidationError, *, file: Path | None, data: Mapping[str, Any]) -> str:
-    """One line per mistake: file, key, value, remedy."""
+def validation_message(
+    error: ValidationError, *, file: Path | None, data: Mapping[str, Any]
+) -> str:
+    """Format pydantic's error as one line per mistake, each with file, key, value and remedy."""
     lines: dict[str, None] = {}
     for detail in error.errors():
-        # Which member of a union was tried says nothing to the reader of a file.
-        key = ".".join(str(part) for part in _path(detail["loc"], data))
+        key = ".".join(str(part) for part in _keys_in_file(detail["loc"], data))
         text = _TEXTS.get(detail["type"], detail["msg"])
         if detail["type"] == "sweeper":
-            said = detail["msg"]
+            fault = detail["msg"]
         elif detail["type"] == "too_short" and detail["input"]:
-            continue  # only because its parts are wrong, of which each has a line
+            continue  # its entries are wrong, and each has a line of its own
         elif detail["loc"][-1:] == ("[key]",):
-            said = f"a name must be text; got {as_yaml(detail['input'])}"
+            fault = f"a name must be text; got {as_yaml(detail['input'])}"
         elif detail["type"] == "missing":
-            said = "this key is missing"
+            fault = "this key is missing"
         else:
             limits = detail.get("ctx", {}).values()
             expected = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in limits)
-            said = f"{text.format(expected=expected)}; got {as_yaml(detail['input'])}"
-        line = f"{file or 'settings'}: {key + ': ' if key else ''}{said}"
+            fault = f"{text.format(expected=expected)}; got {as_yaml(detail['input'])}"
+        line = f"{file or 'settings'}: {key + ': ' if key else ''}{fault}"
         lines[line] = None
     more = [f"{file or 'settings'}: and {len(lines) - _LINES} mistakes more"]
     return "\n".join([*lines] if len(lines) <= _LINES + 1 else [*lines][:_LINES] + more)
 
 
-#: As many mistakes as somebody reads at once.
+#: The most mistakes that one message lists.
 _LINES = 20
 
 
@@ -109,7 +110,8 @@ _TEXTS = {
 }
 
 
-def _path(loc: tuple[int | str, ...], data: Any) -> list[int | str]:
+def _keys_in_file(loc: tuple[int | str, ...], data: Any) -> list[int | str]:
+    """List the keys of pydantic's location that the file has, without those of union members."""
     path: list[int | str] = []
     for part in loc:
         inside = isinstance(data, Mapping) and part in data

@@ -1,7 +1,7 @@
-"""From a parameters file to frozen `Settings`; every mistake becomes one message.
+"""Read a parameters file into frozen `Settings`.
 
-The file is YAML 1.2 (`1e-3` is a number, `on` is a word). A message names the file, the key, the
-value and what would be right.
+The file is YAML 1.2 (`1e-3` is a number, `on` is text). The message for a mistake names the file,
+the key, the value and what would be right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 from ..errors import SettingsError
 from ..trials import Params
 from .base import SettingsModel, check_name, read_plain
-from .messages import as_yaml, nearest, problem, told
+from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
 from .sections import (
     CheckpointPolicy,
@@ -64,19 +64,19 @@ def _read_space(value: Any) -> Any:
 
 
 class Settings(SettingsModel):
-    """Everything that a parameters file can say, checked.
+    """The checked content of a parameters file.
 
     Attributes:
-        file: the file these were read from; None when they were made in code.
+        file: the file that was read; None for settings made in code.
     """
 
     model_config = ConfigDict(json_schema_extra={"description": "Parameters of a sweep."})
 
-    _ours = frozenset({"file"})
+    _internal = frozenset({"file"})
     _set: frozenset[str] = PrivateAttr(default=frozenset())
     file: SkipJsonSchema[Path | None] = None
     study: StudySettings = StudySettings()
-    """The study: its name, its seed, how many trials, who proposes them."""
+    """The study: its name, its seed, its number of trials, its sampler and pruner."""
     objective: Annotated[
         dict[str, Objective],
         Field(min_length=1),
@@ -85,38 +85,38 @@ class Settings(SettingsModel):
     """The scores to optimise, one or several: {val_acc: maximize}, or
     {val_acc: {direction: maximize, take: best}}."""
     scores: dict[str, ScoreSource] = Field(default_factory=dict)
-    """How to find scores that the notebook only prints or leaves in a variable."""
+    """How to find scores that the notebook does not report: in a variable or in printed lines."""
     space: Annotated[
         dict[str, DimensionEntry],
         BeforeValidator(_read_space, json_schema_input_type=dict[str, DimensionForms]),
         Field(json_schema_extra={**IDENTIFIERS, "minProperties": 1}),
     ]
-    """What is swept: names that the notebook's parameters cell assigns, each with a range, as in
+    """The search space: names that the notebook's parameters cell assigns, each with a range, as in
     {low: 1e-4, high: 1e-1, log: true}, or choices, as in [32, 64, 128]."""
     fixed: Annotated[
         dict[str, Annotated[Any, BeforeValidator(read_plain)]],
         Field(json_schema_extra={**IDENTIFIERS}),
     ] = Field(default_factory=dict)
-    """Names of the parameters cell that have one value in all trials, instead of the notebook's."""
+    """Names of the parameters cell that have this value in all trials instead of the notebook's."""
     start: tuple[dict[str, Any], ...] = ()
     """Trials to run first, each a mapping from swept names to values; some may be missing."""
     checkpoints: CheckpointPolicy = CheckpointPolicy()
-    """What becomes of the checkpoints of trials that have ended."""
+    """Which checkpoints of ended trials are kept."""
     limits: Limits = Limits()
-    """What one trial may take."""
+    """Limits of one trial: time and output."""
     resources: Resources = Resources()
-    """What trials share."""
+    """What trials use of the machine: GPUs and processor cores."""
     execution: Execution = Execution()
     """How trials are run."""
     cost: Cost | None = None
-    """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
+    """The price of the machine, in any currency; with a budget, the study ends when it is spent."""
 
     sync: Annotated[
         Sync | None,
         WithJsonSchema({"anyOf": [_SYNC_URL, Sync.model_json_schema(schema_generator=AsWritten)]}),
     ] = None
-    """Where the study is copied to while it is swept, as in s3://bucket/prefix, and brought back
-    from when the same command is given on a new machine."""
+    """The URL to which the study is copied while it is swept, as in s3://bucket/prefix, and from
+    which the same command on a new machine brings it back."""
 
     @model_validator(mode="before")
     @classmethod
@@ -145,7 +145,7 @@ class Settings(SettingsModel):
 
     @property
     def as_mapping(self) -> dict[str, Any]:
-        """Plain data that `from_mapping` makes these settings of, however they were made."""
+        """The settings as plain data, from which `from_mapping` makes the same settings."""
         data = self._plain
         return {**data, "study": {**data.get("study", {}), "name": self.name}}
 
@@ -162,23 +162,23 @@ class Settings(SettingsModel):
 
     @property
     def sources(self) -> dict[str, str]:
-        """Where each name of `space` and `fixed` was given: the file's key, or the flag `--set`."""
+        """The origin of each name in `space` and `fixed`: a key of the file, or a flag `--set`."""
         file = self.file or "settings"
-        given = dict.fromkeys(self.space, f"{file}: space")
+        sources = dict.fromkeys(self.space, f"{file}: space")
         for name, value in self.fixed.items():
-            given[name] = _set_flag(name, value) if name in self._set else f"{file}: fixed"
-        return given
+            sources[name] = _set_flag(name, value) if name in self._set else f"{file}: fixed"
+        return sources
 
     @property
     def search_space(self) -> SearchSpace:
-        """What is swept: the space without the fixed names and the branches they close."""
+        """The space that is swept, without the fixed names and the branches that they close."""
         return SearchSpace(self.space).without(self.fixed)
 
     def check_params(self, params: Params) -> None:
-        """Refuse params that no trial of this study could have; some may be missing.
+        """Refuse params that no trial of this study can have; some may be missing.
 
         Raises:
-            SettingsError: the first that is wrong, its value, and what would be right.
+            SettingsError: with the first wrong name, its value and what would be right.
         """
         try:
             self.search_space.check_params(params)
@@ -187,7 +187,7 @@ class Settings(SettingsModel):
 
     @property
     def start_params(self) -> list[dict[str, Any]]:
-        """The params to try first; names of branches that `fixed` has closed are left out."""
+        """The params of the first trials, without names whose branches `fixed` has closed."""
         space = self.search_space
         kept = ({k: v for k, v in params.items() if k in space} for params in self.start)
         return [params for params in kept if params]
@@ -197,7 +197,7 @@ class Settings(SettingsModel):
         """Read a parameters file.
 
         Raises:
-            SettingsError: the file is missing, is no YAML, or says something wrong.
+            SettingsError: the file is missing, is not YAML, or has mistakes.
         """
         file = Path(path)
         try:
@@ -222,25 +222,25 @@ class Settings(SettingsModel):
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], *, file: Path | None = None) -> Settings:
-        """The same from plain data, as a parameters file would hold it.
+        """Make settings from plain data that is structured like a parameters file.
 
         Raises:
-            SettingsError: something in it is wrong.
+            SettingsError: the data has mistakes.
         """
         try:
             settings = cls.model_validate({**data, "file": file})
             check_study_name(settings.name)
         except ValidationError as error:
-            raise SettingsError(told(error, file=file, data=data)) from error
-        except PydanticCustomError as error:  # the name came from the file's own name
+            raise SettingsError(validation_message(error, file=file, data=data)) from error
+        except PydanticCustomError as error:  # of the study's name, which is the file's
             raise SettingsError(f"{file}: study.name: {error}") from error
         return settings
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """The JSON Schema of a parameters file as one writes it, for editors.
+        """Make the JSON Schema of a parameters file, for editors.
 
-        It knows the shapes, not the sense: that low is less than high, `load` finds out.
+        The schema checks types and keys; only `load` checks relations, such as low < high.
         """
         described = cls.model_json_schema(schema_generator=AsWritten)
         return {
@@ -257,16 +257,16 @@ class Settings(SettingsModel):
         fixed: Params | None = None,
         cold: bool = False,
     ) -> Settings:
-        """These settings with what one call says differently; a fixed name leaves the space.
+        """Change what one call's flags state; a fixed name leaves the space.
 
         Raises:
-            SettingsError: the overrides do not fit.
+            SettingsError: an override is wrong.
         """
         fixed = dict(fixed or {})
         self._check_overrides(study, fixed)
         data = self._plain
-        given = {"name": study, "trials": trials}
-        changed = {key: value for key, value in given.items() if value is not None}
+        stated = {"name": study, "trials": trials}
+        changed = {key: value for key, value in stated.items() if value is not None}
         data["study"] = {**data.get("study", {}), **changed}
         if cold:
             data["execution"] = {**data.get("execution", {}), "kernels": "cold"}
@@ -280,30 +280,30 @@ class Settings(SettingsModel):
         return changed_settings
 
     def _check_overrides(self, study: str | None, fixed: Params) -> None:
-        """Refuse what is wrong with a flag itself, in words that name the flag."""
+        """Refuse a wrong flag with a message that names the flag."""
         if study is not None:
             try:
                 check_study_name(study)
             except PydanticCustomError as error:
                 raise SettingsError(f"--study: {error}") from error
         for name, value in fixed.items():
-            said = _set_flag(name, value)
+            flag = _set_flag(name, value)
             try:
                 read_plain(value)
                 check_name(name)
             except PydanticCustomError as error:
                 hint = "" if name.isidentifier() else f"; {nearest(name, self._names)}"
-                raise SettingsError(f"{said}: {error}{hint}") from error
+                raise SettingsError(f"{flag}: {error}{hint}") from error
             dimension = self.space.get(name)
             if dimension is None or dimension.type == "choice":
-                continue  # a value that is not among the choices is a legitimate wish
+                continue  # a value outside the choices is allowed
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise SettingsError(
-                    f"{said}: not a number; expected {dimension.hint}, or any other"
+                    f"{flag}: not a number; expected {dimension.hint}, or any other"
                 )
         if fixed and not self.space.keys() - fixed.keys():
-            said = " ".join(_set_flag(name, value) for name, value in fixed.items())
-            raise SettingsError(f"{said}: leaves nothing to sweep; leave one of them out")
+            flags = " ".join(_set_flag(name, value) for name, value in fixed.items())
+            raise SettingsError(f"{flags}: leaves nothing to sweep; leave one of them out")
 
     @property
     def _names(self) -> list[str]:
@@ -311,7 +311,7 @@ class Settings(SettingsModel):
 
 
 def _set_flag(name: str, value: Any) -> str:
-    """The flag as it was given, or nearly so."""
+    """Format the flag as the user may have written it."""
     return f"--set {name}={value if isinstance(value, str) else as_yaml(value)}"
 
 

@@ -1,4 +1,4 @@
-"""JSON Schema of records as a person writes them, for editors."""
+"""Generate the JSON Schema of a parameters file in the form that people write, for editors."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-#: What may stand before a value that a notebook is given: a Python identifier. Letters beyond
-#: ASCII are all let through, because what an editor's patterns know of them differs.
+#: The keys are names of parameters: Python identifiers. All characters beyond ASCII are allowed,
+#: because the patterns of editors differ in which of them are letters.
 IDENTIFIERS = {"propertyNames": {"pattern": r"^(?![0-9])([A-Za-z0-9_]|[^\x00-\x7f])+$"}}
 
 
 class AsWritten(GenerateJsonSchema):
-    """Generates what an editor can show: no titles, and defaults only as one would write them."""
+    """Generates a schema without titles, and with defaults only in the form that people write."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """A title would only say the key again."""
+        """Generate no titles, which would only repeat the keys."""
         return False
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """The default of a section is that of its keys."""
+        """Generate no default for a section, as its keys have theirs."""
         if isinstance(schema.get("default"), BaseModel | tuple | None):
             return self.generate_inner(schema["schema"])
         return super().default_schema(schema)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """A record without its class's name."""
+        """Generate a model without the name of its class."""
         json_schema = super().model_schema(schema)
         json_schema.pop("title", None)
         return json_schema
 
 
 def choice_of(names: tuple[str, ...], *, default: str) -> dict[str, Any]:
-    """A name, or a mapping of it and options."""
+    """Describe a name, or a mapping with the name and options.
+
+    Args:
+        names: the allowed names.
+        default: the name where the key is missing.
+    """
     options = {
         "type": "object",
         "properties": {"name": {"enum": list(names), "description": "Which one."}},

@@ -1,4 +1,4 @@
-"""The sections of a parameters file but for its space, each a frozen record."""
+"""The sections of a parameters file without its search space, each a frozen model."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PRUNERS = (
     *("asha", "patient", "threshold", "wilcoxon"),
 )
 _STUDY_NAME = re.compile(r"\w[\w .-]{0,99}")
-#: The same for editors, whose patterns know letters beyond ASCII only by not being ASCII.
-_STUDY_NAME_SHOWN = r"^([A-Za-z0-9_]|[^\x00-\x7f])([A-Za-z0-9_ .-]|[^\x00-\x7f]){0,99}$"
+#: The same for editors, whose patterns cannot name the letters beyond ASCII.
+_STUDY_NAME_SCHEMA = r"^([A-Za-z0-9_]|[^\x00-\x7f])([A-Za-z0-9_ .-]|[^\x00-\x7f]){0,99}$"
 
 
 class Algorithm(SettingsModel):
-    """One of Optuna's samplers or pruners, with options of its own."""
+    """A sampler or pruner of Optuna by name, with its options."""
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
@@ -43,28 +43,34 @@ class Algorithm(SettingsModel):
         return {"name": self.name, **self.options}
 
 
-def _named(kind: str, known: Sequence[str]) -> BeforeValidator:
-    """Reads `NAME`, or `{name: NAME, …options}`."""
+def _read_algorithm(kind: str, known: Sequence[str]) -> BeforeValidator:
+    """Read `NAME`, or `{name: NAME, …options}`.
+
+    Args:
+        kind: `sampler` or `pruner`, for messages.
+        known: the allowed names.
+    """
 
     def read(value: Any) -> Any:
         if isinstance(value, Algorithm):
             return value
-        given = {"name": value} if isinstance(value, str) else value
-        if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        entry = {"name": value} if isinstance(value, str) else value
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             raise problem(f"expected a name or {{name: NAME, …options}}; got {as_yaml(value)}")
-        if given["name"] not in known:
-            raise problem(f"{kind} {given['name']!r} is not known; {nearest(given['name'], known)}")
-        for key in given:
+        name = entry["name"]
+        if name not in known:
+            raise problem(f"{kind} {name!r} is not known; {nearest(name, known)}")
+        for key in entry:
             if not isinstance(key, str):
-                raise problem(f"{given['name']} has no option {as_yaml(key)}; options have names")
-        options = {key: option for key, option in given.items() if key != "name"}
-        return {"name": given["name"], "options": options}
+                raise problem(f"{name} has no option {as_yaml(key)}; options have names")
+        options = {key: option for key, option in entry.items() if key != "name"}
+        return {"name": name, "options": options}
 
     return BeforeValidator(read)
 
 
 def check_study_name(name: str) -> None:
-    """Refuse what could not name a folder and an MLflow experiment on every machine."""
+    """Refuse a name that is not valid for a folder and an MLflow experiment on every machine."""
     if not _STUDY_NAME.fullmatch(name):
         raise problem(
             f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, "
@@ -73,17 +79,18 @@ def check_study_name(name: str) -> None:
 
 
 class StudySettings(SettingsModel):
-    """The study: its name, its seed, how many trials, who proposes them."""
+    """The study: its name, its seed, its number of trials, its sampler and pruner."""
 
-    name: Annotated[str, Field(json_schema_extra={"pattern": _STUDY_NAME_SHOWN})] | None = None
+    name: Annotated[str, Field(json_schema_extra={"pattern": _STUDY_NAME_SCHEMA})] | None = None
     """Names the study, its folder and its MLflow experiment. Default: the file's name."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """The same seed proposes the same first trials; each trial is given a seed of its own."""
+    """The seed of the sampler and of the trials' own seeds. The same seed proposes the same first
+    trials."""
     trials: Annotated[int, Field(ge=1)] = 20
     """How many trials the study has in total, over all calls that continue it."""
     sampler: Annotated[
         Algorithm,
-        _named("sampler", SAMPLERS),
+        _read_algorithm("sampler", SAMPLERS),
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
     ] = Algorithm(name="auto")
     """Optuna's sampler, which proposes the params of each trial: a name, or {name: tpe, …options}.
@@ -91,7 +98,7 @@ class StudySettings(SettingsModel):
     has at most 250 trials, else `tpe`."""
     pruner: Annotated[
         Algorithm,
-        _named("pruner", PRUNERS),
+        _read_algorithm("pruner", PRUNERS),
         WithJsonSchema(choice_of(PRUNERS, default="none")),
     ] = Algorithm(name="none")
     """Optuna's pruner, which ends trials that fall behind, in notebooks that report or print scores
@@ -108,10 +115,10 @@ class StudySettings(SettingsModel):
 
 
 class Objective(SettingsModel):
-    """A score that is optimised."""
+    """One score that is optimised."""
 
     direction: Literal["maximize", "minimize"]
-    """Whether more or less is better."""
+    """Whether a greater or a smaller score is better."""
     take: Literal["last", "best", "mean"] = "last"
     """Which value of a reported series counts: the `last`, the `best` or the `mean` of all."""
 
@@ -129,7 +136,7 @@ class ScoreSource(SettingsModel):
     model_config = ConfigDict(json_schema_extra=_one_source)
 
     variable: str | None = None
-    """A top-level variable of the notebook that holds the score at its end."""
+    """The top-level variable of the notebook that holds the score at the end."""
     pattern: str | None = None
     """A regular expression whose first group is the number, as in 'val_loss=([0-9.eE+-]+)'; each
     match in the printed lines is one point of the score's series."""
@@ -156,7 +163,7 @@ class ScoreSource(SettingsModel):
 
 
 class Limits(SettingsModel):
-    """What one trial may take."""
+    """Limits of one trial: time and output."""
 
     trial: (
         Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] | None
@@ -172,12 +179,13 @@ class Limits(SettingsModel):
 
 
 class CheckpointPolicy(SettingsModel):
-    """What becomes of the checkpoints of trials that have ended; others always stay."""
+    """Which checkpoints of ended trials are kept; those of other trials always are."""
 
     completed: Literal["keep", "best", "remove"] = "keep"
-    """Of completed trials: `keep` all, those of the `best` only, or `remove` them."""
+    """The checkpoints of completed trials: `keep` all, keep those of the `best` only, or `remove`
+    all."""
     pruned: Literal["keep", "remove"] = "remove"
-    """Of pruned trials: `keep` or `remove` them."""
+    """The checkpoints of pruned trials: `keep` or `remove` all."""
     limit: Annotated[int, BeforeValidator(parse_size), WithJsonSchema(SIZE_SCHEMA)] | None = None
     """The most that all checkpoints may take. Beyond it those of ended trials are removed, the
     oldest first and those of the best trial last. Default: no limit."""
@@ -226,13 +234,15 @@ class Execution(SettingsModel):
     """How trials are run."""
 
     kernels: Literal["warm", "cold"] = "warm"
-    """`warm` kernels are forked with the notebook's libraries imported; `cold` ones start anew."""
+    """`warm`: kernels are forked from a process that has imported the notebook's libraries; `cold`:
+    each kernel is started."""
     prefix: Literal["auto", "off"] = "auto"
-    """`auto`: leading cells that cannot depend on a swept parameter run once for all trials."""
+    """`auto`: the leading cells that cannot depend on a swept parameter run once for all trials;
+    `off`: every trial runs all cells."""
 
 
 class Cost(SettingsModel):
-    """What the machine costs, in any currency; with a budget, the study ends when it is spent."""
+    """The price of the machine, in any currency; with a budget, the study ends when it is spent."""
 
     price_per_hour: Annotated[float, Field(gt=0)]
     """The price of one hour of the whole machine."""
@@ -240,16 +250,16 @@ class Cost(SettingsModel):
     """The study ends when all its sweeps together have cost this much. Default: no limit."""
 
 
-#: What fsspec calls a URL; a chain of them (`a::b://…`) is none of ours.
+#: A URL of fsspec's, without chains such as `a::b://…`.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
 
 
 class Sync(SettingsModel):
-    """Where the study is copied to while it is swept, and brought back from on a new machine."""
+    """The remote copy of the study, from which a new machine brings it back."""
 
     url: Annotated[str, Field(json_schema_extra={"pattern": rf"^{_URL.pattern}$"})]
-    """A folder of an object storage, as in s3://bucket/prefix, or anything else that fsspec knows.
-    Credentials come from the environment, as those tools have it."""
+    """A folder in an object storage, as in s3://bucket/prefix, or any other URL of fsspec's.
+    Credentials come from the environment."""
     every: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 15.0
     """How often what has changed is copied."""
 
@@ -261,21 +271,21 @@ class Sync(SettingsModel):
     @field_validator("url")
     @classmethod
     def _is_a_folder_without_secrets(cls, url: str) -> str:
-        # A URL that is refused may hold a secret, so what is shown of it ends before that.
-        shown = re.sub(r"://.*@", "://…@", url.partition("?")[0])
+        # The URL may contain a secret, which the message must not repeat.
+        place = re.sub(r"://.*@", "://…@", url.partition("?")[0])
         if not _URL.fullmatch(url):
             raise problem(
-                f"{shown!r} is no URL; expected something like s3://bucket/prefix or "
+                f"{place!r} is no URL; expected something like s3://bucket/prefix or "
                 "file:///mnt/backup"
             )
         try:
             parts = urllib.parse.urlsplit(url)
             has_secret = parts.password is not None or bool(parts.query or parts.fragment)
         except ValueError as error:
-            raise problem(f"{shown!r} is no URL: {error}") from error
+            raise problem(f"{place!r} is no URL: {error}") from error
         if has_secret:
             raise problem(
-                f"{shown!r} has more than a place in it; credentials and options come from the "
+                f"{place!r} has more than a place in it; credentials and options come from the "
                 "environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on)"
             )
         bare = url.rstrip("/")
@@ -283,9 +293,9 @@ class Sync(SettingsModel):
 
 
 class Resources(SettingsModel):
-    """What trials share.
+    """What trials use of the machine: GPUs and processor cores.
 
-    The number of threads changes the last bits of a result, so it never depends on how many
+    The number of threads can change the last bits of a result, so it does not depend on how many
     trials run at once.
     """
 
@@ -294,8 +304,8 @@ class Resources(SettingsModel):
         BeforeValidator(_read_gpus),
         WithJsonSchema(_GPUS),
     ] = "auto"
-    """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1], in the order
-    of nvidia-smi, or in that of CUDA_VISIBLE_DEVICES where it is set."""
+    """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1]. They are numbered as
+    by nvidia-smi, or by CUDA_VISIBLE_DEVICES where it is set."""
     gpu_memory: Annotated[
         int | None,
         BeforeValidator(_read_gpu_memory),
@@ -306,11 +316,11 @@ class Resources(SettingsModel):
     cpus_per_trial: Annotated[
         Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
     ] = "auto"
-    """Threads that each kernel computes with; `auto` is 1, whatever `--jobs` is."""
+    """The number of threads that each kernel computes with; `auto` is 1, whatever `--jobs` is."""
     preemption: Literal["none", "gcp", "aws"] = "none"
     """The cloud whose metadata service is asked whether the machine is about to be taken away."""
 
     @property
     def threads(self) -> int:
-        """Threads that each kernel computes with."""
+        """The number of threads that each kernel computes with."""
         return 1 if self.cpus_per_trial == "auto" else self.cpus_per_trial

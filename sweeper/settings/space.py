@@ -1,6 +1,6 @@
-"""The search space: dimensions, the branches they live in, and what values they allow.
+"""The search space: its dimensions, the values they allow, and the branches they belong to.
 
-Knows nothing of samplers: `SearchSpace.sample` is handed a function that picks a value.
+Samplers are not known here: `SearchSpace.sample` takes a function that picks a value.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ from ..trials import Params, Value
 from .base import ChoiceValue, Scalar, SettingsModel
 from .messages import as_yaml, nearest, problem
 
-#: Beyond it not every whole number is a float, which is what a study keeps.
+#: Up to this number every whole number is exactly a float, which is what a study stores.
 _LARGEST = 2**53
-#: Stands before the JSON of a value that is not plain.
-_TAG = "json:"
+#: The prefix of a list or mapping as text.
+_JSON_PREFIX = "json:"
 
 
 def as_scalar(value: Value) -> Scalar:
-    """A value as a sampler can keep it: lists and mappings become text, all else stays.
+    """Convert a value to one that a sampler can store: lists and mappings become text.
 
-    The text is the same for the same value only: the list [32] becomes 'json:[32]', [32.0] becomes
-    'json:[32.0]', and text that begins with 'json:' is tagged once more.
+    Different values have different texts: the list [32] becomes 'json:[32]', [32.0] becomes
+    'json:[32.0]', and a text that begins with 'json:' gets the prefix once more.
     """
-    if isinstance(value, list | dict) or (isinstance(value, str) and value.startswith(_TAG)):
-        return _TAG + json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if isinstance(value, list | dict) or (
+        isinstance(value, str) and value.startswith(_JSON_PREFIX)
+    ):
+        return _JSON_PREFIX + json.dumps(value, sort_keys=True, ensure_ascii=False)
     return value
 
 
-def from_scalar(kept: Scalar) -> Value:
-    """The value that `as_scalar` made something of."""
-    if not isinstance(kept, str) or not kept.startswith(_TAG):
-        return kept
-    value: Value = json.loads(kept.removeprefix(_TAG))
+def from_scalar(scalar: Scalar) -> Value:
+    """Convert a scalar of `as_scalar` back to the value."""
+    if not isinstance(scalar, str) or not scalar.startswith(_JSON_PREFIX):
+        return scalar
+    value: Value = json.loads(scalar.removeprefix(_JSON_PREFIX))
     return value
 
 
@@ -47,7 +49,7 @@ def _one_value_or_several(value: Any) -> Any:
     return {k: tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in value.items()}
 
 
-#: In JSON Schema 1 and 1.0 are the same, and in our lists they are not.
+#: JSON Schema takes 1 and 1.0 for equal, which are different inside of a list or mapping here.
 _DISTINCT: dict[str, Any] = {
     "if": {"items": {"type": ["null", "boolean", "number", "string"]}},
     "then": {"uniqueItems": True},
@@ -59,7 +61,7 @@ _VALUE_OR_VALUES = {
 
 
 class Dimension(SettingsModel):
-    """What every kind of dimension has: the branch that it belongs to."""
+    """The base class of all dimensions: the branch to which a dimension belongs."""
 
     when: Annotated[
         Mapping[str, Annotated[tuple[ChoiceValue, ...], Field(min_length=1)]],
@@ -68,11 +70,14 @@ class Dimension(SettingsModel):
             json_schema_input_type=Mapping[str, Annotated[Any, WithJsonSchema(_VALUE_OR_VALUES)]],
         ),
     ] = Field(default_factory=dict)
-    """The branch in which it exists, as in {optimizer: sgd}: names of other parameters, and the
-    value or list of values that each must have; a value that is a list stands in a list."""
+    """The branch in which the parameter exists, as in {optimizer: sgd}: names of other parameters,
+    and the value or list of values that each must have; write a value that is a list as a list in
+    a list."""
 
 
 class _Range(Dimension):
+    """A dimension from low to high."""
+
     def _check_range(self, low: float, high: float, step: float | None, log: bool) -> None:
         if low > high:
             raise problem(f"low ({low!r}) is greater than high ({high!r}); swap them")
@@ -89,16 +94,16 @@ class _Range(Dimension):
 
 
 class FloatDimension(_Range):
-    """A real number in [low, high]; `log` samples its logarithm, `step` a grid from low."""
+    """A real number in [low, high], sampled on a logarithmic scale with `log`."""
 
     type: Literal["float"] = "float"
-    """`float`; left out, it is what low, high and step are."""
+    """`float`; by default the type of low, high and step decides."""
     low: float
     """The least value."""
     high: float
     """The greatest value."""
     log: bool = False
-    """Whether to sample on a logarithmic scale, as suits a learning rate."""
+    """Whether to sample on a logarithmic scale, as for a learning rate."""
     step: float | None = None
     """The distance between values, counted from low."""
 
@@ -117,25 +122,25 @@ class FloatDimension(_Range):
         return math.isclose(offset, round(offset), abs_tol=1e-9)
 
     def count(self) -> int | None:
-        """How many values there are; None without a step."""
+        """The number of values; None without a step."""
         return None if self.step is None else int((self.high - self.low) / self.step + 1e-9) + 1
 
     @property
     def hint(self) -> str:
-        """What would be right, in words."""
+        """The allowed values, for a message."""
         by = "" if self.step is None else f" in steps of {self.step}"
         return f"a number from {self.low} to {self.high}{by}"
 
 
 class IntDimension(_Range):
-    """A whole number in [low, high], both included."""
+    """A whole number in [low, high], sampled on a logarithmic scale with `log`."""
 
     type: Literal["int"] = "int"
-    """`int`; left out, it is what low, high and step are."""
+    """`int`; by default the type of low, high and step decides."""
     low: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     """The least value."""
     high: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
-    """The greatest value, itself included."""
+    """The greatest value."""
     log: bool = False
     """Whether to sample on a logarithmic scale."""
     step: int | None = None
@@ -153,23 +158,23 @@ class IntDimension(_Range):
         return self.low <= value <= self.high and (value - self.low) % (self.step or 1) == 0
 
     def count(self) -> int | None:
-        """How many values there are."""
+        """The number of values."""
         return (self.high - self.low) // (self.step or 1) + 1
 
     @property
     def hint(self) -> str:
-        """What would be right, in words."""
+        """The allowed values, for a message."""
         by = "" if self.step is None else f" in steps of {self.step}"
         return f"a whole number from {self.low} to {self.high}{by}"
 
 
 class ChoiceDimension(Dimension):
-    """One of a few values, without an order."""
+    """One of several values without an order."""
 
     type: Annotated[Literal["choice"], WithJsonSchema({"enum": ["choice", "categorical"]})] = (
         "choice"
     )
-    """`choice`; may be left out."""
+    """`choice` or `categorical`; may be left out."""
     choices: Annotated[
         tuple[ChoiceValue, ...],
         Field(strict=False, min_length=1, json_schema_extra=_DISTINCT),
@@ -181,21 +186,21 @@ class ChoiceDimension(Dimension):
     def _distinct(self) -> Self:
         plain = [as_scalar(choice) for choice in self.choices]
         for index, value in enumerate(self.choices):
-            if plain[index] in plain[:index]:  # True == 1 == 1.0: a sampler could not tell them
+            if plain[index] in plain[:index]:  # True == 1 == 1.0 to a sampler
                 raise problem(f"{as_yaml(value)} stands twice among the choices")
         return self
 
     def allows(self, value: Value) -> bool:
-        """Whether a trial may have this value; 1 and true are different values."""
+        """Whether a trial may have this value; 1 and true are different."""
         return any(_same(value, choice) for choice in self.choices)
 
     def count(self) -> int | None:
-        """How many values there are."""
+        """The number of values."""
         return len(self.choices)
 
     @property
     def hint(self) -> str:
-        """What would be right, in words."""
+        """The allowed values, for a message."""
         return "one of " + ", ".join(map(as_yaml, self.choices))
 
 
@@ -236,7 +241,7 @@ read_dimension: Callable[[Any], AnyDimension] = TypeAdapter(DimensionEntry).vali
 
 
 class SearchSpace:
-    """Dimensions by name, ordered so that each stands after those that its branch depends on."""
+    """Dimensions by name, each after those on which its branch depends."""
 
     def __init__(self, dimensions: Mapping[str, AnyDimension]) -> None:
         self._dimensions = dict(_parents_first(dimensions))
@@ -265,14 +270,14 @@ class SearchSpace:
         return [n for n, d in self.items() if not isinstance(d, ChoiceDimension) and d.log]
 
     def exists(self, name: str, params: Params) -> bool:
-        """Whether a dimension exists in the branch that `params` have taken so far."""
+        """Whether a dimension exists with these params, which have all dimensions before it."""
         return all(
             parent in params and any(_same(params[parent], value) for value in values)
             for parent, values in self._dimensions[name].when.items()
         )
 
     def sample(self, pick: Callable[[str, AnyDimension], Any]) -> dict[str, Any]:
-        """The params of one trial: `pick` is asked for each dimension that exists in it."""
+        """Make the params of one trial by calling `pick` for each dimension that exists in it."""
         params: dict[str, Any] = {}
         for name, dimension in self.items():
             if self.exists(name, params):
@@ -280,7 +285,7 @@ class SearchSpace:
         return params
 
     def without(self, fixed: Params) -> SearchSpace:
-        """The space that remains when some names have one value for the whole study."""
+        """The space without fixed names, and without dimensions whose branches they close."""
         remaining: dict[str, AnyDimension] = {}
         for name, dimension in self.items():
             when = dict(dimension.when)
@@ -293,7 +298,7 @@ class SearchSpace:
         return SearchSpace(remaining)
 
     def count(self) -> int | None:
-        """How many different trials there are; None when a dimension is continuous."""
+        """The number of different params; None where a dimension is continuous."""
         if any(dimension.count() is None for dimension in self._dimensions.values()):
             return None
         parents = {parent for dimension in self._dimensions.values() for parent in dimension.when}
@@ -312,7 +317,7 @@ class SearchSpace:
         return sum(self._count(rest, {**chosen, name: value}, parents) for value in values)
 
     def check_params(self, params: Mapping[str, Any]) -> None:
-        """Refuse params that no trial of this space could have; some may be missing."""
+        """Refuse params that no trial of this space can have; some may be missing."""
         for name, value in params.items():
             if name not in self._dimensions:
                 raise problem(f"{name!r} is not in the space; {nearest(name, self)}")
@@ -330,7 +335,7 @@ class SearchSpace:
 
 
 def _same(left: Value, right: Value) -> bool:
-    """Whether both are one value: 1 is 1.0 and not true, [1] is neither [1.0] nor [true]."""
+    """Whether two values are equal: 1 equals 1.0, not true; [1] equals neither [1.0] nor [true]."""
     plain = as_scalar(left), as_scalar(right)
     return plain[0] == plain[1] and isinstance(left, bool) == isinstance(right, bool)
 
@@ -338,7 +343,7 @@ def _same(left: Value, right: Value) -> bool:
 def _parents_first(dimensions: Mapping[str, AnyDimension]) -> Iterator[tuple[str, AnyDimension]]:
     waiting = dict(dimensions)
     while waiting:
-        # A parent that is no dimension has a fixed value.
+        # A parent that is not a dimension is fixed.
         ready = [n for n, d in waiting.items() if not any(p in waiting for p in d.when)]
         if not ready:
             names = ", ".join(sorted(waiting))
@@ -348,7 +353,7 @@ def _parents_first(dimensions: Mapping[str, AnyDimension]) -> Iterator[tuple[str
 
 
 def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> None:
-    """Refuse a `when` on a name that does not exist or a value that it never takes, and circles."""
+    """Refuse a `when` with an unknown name, with a value that never occurs, or in a circle."""
     for name, dimension in dimensions.items():
         for parent, values in dimension.when.items():
             if parent not in dimensions and parent not in fixed:

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Read durations such as `90s` and sizes such as `10MB`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from .messages import as_yaml, problem
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-#: Clocks and timers overflow somewhere beyond.
+#: Timers overflow at longer durations.
 _LONGEST_S = 3650 * 86400.0
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?")
 _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
 
-#: The same for editors, in JSON Schema.
+#: Durations in JSON Schema.
 DURATION_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "number", "exclusiveMinimum": 0},
         {"type": "string", "pattern": rf"^\s*{_DURATION.pattern}\s*$"},
     ]
 }
+#: Sizes in JSON Schema.
 SIZE_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "number", "minimum": 1},
@@ -30,11 +31,15 @@ SIZE_SCHEMA: dict[str, Any] = {
 
 
 def parse_duration(value: Any) -> float:
-    """Seconds from `90s`, `15m`, `8h`, `1d` or a plain number of seconds."""
+    """Read a duration into seconds: `90s`, `15m`, `8h`, `1d`, or a number of seconds.
+
+    Raises:
+        PydanticCustomError: it is not a positive duration, or is longer than 10 years.
+    """
     match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     if match is not None:
         seconds = float(match[1]) * _SECONDS[match[2]]
-    else:  # a number, of which a person would write the same in another way, as 1e-05
+    else:  # a float may have an exponent, as in 1e-05
         seconds = float(value) if isinstance(value, float) else 0.0
     if not seconds > 0:
         raise problem(
@@ -46,7 +51,11 @@ def parse_duration(value: Any) -> float:
 
 
 def parse_size(value: Any) -> int:
-    """Bytes from `10MB`, `9GB`, `512KiB` or a plain number of bytes."""
+    """Read a size into bytes: `10MB`, `9GB`, `512KiB`, or a number of bytes.
+
+    Raises:
+        PydanticCustomError: it is not a size of 1 byte or more.
+    """
     match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     size = 0
     if match is not None:

@@ -1,4 +1,7 @@
-"""YAML 1.2 into plain values; every fault has a place and a remedy. The owner of ruamel.yaml."""
+"""Read YAML 1.2 into plain values; an error has a line, a column and a remedy.
+
+Only this module uses ruamel.yaml.
+"""
 
 from __future__ import annotations
 
@@ -17,58 +20,59 @@ from ruamel.yaml.events import (
 
 from ..errors import first_line
 
-#: No file of ours needs half of these; Python's own stack ends at a few hundred.
+#: Far deeper than a parameters file needs; the parser's recursion fails at a few hundred.
 _DEPTH = 50
-#: Characters that aliases may repeat: a few lines of them can stand for millions.
+#: How many characters aliases may repeat: a few lines of nested aliases expand to millions.
 _REPEATED = 1_000_000
 
 
 class BadYaml(Exception):
-    """Text that is no YAML, or none that can be read.
+    """A text is not YAML, or exceeds the limits of the reader.
 
     Attributes:
-        line: counted from 1, as the column; 0 where the fault has no place.
+        line: the line of the fault, counted from 1; 0 where it is unknown.
+        column: the column, likewise.
     """
 
-    def __init__(self, words: str, mark: Any = None) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, mark: Any = None) -> None:
+        super().__init__(message)
         self.line = 0 if mark is None else int(mark.line) + 1
         self.column = 0 if mark is None else int(mark.column) + 1
 
 
 def read_yaml(text: str) -> Any:
-    """The one document of a text, as plain values.
+    """Read a text with one YAML document into plain values.
 
     Raises:
-        BadYaml: it is no YAML, or is nested or repeats itself beyond all bounds.
+        BadYaml: it is not YAML, is nested too deeply, or has aliases that repeat too much.
     """
     try:
         _check_bounds(text)
         return YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
         raise BadYaml(
-            f"not valid YAML: {_in_words(error)}", error.problem_mark or error.context_mark
+            f"not valid YAML: {_with_remedy(error)}", error.problem_mark or error.context_mark
         ) from error
     except (YAMLError, ValueError) as error:
         raise BadYaml(f"not valid YAML: {first_line(error)}") from error
 
 
 def _check_bounds(text: str) -> None:
-    """Refuse what would take the reader's stack, or all memory, before anything is built."""
+    """Refuse a text that would exhaust the stack or the memory when it is read."""
     sizes: dict[str, int] = {}
-    around: list[tuple[str | None, int]] = []
+    open_collections: list[tuple[str | None, int]] = []
     repeated = 0
     for event in YAML(typ="safe", pure=True).parse(text):
         size = 0
         if isinstance(event, CollectionStartEvent):
-            around.append((event.anchor, 1))
-            if len(around) > _DEPTH:
+            open_collections.append((event.anchor, 1))
+            if len(open_collections) > _DEPTH:
                 raise BadYaml(f"nested more than {_DEPTH} deep; write it flatter", event.start_mark)
         elif isinstance(event, CollectionEndEvent):
-            anchor, size = around.pop()
+            anchor, size = open_collections.pop()
             sizes.update({anchor: size} if anchor else {})
         elif isinstance(event, AliasEvent):
-            if any(event.anchor == anchor for anchor, _ in around):
+            if any(event.anchor == anchor for anchor, _ in open_collections):
                 raise BadYaml(f"*{event.anchor} holds itself; write it out", event.start_mark)
             size = sizes.get(event.anchor, 0)
             repeated += size
@@ -81,20 +85,20 @@ def _check_bounds(text: str) -> None:
         elif isinstance(event, ScalarEvent):
             size = 1 + len(event.value)
             sizes.update({event.anchor: size} if event.anchor else {})
-        if around and isinstance(event, NodeEvent | CollectionEndEvent):
-            anchor, inside = around[-1]
-            around[-1] = anchor, inside + size
+        if open_collections and isinstance(event, NodeEvent | CollectionEndEvent):
+            anchor, inside = open_collections[-1]
+            open_collections[-1] = anchor, inside + size
 
 
-def _in_words(error: MarkedYAMLError) -> str:
-    """What a parser says of a file, with what to do about it."""
-    said = str(error.problem).replace("'\\x00'", "the end of the file")
-    if twice := re.match(r'found duplicate key "(.*?)" with value', said):
+def _with_remedy(error: MarkedYAMLError) -> str:
+    """Format a parser's error with a remedy."""
+    text = str(error.problem).replace("'\\x00'", "the end of the file")
+    if twice := re.match(r'found duplicate key "(.*?)" with value', text):
         return f"the key {twice[1]!r} stands twice; keep one of them"
-    if said.startswith("but "):
-        said = f"{error.context}, {said}"
-    remedies = (remedy for sign, remedy in _REMEDIES.items() if sign in said)
-    return "; ".join((said, *remedies))
+    if text.startswith("but "):
+        text = f"{error.context}, {text}"
+    remedies = (remedy for sign, remedy in _REMEDIES.items() if sign in text)
+    return "; ".join((text, *remedies))
 
 
 _REMEDIES = {

@@ -1,4 +1,4 @@
-"""URLs with credentials: what libraries get, and what anybody else sees."""
+"""URLs with passwords: libraries get them, and no text contains them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from sweeper.settings.addresses import Address, driver_missing
 
-SHOWN = [
+ADDRESSES = [
     ("sqlite:////folder/study.db", "sqlite:////folder/study.db"),
     ("sqlite:////me@home:8/x@y/study.db", "sqlite:////me@home:8/x@y/study.db"),
     ("http://host:5000/base", "http://host:5000/base"),
@@ -31,18 +31,18 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize(("given", "shown"), SHOWN)
-def test_an_address_shows_no_password(given: str, shown: str) -> None:
-    address = Address.of(given)
-    assert str(address) == f"{address}" == shown
+@pytest.mark.parametrize(("url", "text"), ADDRESSES)
+def test_the_text_of_an_address_has_no_password(url: str, text: str) -> None:
+    address = Address.of(url)
+    assert str(address) == f"{address}" == text
     assert "hush" not in repr(address)
     assert "hush" not in address.bare
-    assert str(Address.of(shown)) == shown
-    assert Address.of(shown).is_incomplete == ("***" in shown)
+    assert str(Address.of(text)) == text
+    assert Address.of(text).is_incomplete == ("***" in text)
 
 
 @pytest.mark.parametrize(
-    ("given", "full"),
+    ("url", "full"),
     [
         ("http://me:hush@host/base", "http://me:hush@host/base"),
         ("http://me:hu%40sh@host", "http://me:hu%40sh@host"),
@@ -56,8 +56,8 @@ def test_an_address_shows_no_password(given: str, shown: str) -> None:
         ("mysql://host/db?password=***", "mysql://host/db"),
     ],
 )
-def test_a_library_gets_the_whole_address_or_none_of_the_stars(given: str, full: str) -> None:
-    assert Address.of(given).full == full
+def test_a_library_gets_the_password_or_no_stars(url: str, full: str) -> None:
+    assert Address.of(url).full == full
 
 
 def test_postgresql_is_reached_by_the_driver_that_is_installed() -> None:
@@ -76,22 +76,22 @@ def test_a_missing_password_is_taken_from_the_same_address_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "cannot reach http://me:hu%40sh@host/api",
         "could not translate host name 'hu@sh'",
         "tried postgresql://you:x@else/where",
     ],
 )
-def test_what_a_library_says_is_shown_without_the_password(said: str) -> None:
-    told = Address.of("http://me:hu@sh@host").scrubbed(said)
-    assert "***" in told
-    assert "hu@sh" not in told
-    assert "hu%40sh" not in told
-    assert ":x@" not in told
+def test_a_message_of_a_library_is_scrubbed_of_the_password(message: str) -> None:
+    scrubbed = Address.of("http://me:hu@sh@host").scrubbed(message)
+    assert "***" in scrubbed
+    assert "hu@sh" not in scrubbed
+    assert "hu%40sh" not in scrubbed
+    assert ":x@" not in scrubbed
 
 
-def test_a_missing_driver_is_named_with_its_package() -> None:
+def test_the_message_for_a_missing_driver_has_its_package() -> None:
     def missing(module: str) -> str | None:
         try:
             try:

@@ -1,34 +1,12 @@
-"""Parameters files: what they mean, and what each wrong one is told."""
+"""Parameters files as text: right ones, and wrong ones with parts of their messages."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import pytest
-from jsonschema import Draft202012Validator
-from ruamel.yaml import YAML
-
-from sweeper.errors import SettingsError
 from sweeper.settings import Settings
-from sweeper.settings.flags import read_duration_flag, read_trials_flag, read_value
-from sweeper.settings.sections import (
-    PRUNERS,
-    SAMPLERS,
-    Algorithm,
-    CheckpointPolicy,
-    Cost,
-    Limits,
-    Objective,
-    Resources,
-    ScoreSource,
-    StudySettings,
-    Sync,
-)
-from sweeper.settings.space import ChoiceDimension, FloatDimension, IntDimension
 
+#: Loads a text as a parameters file.
 Load = Callable[[str], Settings]
 
 SMALLEST = """\
@@ -37,6 +15,7 @@ space:
   lr: {low: 1e-4, high: 1e-1, log: true}
   batch_size: [32, 64, 128]
 """
+
 
 EVERYTHING = """\
 study:
@@ -70,334 +49,17 @@ resources:
 """
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Reads a text as the file `digits.yml`."""
-
-    def load(text: str) -> Settings:
-        file = tmp_path / "digits.yml"
-        file.write_text(text, encoding="utf-8")
-        return Settings.load(file)
-
-    return load
-
-
-# --- right files ---------------------------------------------------------------------------------
-
-
-def test_the_smallest_file_is_enough(load: Load) -> None:
-    settings = load(SMALLEST)
-    assert settings.name == "digits"  # the file's stem
-    assert {n: (o.direction, o.take) for n, o in settings.objective.items()} == {
-        "val_acc": ("maximize", "last")
-    }
-    lr, batch_size = settings.space["lr"], settings.space["batch_size"]
-    assert isinstance(lr, FloatDimension)
-    assert (lr.low, lr.high, lr.log) == (0.0001, 0.1, True)
-    assert isinstance(batch_size, ChoiceDimension)
-    assert batch_size.choices == (32, 64, 128)
-
-
-def test_what_a_file_leaves_out_has_its_default(load: Load) -> None:
-    settings = load(SMALLEST)
-    assert settings.study.seed == 0
-    assert settings.study.trials == 20
-    assert settings.study.sampler.name == "auto"
-    assert settings.study.stop_after_failures is None
-    assert settings.limits.trial is None
-    assert settings.limits.cell_output == 10_000_000
-    assert settings.resources.gpus == "auto"
-    assert settings.resources.threads == 1
-    assert (settings.scores, settings.fixed, settings.start) == ({}, {}, ())
-
-
-def test_everything_that_a_file_can_say_arrives(load: Load) -> None:
-    settings = load(EVERYTHING)
-    assert settings.name == "digits-cnn"
-    assert (settings.study.seed, settings.study.trials) == (3, 40)
-    assert settings.study.sampler.name == "tpe"
-    assert settings.study.sampler.options == {"n_startup_trials": 5}
-    assert settings.study.stop_after_failures == 10
-    assert {n: (o.direction, o.take) for n, o in settings.objective.items()} == {
-        "val_acc": ("maximize", "best"),
-        "val_loss": ("minimize", "last"),
-    }
-    assert settings.scores["val_acc"].variable == "acc"
-    assert settings.scores["val_loss"].pattern == "val_loss=([0-9.eE+-]+)"
-    assert isinstance(settings.space["width"], IntDimension)
-    assert settings.space["momentum"].when == {"optimizer": ("sgd",)}
-    assert settings.fixed == {"epochs": 5}
-    assert settings.start[0] == {"lr": 0.01, "optimizer": "adam", "width": 64}
-    assert settings.limits.trial == 7200
-    assert settings.limits.cell_output == 1_000_000
-    assert settings.resources.gpus == (0, 1)
-    assert settings.resources.threads == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-3", 0.001),
-        ("1E5", 100000.0),
-        ("1.", 1.0),
-        (".5", 0.5),
-        ("012", 12),
-        ("0o14", 12),
-        ("0x1f", 31),
-        ("-7", -7),
-        ("+3", 3),
-        (".inf", float("inf")),
-        ("true", True),
-        ("null", None),
-        ("~", None),
-        ("on", "on"),
-        ("yes", "yes"),
-        ("no", "no"),
-        ("1:30", "1:30"),
-        ("'1e-3'", "1e-3"),
-        ("[1, 2.0]", [1, 2.0]),
-    ],
-)
-def test_values_are_those_of_yaml_1_2(load: Load, text: str, value: Any) -> None:
-    read = load(SMALLEST + f"fixed: {{x: {text}}}").fixed["x"]
-    assert (read, type(read)) == (value, type(value))
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90s", 90),
-        ("15m", 900),
-        ("8h", 28800),
-        ("1d", 86400),
-        ("1.5h", 5400),
-        ("30", 30),
-        ("250ms", 0.25),
-    ],
-)
-def test_durations_have_units(load: Load, text: str, seconds: float) -> None:
-    assert load(SMALLEST + f"limits: {{trial: {text}}}").limits.trial == seconds
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("10MB", 10_000_000), ("9GB", 9_000_000_000), ("512KiB", 524288), ("1.5k", 1500), ("7", 7)],
-)
-def test_sizes_have_units(load: Load, text: str, size: int) -> None:
-    assert load(SMALLEST + f"limits: {{cell_output: {text}}}").limits.cell_output == size
-
-
-@pytest.mark.parametrize("gpus", ["auto", "none"])
-def test_gpus_may_be_all_or_none(load: Load, gpus: str) -> None:
-    assert load(SMALLEST + f"resources: {{gpus: {gpus}}}").resources.gpus == gpus
-
-
-def test_a_fixed_parent_decides_its_branches(load: Load) -> None:
-    text = EVERYTHING.replace("  optimizer: {choices: [sgd, adam]}\n", "")
-    text = text.replace("optimizer: adam, ", "").replace("optimizer: sgd, ", "")
-    opened = load(text.replace("epochs: 5", "optimizer: sgd"))
-    assert set(opened.search_space) == {"lr", "width", "momentum"}
-    assert opened.start_params == [{"lr": 0.01, "width": 64}, {"momentum": 0.9}]
-    closed = load(text.replace("epochs: 5", "optimizer: adam"))
-    assert set(closed.search_space) == {"lr", "width"}
-    assert closed.start_params == [{"lr": 0.01, "width": 64}]  # of the other nothing is left
-
-
-def test_the_same_can_be_said_in_code() -> None:
-    settings = Settings.from_mapping(
-        {"objective": {"loss": "minimize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
-    )
-    assert settings.name == "study"
-    assert settings.space["x"].allows(0.5)
-
-
-MADE_IN_SHORT: dict[str, Any] = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}}
-MADE_OF_RECORDS: dict[str, Any] = {
-    "objective": {"val": Objective(direction="maximize", take="best"), "loss": "minimize"},
-    "space": {
-        "lr": FloatDimension(low=1, high=2),
-        "opt": ChoiceDimension(choices=("sgd", None)),
-        "momentum": FloatDimension(low=0.5, high=0.9, when={"opt": ("sgd",)}),
-        "k": IntDimension(low=1, high=9, step=2),
-    },
-    "study": StudySettings(sampler=Algorithm(name="tpe", options={"n_startup_trials": 5})),
-    "scores": {"loss": ScoreSource(pattern=r"loss=(\d+)")},
-    "fixed": {"depth": None, "layers": [32, {"a": 1.5}]},
-    "start": ({"lr": 1.5, "opt": None},),
-    "limits": Limits(trial=0.00001, cell_output=5000),
-    "resources": Resources(gpus=(0, 1), gpu_memory=10**9, cpus_per_trial=2),
-    "checkpoints": CheckpointPolicy(completed="best", limit=10**12),
-    "cost": Cost(price_per_hour=2.5),
-    "sync": Sync(url="s3://bucket/prefix", every=2),
-}
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda _: Settings(**MADE_IN_SHORT),
-        lambda _: Settings(**MADE_OF_RECORDS),
-        lambda load: load(EVERYTHING),
-        lambda load: load(SMALLEST).model_copy(update={"study": StudySettings(name="copied")}),
-    ],
-)
-def test_what_a_study_stores_of_its_settings_makes_the_same_again(
-    load: Load, made: Callable[[Load], Settings]
-) -> None:
-    settings = made(load)
-    stored = json.loads(json.dumps(settings.as_mapping))
-    again = Settings.from_mapping(stored)
-    assert again.name == settings.name
-    named = settings.study.model_copy(update={"name": settings.name})
-    assert again == settings.model_copy(update={"study": named, "file": None})
-    assert again.as_mapping == settings.as_mapping
-
-
-def test_the_example_files_are_stored_and_read_again_as_the_same() -> None:
-    files = sorted((ROOT / "parameters").glob("*.yml"))
-    assert files
-    for file in files:
-        settings = Settings.load(file)
-        again = Settings.from_mapping(json.loads(json.dumps(settings.as_mapping)))
-        assert again.with_overrides(study="other") == settings.with_overrides(
-            study="other"
-        ).model_copy(update={"file": None})
-
-
-# --- what one call says differently --------------------------------------------------------------
-
-
-def test_an_override_leaves_the_settings_themselves_alone(load: Load) -> None:
-    settings = load(EVERYTHING)
-    changed = settings.with_overrides(study="other", trials=3, fixed={"lr": 0.5})
-    assert (changed.name, changed.study.trials, changed.study.seed) == ("other", 3, 3)
-    assert (settings.name, settings.study.trials) == ("digits-cnn", 40)
-    assert "lr" in settings.space
-    assert settings.fixed == {"epochs": 5}
-
-
-def test_a_fixed_name_leaves_the_space_and_the_start_trials(load: Load) -> None:
-    changed = load(EVERYTHING).with_overrides(fixed={"lr": 0.5})
-    assert set(changed.search_space) == {"width", "optimizer", "momentum"}
-    assert changed.fixed == {"epochs": 5, "lr": 0.5}  # 0.5 lies outside the range, and may
-    assert changed.start_params[0] == {"optimizer": "adam", "width": 64}
-
-
-def test_fixing_a_parent_opens_or_closes_its_branch(load: Load) -> None:
-    opened = load(EVERYTHING).with_overrides(fixed={"optimizer": "sgd"})
-    assert set(opened.search_space) == {"lr", "width", "momentum"}
-    assert opened.search_space.is_flat
-    closed = load(EVERYTHING).with_overrides(fixed={"optimizer": "adam"})
-    assert set(closed.search_space) == {"lr", "width"}
-    assert {"momentum": 0.9} not in closed.start_params
-
-
-def test_a_value_that_is_no_choice_may_be_fixed(load: Load) -> None:
-    assert load(SMALLEST).with_overrides(fixed={"batch_size": 48}).fixed == {"batch_size": 48}
-
-
-def test_a_list_may_be_fixed_for_one_call_and_decides_its_branches(load: Load) -> None:
-    settings = load(
-        "objective: {val: maximize}\n"
-        "space:\n"
-        "  layers: [[32], [64, 64]]\n"
-        "  width: {low: 1, high: 9, when: {layers: [[64, 64]]}}\n"
-        "start: [{layers: [64, 64], width: 3}]\n"
-    )
-    _, opens = read_value("layers=[64, 64]")
-    again = Settings.from_mapping(json.loads(json.dumps(settings.as_mapping)))
-    for before in (settings, again):
-        fixed = before.with_overrides(fixed={"layers": opens})
-        assert (fixed.fixed, list(fixed.search_space)) == ({"layers": [64, 64]}, ["width"])
-        assert fixed.start_params == [{"width": 3}]
-        with pytest.raises(SettingsError, match="leaves nothing to sweep"):
-            before.with_overrides(fixed={"layers": [64.0, 64], "width": 3})
-    with pytest.raises(SettingsError, match=r"layers: \[64\] is outside .* \[32\], \[64, 64\]"):
-        again.check_params({"layers": [64]})
-
-
-def test_an_override_replaces_a_fixed_value(load: Load) -> None:
-    assert load(EVERYTHING).with_overrides(fixed={"epochs": 1}).fixed == {"epochs": 1}
-
-
-def test_overrides_add_up(load: Load) -> None:
-    changed = load(EVERYTHING).with_overrides(trials=3).with_overrides(study="other")
-    assert (changed.study.trials, changed.name) == (3, "other")
-
-
-def test_settings_that_were_made_in_code_can_be_overridden() -> None:
-    changed = Settings(**MADE_OF_RECORDS).with_overrides(trials=3, fixed={"lr": 9}, cold=True)
-    assert (changed.study.trials, changed.fixed["lr"], changed.execution.kernels) == (3, 9, "cold")
-    assert set(changed.search_space) == {"opt", "momentum", "k"}
-    assert changed.start_params == [{"opt": None}]
-    assert changed.study.sampler.options == {"n_startup_trials": 5}
-    assert changed.resources.gpus == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "fragments"),
-    [
-        ({"fixed": {"lr": "big"}}, ["--set lr=big", "a number from 0.0001 to 0.1"]),
-        ({"fixed": {"lr": True}}, ["--set lr=true", "not a number"]),
-        ({"fixed": {"batch-size": 3}}, ["--set batch-size=3", "did you mean 'batch_size'?"]),
-        ({"fixed": {"class": 3}}, ["--set class=3", "not a Python identifier"]),
-        ({"fixed": {"lr": 0.1, "batch_size": 3}}, ["--set batch_size=3", "nothing to sweep"]),
-        ({"study": "a/b"}, ["--study", "'a/b'", "use letters"]),
-        ({"trials": 0}, ["study.trials", "must be 1 or more", "got 0"]),
-    ],
-)
-def test_an_override_that_does_not_fit_is_refused(
-    load: Load, overrides: dict[str, Any], fragments: list[str]
-) -> None:
-    with pytest.raises(SettingsError) as raised:
-        load(SMALLEST).with_overrides(**overrides)
-    for fragment in fragments:
-        assert fragment in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "value"),
-    [
-        ("lr=1e-3", "lr", 0.001),
-        ("smoke=true", "smoke", True),
-        ("name=a=b", "name", "a=b"),
-        ("sizes=[1, 2]", "sizes", [1, 2]),
-        ("note=", "note", None),
-        (" x = 3", "x", 3),
-    ],
-)
-def test_a_value_on_the_command_line_is_read_as_in_a_file(text: str, name: str, value: Any) -> None:
-    assert read_value(text) == (name, value)
-
-
-@pytest.mark.parametrize("text", ["lr", "=3", "x=[1", "x={a", "x=" + "[" * 9999, "x=&a [*a]"])
-def test_what_is_no_name_and_value_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="--set"):
-        read_value(text)
-
-
-def test_flags_for_numbers_say_what_is_wrong_with_theirs() -> None:
-    assert (read_trials_flag("12"), read_trials_flag(None)) == (12, None)
-    assert (read_duration_flag("--timeout", "2m"), read_duration_flag("--timeout", None)) == (
-        120.0,
-        None,
-    )
-    for wrong in ("0", "-3", "many", "1.5", ""):
-        with pytest.raises(SettingsError, match=r"--trials .*whole number of 1 or more"):
-            read_trials_flag(wrong)
-    with pytest.raises(SettingsError, match="--timeout: cannot read 'soon' as a duration"):
-        read_duration_flag("--timeout", "soon")
-
-
-# --- wrong files ---------------------------------------------------------------------------------
-
 OBJECTIVE = "objective: {val_acc: maximize}\n"
+
+
 SPACE = "space: {lr: {low: 1e-4, high: 1e-1}, opt: [sgd, adam]}\n"
+
+
 BOTH = OBJECTIVE + SPACE
 
 
-#: Wrong files, by text, with parts of what each is told: what no parser reads, …
-NO_YAML: list[tuple[str, list[str]]] = [
+#: Files that are not YAML, with fragments of their messages.
+NOT_YAML: list[tuple[str, list[str]]] = [
     # the file as a whole
     ("objective: {a: maximize", ["line 1", "not valid YAML"]),
     ("objective:\n\tval: maximize", ["line 2", "not valid YAML"]),
@@ -436,8 +98,9 @@ NO_YAML: list[tuple[str, list[str]]] = [
     ),
 ]
 
-#: … what an editor sees, too, because the JSON Schema refuses it, …
-WRONG_SHAPE: list[tuple[str, list[str]]] = [
+
+#: Files with wrong types or keys, which the JSON Schema refuses too.
+WRONG_TYPES: list[tuple[str, list[str]]] = [
     # the file as a whole
     ("", ["expected a mapping with the keys objective and space", "null"]),
     ("- 1\n- 2", ["expected a mapping", "[1, 2]"]),
@@ -588,8 +251,9 @@ WRONG_SHAPE: list[tuple[str, list[str]]] = [
     (BOTH + "execution: warm", ["execution", "the keys kernels, prefix", "got 'warm'"]),
 ]
 
-#: … and what is well-formed and makes no sense.
-WRONG_SENSE: list[tuple[str, list[str]]] = [
+
+#: Files with wrong values, which only loading finds.
+WRONG_VALUES: list[tuple[str, list[str]]] = [
     # study
     (BOTH + "study: {sampler: {name: tpe, 3: 4}}", ["study.sampler", "tpe has no option 3"]),
     # objective
@@ -682,60 +346,6 @@ WRONG_SENSE: list[tuple[str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "fragments"), [*NO_YAML, *WRONG_SHAPE, *WRONG_SENSE])
-def test_a_wrong_file_is_refused_in_one_line_that_names_file_key_value_and_remedy(
-    load: Load, tmp_path: Path, text: str, fragments: list[str]
-) -> None:
-    with pytest.raises(SettingsError) as raised:
-        load(text)
-    message = str(raised.value)
-    assert message.startswith(str(tmp_path / "digits.yml"))
-    assert len(message.splitlines()) == 1
-    for fragment in fragments:
-        assert fragment in message
-
-
-def test_all_mistakes_of_a_file_are_told_at_once(load: Load) -> None:
-    with pytest.raises(SettingsError) as raised:
-        load(OBJECTIVE + "space: {lr: {low: 2, high: 1}, opt: []}\nlimits: {trial: soon}")
-    keys = [line.split(": ")[1] for line in str(raised.value).splitlines()]
-    assert keys == ["space.lr", "space.opt", "limits.trial"]
-
-
-def test_of_very_many_mistakes_the_first_are_told_and_the_others_counted(load: Load) -> None:
-    with pytest.raises(SettingsError) as raised:
-        load(OBJECTIVE + "space: {" + "".join(f"x{n}: [], " for n in range(1000)) + "}")
-    lines = str(raised.value).splitlines()
-    assert len(lines) == 21
-    assert lines[-1].endswith("digits.yml: and 980 mistakes more")
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
-def test_a_file_that_another_system_has_encoded_is_read(tmp_path: Path, encoding: str) -> None:
-    file = tmp_path / "digits.yml"
-    file.write_bytes((SMALLEST + "fixed: {größe: 1}\n").encode(encoding))
-    assert Settings.load(file).fixed == {"größe": 1}
-
-
-def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"nowhere\.yml: there is no such parameters file"):
-        Settings.load(tmp_path / "nowhere.yml")
-    with pytest.raises(SettingsError, match="cannot be read"):
-        Settings.load(tmp_path)
-    (tmp_path / "latin.yml").write_bytes("ü: 1".encode("latin-1"))
-    with pytest.raises(SettingsError, match=r"latin\.yml: cannot be read"):
-        Settings.load(tmp_path / "latin.yml")
-
-
-def test_a_file_whose_name_cannot_name_a_study_needs_a_name_inside(tmp_path: Path) -> None:
-    file = tmp_path / "what?.yml"
-    file.write_text(SMALLEST)
-    with pytest.raises(SettingsError, match=r"what\?\.yml: study\.name: 'what\?'"):
-        Settings.load(file)
-    file.write_text(SMALLEST + "study: {name: what}")
-    assert Settings.load(file).name == "what"
-
-
 CONTRACT = """
 study:
   name: digits-cnn
@@ -770,23 +380,6 @@ cost: {price_per_hour: 1.10, budget: 48}
 """
 
 
-def test_every_key_that_is_promised_can_be_given(load: Load) -> None:
-    settings = load(CONTRACT)
-    assert settings.study.pruner.name == "median"
-    assert settings.resources.gpu_memory is None
-    assert load(CONTRACT.replace("gpu_memory: auto", "gpu_memory: 9GB")).resources.gpu_memory == (
-        9_000_000_000
-    )
-    assert settings.cost is not None
-    assert settings.cost.budget == 48
-
-
-# --- the schema ----------------------------------------------------------------------------------
-
-SCHEMA = Settings.json_schema()
-EDITOR = Draft202012Validator(SCHEMA)
-ROOT = Path(__file__).parents[2]
-
 SHORT_AND_LONG = """\
 study: {sampler: {name: tpe, n_startup_trials: 5}, pruner: {name: asha}, stop_after_failures: null}
 objective: {val_acc: maximize, 'F1 (macro)': {direction: maximize}}
@@ -808,60 +401,3 @@ resources: {gpus: [3], gpu_memory: 9GB, cpus_per_trial: 4}
 execution: {kernels: cold, prefix: 'off'}
 cost: null
 """
-
-
-def told_by_editor(text: str) -> list[str]:
-    """What an editor marks in a file, by its schema."""
-    return [error.message for error in EDITOR.iter_errors(YAML(typ="safe", pure=True).load(text))]
-
-
-def test_the_schema_is_one() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert SCHEMA["title"]
-    assert "file" not in SCHEMA["properties"]
-    assert set(SCHEMA["properties"]) == {*Settings.model_fields} - {"file"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        SMALLEST,
-        EVERYTHING,
-        CONTRACT,
-        SHORT_AND_LONG,
-        *(path.read_text("utf-8") for path in sorted((ROOT / "parameters").glob("*.yml"))),
-    ],
-)
-def test_the_schema_accepts_what_loads(load: Load, text: str) -> None:
-    load(text)
-    assert told_by_editor(text) == []
-
-
-@pytest.mark.parametrize("text", [text for text, _ in WRONG_SHAPE])
-def test_the_schema_refuses_what_is_wrong_by_shape(text: str) -> None:
-    assert told_by_editor(text)
-
-
-def test_the_schema_says_what_each_key_is_for() -> None:
-    records = {"": SCHEMA, **SCHEMA["$defs"]}
-    silent = [
-        f"{name}.{key}"
-        for name, record in records.items()
-        for key, described in record["properties"].items()
-        if len(described.get("description", "")) < 12
-        and "description" not in SCHEMA["$defs"].get(str(described.get("$ref"))[8:], {})
-    ]
-    assert silent == []
-
-
-def test_the_schema_refuses_unknown_keys_wherever_the_reader_does() -> None:
-    records = [SCHEMA, *SCHEMA["$defs"].values()]
-    assert {record["additionalProperties"] for record in records} == {False}
-
-
-def test_the_schema_proposes_the_names_that_are_known() -> None:
-    study = SCHEMA["$defs"]["StudySettings"]["properties"]
-    for key, known in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
-        name, options = study[key]["anyOf"]
-        assert name["enum"] == options["properties"]["name"]["enum"] == list(known)

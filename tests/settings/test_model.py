@@ -1,0 +1,278 @@
+"""Settings: what a file's keys become, what is stored of them, and what one call changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parameters_files import CONTRACT, EVERYTHING, SMALLEST, Load
+
+from sweeper.errors import SettingsError
+from sweeper.settings import Settings
+from sweeper.settings.flags import read_value
+from sweeper.settings.sections import (
+    Algorithm,
+    CheckpointPolicy,
+    Cost,
+    Limits,
+    Objective,
+    Resources,
+    ScoreSource,
+    StudySettings,
+    Sync,
+)
+from sweeper.settings.space import ChoiceDimension, FloatDimension, IntDimension
+
+
+def test_the_smallest_file_is_enough(load_settings: Load) -> None:
+    settings = load_settings(SMALLEST)
+    assert settings.name == "digits"  # the file's stem
+    assert {n: (o.direction, o.take) for n, o in settings.objective.items()} == {
+        "val_acc": ("maximize", "last")
+    }
+    lr, batch_size = settings.space["lr"], settings.space["batch_size"]
+    assert isinstance(lr, FloatDimension)
+    assert (lr.low, lr.high, lr.log) == (0.0001, 0.1, True)
+    assert isinstance(batch_size, ChoiceDimension)
+    assert batch_size.choices == (32, 64, 128)
+
+
+def test_what_a_file_leaves_out_has_its_default(load_settings: Load) -> None:
+    settings = load_settings(SMALLEST)
+    assert settings.study.seed == 0
+    assert settings.study.trials == 20
+    assert settings.study.sampler.name == "auto"
+    assert settings.study.stop_after_failures is None
+    assert settings.limits.trial is None
+    assert settings.limits.cell_output == 10_000_000
+    assert settings.resources.gpus == "auto"
+    assert settings.resources.threads == 1
+    assert (settings.scores, settings.fixed, settings.start) == ({}, {}, ())
+
+
+def test_every_key_of_a_file_is_read(load_settings: Load) -> None:
+    settings = load_settings(EVERYTHING)
+    assert settings.name == "digits-cnn"
+    assert (settings.study.seed, settings.study.trials) == (3, 40)
+    assert settings.study.sampler.name == "tpe"
+    assert settings.study.sampler.options == {"n_startup_trials": 5}
+    assert settings.study.stop_after_failures == 10
+    assert {n: (o.direction, o.take) for n, o in settings.objective.items()} == {
+        "val_acc": ("maximize", "best"),
+        "val_loss": ("minimize", "last"),
+    }
+    assert settings.scores["val_acc"].variable == "acc"
+    assert settings.scores["val_loss"].pattern == "val_loss=([0-9.eE+-]+)"
+    assert isinstance(settings.space["width"], IntDimension)
+    assert settings.space["momentum"].when == {"optimizer": ("sgd",)}
+    assert settings.fixed == {"epochs": 5}
+    assert settings.start[0] == {"lr": 0.01, "optimizer": "adam", "width": 64}
+    assert settings.limits.trial == 7200
+    assert settings.limits.cell_output == 1_000_000
+    assert settings.resources.gpus == (0, 1)
+    assert settings.resources.threads == 2
+
+
+def test_a_fixed_parent_decides_its_branches(load_settings: Load) -> None:
+    text = EVERYTHING.replace("  optimizer: {choices: [sgd, adam]}\n", "")
+    text = text.replace("optimizer: adam, ", "").replace("optimizer: sgd, ", "")
+    opened = load_settings(text.replace("epochs: 5", "optimizer: sgd"))
+    assert set(opened.search_space) == {"lr", "width", "momentum"}
+    assert opened.start_params == [{"lr": 0.01, "width": 64}, {"momentum": 0.9}]
+    closed = load_settings(text.replace("epochs: 5", "optimizer: adam"))
+    assert set(closed.search_space) == {"lr", "width"}
+    assert closed.start_params == [{"lr": 0.01, "width": 64}]  # of the other nothing is left
+
+
+def test_settings_can_be_made_in_code() -> None:
+    settings = Settings.from_mapping(
+        {"objective": {"loss": "minimize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
+    )
+    assert settings.name == "study"
+    assert settings.space["x"].allows(0.5)
+
+
+ROOT = Path(__file__).parents[2]
+MADE_IN_SHORT: dict[str, Any] = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}}
+
+
+MADE_OF_RECORDS: dict[str, Any] = {
+    "objective": {"val": Objective(direction="maximize", take="best"), "loss": "minimize"},
+    "space": {
+        "lr": FloatDimension(low=1, high=2),
+        "opt": ChoiceDimension(choices=("sgd", None)),
+        "momentum": FloatDimension(low=0.5, high=0.9, when={"opt": ("sgd",)}),
+        "k": IntDimension(low=1, high=9, step=2),
+    },
+    "study": StudySettings(sampler=Algorithm(name="tpe", options={"n_startup_trials": 5})),
+    "scores": {"loss": ScoreSource(pattern=r"loss=(\d+)")},
+    "fixed": {"depth": None, "layers": [32, {"a": 1.5}]},
+    "start": ({"lr": 1.5, "opt": None},),
+    "limits": Limits(trial=0.00001, cell_output=5000),
+    "resources": Resources(gpus=(0, 1), gpu_memory=10**9, cpus_per_trial=2),
+    "checkpoints": CheckpointPolicy(completed="best", limit=10**12),
+    "cost": Cost(price_per_hour=2.5),
+    "sync": Sync(url="s3://bucket/prefix", every=2),
+}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda _: Settings(**MADE_IN_SHORT),
+        lambda _: Settings(**MADE_OF_RECORDS),
+        lambda load: load(EVERYTHING),
+        lambda load: load(SMALLEST).model_copy(update={"study": StudySettings(name="copied")}),
+    ],
+)
+def test_the_stored_mapping_makes_the_same_settings(
+    load_settings: Load, made: Callable[[Load], Settings]
+) -> None:
+    settings = made(load_settings)
+    stored = json.loads(json.dumps(settings.as_mapping))
+    again = Settings.from_mapping(stored)
+    assert again.name == settings.name
+    named = settings.study.model_copy(update={"name": settings.name})
+    assert again == settings.model_copy(update={"study": named, "file": None})
+    assert again.as_mapping == settings.as_mapping
+
+
+def test_the_stored_mappings_of_the_example_files_make_the_same_settings() -> None:
+    files = sorted((ROOT / "parameters").glob("*.yml"))
+    assert files
+    for file in files:
+        settings = Settings.load(file)
+        again = Settings.from_mapping(json.loads(json.dumps(settings.as_mapping)))
+        assert again.with_overrides(study="other") == settings.with_overrides(
+            study="other"
+        ).model_copy(update={"file": None})
+
+
+def test_an_override_does_not_change_the_settings_themselves(load_settings: Load) -> None:
+    settings = load_settings(EVERYTHING)
+    changed = settings.with_overrides(study="other", trials=3, fixed={"lr": 0.5})
+    assert (changed.name, changed.study.trials, changed.study.seed) == ("other", 3, 3)
+    assert (settings.name, settings.study.trials) == ("digits-cnn", 40)
+    assert "lr" in settings.space
+    assert settings.fixed == {"epochs": 5}
+
+
+def test_a_fixed_name_leaves_the_space_and_the_start_trials(load_settings: Load) -> None:
+    changed = load_settings(EVERYTHING).with_overrides(fixed={"lr": 0.5})
+    assert set(changed.search_space) == {"width", "optimizer", "momentum"}
+    assert changed.fixed == {"epochs": 5, "lr": 0.5}  # 0.5 lies outside the range, and may
+    assert changed.start_params[0] == {"optimizer": "adam", "width": 64}
+
+
+def test_fixing_a_parent_opens_or_closes_its_branch(load_settings: Load) -> None:
+    opened = load_settings(EVERYTHING).with_overrides(fixed={"optimizer": "sgd"})
+    assert set(opened.search_space) == {"lr", "width", "momentum"}
+    assert opened.search_space.is_flat
+    closed = load_settings(EVERYTHING).with_overrides(fixed={"optimizer": "adam"})
+    assert set(closed.search_space) == {"lr", "width"}
+    assert {"momentum": 0.9} not in closed.start_params
+
+
+def test_a_value_outside_the_choices_may_be_fixed(load_settings: Load) -> None:
+    assert load_settings(SMALLEST).with_overrides(fixed={"batch_size": 48}).fixed == {
+        "batch_size": 48
+    }
+
+
+def test_a_fixed_list_decides_its_branches(load_settings: Load) -> None:
+    settings = load_settings(
+        "objective: {val: maximize}\n"
+        "space:\n"
+        "  layers: [[32], [64, 64]]\n"
+        "  width: {low: 1, high: 9, when: {layers: [[64, 64]]}}\n"
+        "start: [{layers: [64, 64], width: 3}]\n"
+    )
+    _, opens = read_value("layers=[64, 64]")
+    again = Settings.from_mapping(json.loads(json.dumps(settings.as_mapping)))
+    for before in (settings, again):
+        fixed = before.with_overrides(fixed={"layers": opens})
+        assert (fixed.fixed, list(fixed.search_space)) == ({"layers": [64, 64]}, ["width"])
+        assert fixed.start_params == [{"width": 3}]
+        with pytest.raises(SettingsError, match="leaves nothing to sweep"):
+            before.with_overrides(fixed={"layers": [64.0, 64], "width": 3})
+    with pytest.raises(SettingsError, match=r"layers: \[64\] is outside .* \[32\], \[64, 64\]"):
+        again.check_params({"layers": [64]})
+
+
+def test_an_override_replaces_a_fixed_value(load_settings: Load) -> None:
+    assert load_settings(EVERYTHING).with_overrides(fixed={"epochs": 1}).fixed == {"epochs": 1}
+
+
+def test_overrides_add_up(load_settings: Load) -> None:
+    changed = load_settings(EVERYTHING).with_overrides(trials=3).with_overrides(study="other")
+    assert (changed.study.trials, changed.name) == (3, "other")
+
+
+def test_settings_that_were_made_in_code_can_be_overridden() -> None:
+    changed = Settings(**MADE_OF_RECORDS).with_overrides(trials=3, fixed={"lr": 9}, cold=True)
+    assert (changed.study.trials, changed.fixed["lr"], changed.execution.kernels) == (3, 9, "cold")
+    assert set(changed.search_space) == {"opt", "momentum", "k"}
+    assert changed.start_params == [{"opt": None}]
+    assert changed.study.sampler.options == {"n_startup_trials": 5}
+    assert changed.resources.gpus == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fragments"),
+    [
+        ({"fixed": {"lr": "big"}}, ["--set lr=big", "a number from 0.0001 to 0.1"]),
+        ({"fixed": {"lr": True}}, ["--set lr=true", "not a number"]),
+        ({"fixed": {"batch-size": 3}}, ["--set batch-size=3", "did you mean 'batch_size'?"]),
+        ({"fixed": {"class": 3}}, ["--set class=3", "not a Python identifier"]),
+        ({"fixed": {"lr": 0.1, "batch_size": 3}}, ["--set batch_size=3", "nothing to sweep"]),
+        ({"study": "a/b"}, ["--study", "'a/b'", "use letters"]),
+        ({"trials": 0}, ["study.trials", "must be 1 or more", "got 0"]),
+    ],
+)
+def test_the_message_for_a_wrong_override_names_the_flag(
+    load_settings: Load, overrides: dict[str, Any], fragments: list[str]
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load_settings(SMALLEST).with_overrides(**overrides)
+    for fragment in fragments:
+        assert fragment in str(raised.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_file_in_another_unicode_encoding_is_read(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "digits.yml"
+    file.write_bytes((SMALLEST + "fixed: {größe: 1}\n").encode(encoding))
+    assert Settings.load(file).fixed == {"größe": 1}
+
+
+def test_the_message_for_a_missing_or_unreadable_file_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.yml: there is no such parameters file"):
+        Settings.load(tmp_path / "nowhere.yml")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        Settings.load(tmp_path)
+    (tmp_path / "latin.yml").write_bytes("ü: 1".encode("latin-1"))
+    with pytest.raises(SettingsError, match=r"latin\.yml: cannot be read"):
+        Settings.load(tmp_path / "latin.yml")
+
+
+def test_a_file_whose_name_is_no_study_name_needs_study_name(tmp_path: Path) -> None:
+    file = tmp_path / "what?.yml"
+    file.write_text(SMALLEST)
+    with pytest.raises(SettingsError, match=r"what\?\.yml: study\.name: 'what\?'"):
+        Settings.load(file)
+    file.write_text(SMALLEST + "study: {name: what}")
+    assert Settings.load(file).name == "what"
+
+
+def test_every_promised_key_loads(load_settings: Load) -> None:
+    settings = load_settings(CONTRACT)
+    assert settings.study.pruner.name == "median"
+    assert settings.resources.gpu_memory is None
+    assert load_settings(
+        CONTRACT.replace("gpu_memory: auto", "gpu_memory: 9GB")
+    ).resources.gpu_memory == (9_000_000_000)
+    assert settings.cost is not None
+    assert settings.cost.budget == 48
