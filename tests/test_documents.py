@@ -16,6 +16,12 @@ from sweeper.settings.yaml_reader import BadYaml, read_yaml
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+#: Paths that pages name and that are not in the repository: made by a sweep, planned, or a "no".
+ELSEWHERE = {
+    *("requests/", "copying/", "checkpoints/by-hand/", "notebooks/0007.ipynb"),
+    *("page/", "tests/page/"),
+    "sweeper/trial.py",
+}
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -92,6 +98,27 @@ def parameters_files(page: Path) -> Iterator[dict[str, object]]:
             continue
         if isinstance(data, dict) and {"objective", "space"} & data.keys():
             yield data
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_every_module_and_folder_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for name in re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|md|ipynb|yml))?)`", text):
+        if name in ELSEWHERE or any(part.isupper() for part in name.split("/")):
+            continue  # OUT/STUDY/ stands for any folder
+        assert any((top / name).exists() for top in (ROOT, ROOT / "sweeper", page.parent)), name
+
+
+def test_architecture_names_every_module_that_starts_a_thread_or_a_process() -> None:
+    starts = re.compile(
+        r"\b(?:Thread|Timer|ThreadPoolExecutor|Popen|Parallel)\(|os\.fork\(|\bLive\("
+    )
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    package = ROOT / "sweeper"
+    for path in package.rglob("*.py"):
+        name = path.relative_to(package).as_posix()
+        if starts.search(path.read_text("utf-8")) and not name.startswith("testing/"):
+            assert f"`{name}`" in text, f"{name} starts a thread or a process: list it there"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)
