@@ -61,17 +61,19 @@ class ConsoleOutput:
                 params = screen.params_line(record.params)
                 self._progress(f"{record.run_id} started{again}: {params}")
             case "trial_ended" if record is not None:
-                objectives = self._sweep.settings.objective
+                objectives = self._sweep.plan.settings.objective
                 self._progress(f"{record.run_id} {screen.ending_line(record, objectives)}")
-            case "bringing_back" if self._sweep.remote is not None:
-                self._progress(f"bringing the study back from {self._sweep.remote.display_url}")
-            case "copying" if self._sweep.remote is not None:
-                self._progress(f"copying what is new to {self._sweep.remote.display_url}")
+            case "bringing_back" if self._sweep.plan.remote is not None:
+                self._progress(
+                    f"bringing the study back from {self._sweep.plan.remote.display_url}"
+                )
+            case "copying" if self._sweep.plan.remote is not None:
+                self._progress(f"copying what is new to {self._sweep.plan.remote.display_url}")
             case "stopping":
-                by = self._sweep.stop_switch.closed_by
+                by = self._sweep.stopped_by
                 self._progress(
                     f"stopping ({by}): the running trials are being stopped"
-                    if self._sweep.stop_switch.is_stopping_all
+                    if self._sweep.is_stopping_all
                     else f"stopping ({by}): no new trials; running ones finish "
                     "(Ctrl-C again to stop them now)"
                 )
@@ -122,16 +124,16 @@ class ConsoleOutput:
             print(json.dumps(data, allow_nan=False), flush=True)
 
     def _tell_plan(self, sweep: Sweep) -> None:
-        settings = sweep.settings
-        place = f", {sweep.executor.description}" if sweep.executor.description else ""
+        settings = sweep.plan.settings
+        place = f", {sweep.plan.executor.description}" if sweep.plan.executor.description else ""
         self._progress(
             f"study {settings.name}: {settings.study.trials} trials of "
-            f"{sweep.notebook.display_name}, "
-            f"{sweep.executor.jobs} at once{place}, sampler {sweep.samplers.name}"
+            f"{sweep.plan.notebook.display_name}, "
+            f"{sweep.plan.executor.jobs} at once{place}, sampler {sweep.plan.samplers.name}"
         )
         if self._verbose:
             self._progress(
-                f"storage {sweep.storage_url}; kernel {sweep.kernel_name}; "
+                f"storage {sweep.plan.storage_url}; kernel {sweep.plan.workload.kernel_name}; "
                 f"{settings.resources.threads} thread(s) per kernel; seed {settings.study.seed}"
             )
 

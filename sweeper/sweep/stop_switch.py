@@ -14,7 +14,13 @@ _PATIENCE_S, _LAST_PATIENCE_S = 300.0, 10.0
 
 
 class StopSwitch:
-    """Which trials run now, and whether more may start. Safe to use from a signal handler."""
+    """Knows which trials run and whether more may start, and stops them.
+
+    Safe to use from any thread and from a signal handler.
+
+    Attributes:
+        closed_by: who let no more trials start, and why; None while they may.
+    """
 
     def __init__(self) -> None:
         # Reentrant: a signal may arrive while its own thread holds the lock.
@@ -24,12 +30,12 @@ class StopSwitch:
         self._to_stop: dict[int, str] = {}
         self._stop_all = False
         self._end_by_s: float | None = None
-        self._look: Callable[[], Snapshot] | None = None
+        self._take_snapshot: Callable[[], Snapshot] | None = None
         self.closed_by: str | None = None
 
     @property
     def is_stopping_all(self) -> bool:
-        """Whether the running trials are being stopped too."""
+        """Whether the running trials are being stopped as well."""
         return self._stop_all
 
     @property
@@ -43,7 +49,7 @@ class StopSwitch:
         return _LAST_PATIENCE_S if self._stop_all else _PATIENCE_S
 
     def enter(self, number: int, trial: RunningTrial) -> None:
-        """A trial begins; one that is to be stopped is stopped before its first cell."""
+        """Note that a trial begins; stop it before its first cell where that was asked for."""
         with self._lock:
             self._running[number] = trial
             is_stopped, by_hand = self._stop_all, self._to_stop.pop(number, None)
@@ -53,7 +59,7 @@ class StopSwitch:
             trial.stop(StopReason.INTERRUPTED)
 
     def leave(self, number: int) -> None:
-        """A trial has ended."""
+        """Note that a trial has ended."""
         with self._lock:
             self._running.pop(number, None)
 
@@ -71,13 +77,13 @@ class StopSwitch:
         with self._lock:
             return dict(self._running)
 
-    def show(self, look: Callable[[], Snapshot]) -> None:
-        """From now on there is something to be seen."""
-        self._look = look
+    def provide_snapshots(self, take: Callable[[], Snapshot]) -> None:
+        """Have `snapshot` call this from now on."""
+        self._take_snapshot = take
 
     def snapshot(self) -> Snapshot | None:
         """How the study stands; None before the sweep has opened it."""
-        return None if self._look is None else self._look()
+        return None if self._take_snapshot is None else self._take_snapshot()
 
     def close(self, by: str) -> bool:
         """Let no more trials start; the first reason is kept.
@@ -105,6 +111,6 @@ class StopSwitch:
         return is_new
 
     def end_within(self, limit_s: float) -> None:
-        """From now on the sweep has so many seconds; what was said first counts."""
+        """Give the sweep so many seconds from now on; the first call counts."""
         if self._end_by_s is None:
             self._end_by_s = time.monotonic() + limit_s

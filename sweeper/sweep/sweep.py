@@ -1,66 +1,51 @@
-"""One sweep over a study: ask, run, tell, until the study has its trials or is stopped."""
+"""One sweep: its trials from the first to the last, what stops it, and its result."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ..errors import BrokenError, StudyError
 from ..execution.executor import Executor
-from ..execution.gpus import GpuAllocator
-from ..execution.local import LocalExecutor
-from ..execution.machine import read_jobs
 from ..execution.workload import Workload
-from ..kernels import check_kernel
 from ..notebooks import ResearchNotebook
-from ..notebooks.fingerprint import Fingerprint, fingerprint_of, tags_of
+from ..notebooks.fingerprint import tags_of
 from ..settings import Settings
-from ..settings.addresses import Address
-from ..study import SamplerFactory, Study, make_pruner
+from ..study import Study
 from ..study_folder.loss import loss_message, watched
-from ..study_folder.ownership import held_folder, held_outputs, held_storage
-from ..study_folder.requests import ALL, NO_MORE, Requests
-from ..sync import RemoteCopy
+from ..study_folder.requests import ALL, NO_MORE
 from ..tracking import Tracker, sqlite_file
-from ..trials import (
-    Event,
-    Events,
-    Observer,
-    Snapshot,
-    StudyPaths,
-    SweepResult,
-)
+from ..trials import Event, Events, Observer, Snapshot, SweepResult
 from .deadline import deadline
-from .preemption import PREEMPTED, PreemptionWatcher, check_service
-from .resume_checks import refuse_changes, refuse_files_in_the_way
-from .scheduler import TrialScheduler
+from .opening import opened
+from .plan import SweepPlan, plan_sweep
+from .preemption import PREEMPTED
+from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
 from .stop_switch import StopSwitch
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """One call of the scheduler over a study. Made by `from_settings`, run once by `run`."""
+    """Runs trials of one study. Made by `from_settings`, run once by `run`.
 
-    settings: Settings
-    notebook: ResearchNotebook
-    paths: StudyPaths
-    kernel_name: str
-    executor: Executor
-    samplers: SamplerFactory
-    storage_url: Address
-    tracking_uri: Address | None
-    timeout_s: float | None
-    made_of: Fingerprint
-    allow_changes: bool
-    events: Events
-    remote: RemoteCopy | None = None
-    stop_switch: StopSwitch = field(default_factory=StopSwitch)
+    All methods but `run` may be called from any thread and from signal handlers.
+
+    Args:
+        observer: called with each event, one call at a time, from a thread of its own; it may stop
+            the sweep. What it raises is logged.
+
+    Attributes:
+        plan: what the sweep is made of.
+    """
+
+    def __init__(self, plan: SweepPlan, *, observer: Observer | None = None) -> None:
+        self.plan = plan
+        self._stop_switch = StopSwitch()
+        self._events = Events(observer)
 
     @classmethod
     def from_settings(
@@ -91,254 +76,172 @@ class Sweep:
             kernel: the kernel's name; default: the one that the notebook names.
             timeout_s: wall-clock limit of the whole sweep.
             allow_changes: go on with a study whose earlier trials were made of something else.
-            observer: told of each event, one call at a time, from a thread of its own; it may stop
-                the sweep, and what it raises is logged.
+            observer: called with each event, one call at a time, from a thread of its own; it may
+                stop the sweep, and what it raises is logged.
             executor: makes the place where trials run from what they have in common; default: this
                 machine, with `jobs` slots.
 
         Raises:
             SweepError: whatever is wrong; nothing was started, nothing was written.
         """
-        research = (
-            notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
-        )
-        research.check_parameters(settings.sources)
-        kernel_name = kernel or research.kernel_name
-        asked_by = f"--kernel {kernel}" if kernel else research.display_name
-        if executor is None:  # another place has kernels of its own
-            check_kernel(kernel_name, asked_by=asked_by)
-        make_pruner(settings)  # refuses wrong options now
-        if settings.resources.preemption != "none":
-            check_service(settings.resources.preemption)
-        paths = StudyPaths.parse(output, study=settings.name)
-        storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
-        workload = Workload(
-            notebook=research, settings=settings, kernel_name=kernel_name, paths=paths
-        )
-        place = _this_machine(workload, jobs) if executor is None else executor(workload)
-        tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
-        return cls(
-            settings=settings,
-            notebook=research,
-            paths=paths,
-            kernel_name=kernel_name,
-            executor=place,
-            samplers=SamplerFactory(settings),
-            storage_url=storage_url,
-            tracking_uri=None if tracking_uri is None else Address.of(tracking_uri),
+        plan = plan_sweep(
+            settings,
+            notebook=notebook,
+            output=output,
+            jobs=jobs,
+            storage=storage,
+            tracking_uri=tracking_uri,
+            kernel=kernel,
             timeout_s=timeout_s,
-            made_of=fingerprint_of(research, settings, kernel_name=kernel_name),
             allow_changes=allow_changes,
-            events=Events(observer),
-            remote=None
-            if settings.sync is None
-            else RemoteCopy(
-                settings.sync.url,
-                every_s=settings.sync.every,
-                paths=paths,
-                storage_url=str(storage_url),  # whose files are copied; those of servers are not
-                tracking_uri=tracking_uri,
-            ),
+            executor=executor,
         )
+        return cls(plan, observer=observer)
+
+    # --- from other threads -----------------------------------------------------------------------
+
+    @property
+    def stopped_by(self) -> str | None:
+        """Who has stopped the sweep and why; None as long as trials may start."""
+        return self._stop_switch.closed_by
+
+    @property
+    def is_stopping_all(self) -> bool:
+        """Whether the running trials are being stopped as well."""
+        return self._stop_switch.is_stopping_all
 
     def stop(self, by: str, *, now: bool = False) -> None:
-        """Start no more trials; with `now` also stop those that run. From any thread.
+        """Start no more trials; with `now` also stop those that run.
 
         Args:
             by: who stops it and why, for the summary.
         """
-        is_new = self.stop_switch.stop_all(by) if now else self.stop_switch.close(by)
+        is_new = self._stop_switch.stop_all(by) if now else self._stop_switch.close(by)
         if is_new:  # or an observer that stops the sweep at each event would be called for ever
-            self.events.announce(Event.STOPPING)
+            self._events.announce(Event.STOPPING)
 
     def preempt(self, by: str) -> None:
-        """The machine is taken away: be gone within the grace time, `limits.grace`.
+        """End within the grace time, `limits.grace`: the machine is taken away.
 
-        From any thread. What the remote copy and MLflow do not take by then, they are given by the
-        sweep that goes on.
+        The sweep that resumes the study delivers what the remote copy and MLflow lack by then.
 
         Args:
-            by: who says so, for the summary.
+            by: who announces it, for the summary.
         """
-        self.stop_switch.end_within(self.settings.limits.grace)
-        if self.remote is not None:
-            self.remote.hurry()
+        self._stop_switch.end_within(self.plan.settings.limits.grace)
+        if self.plan.remote is not None:
+            self.plan.remote.hurry()
         self.stop(by, now=True)
 
     def snapshot(self) -> Snapshot | None:
-        """How the study stands while `run` is at work; None before it is open. From any thread."""
-        seen = self.stop_switch.snapshot()
-        if seen is None or self.remote is None:
-            return seen
-        return replace(seen, copy_late_s=self.remote.late_s)
+        """How the study stands while `run` is at work; None before the study is open."""
+        snapshot = self._stop_switch.snapshot()
+        if snapshot is None or self.plan.remote is None:
+            return snapshot
+        return replace(snapshot, copy_late_s=self.plan.remote.late_s)
+
+    # --- the sweep itself -------------------------------------------------------------------------
 
     def run(self) -> SweepResult:
         """Run trials until the study has as many as it should, or the sweep is stopped.
 
         Raises:
             SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
+            BrokenError: the study's storage was lost, or its sampler failed, while trials ran.
         """
-        started = time.monotonic()
-        with self.events.delivering(), self._opened() as (study, tracker):
-            file, storage = sqlite_file(tracker.uri), str(self.storage_url)
-            words = partial(loss_message, storage=storage, tracking=file)
+        began_s = time.monotonic()
+        with (
+            self._events.delivering(),
+            opened(
+                self.plan,
+                on_request=partial(self._carry_out, sender="the command stop"),
+                on_preemption=lambda: self.preempt(PREEMPTED),
+                on_restore=lambda: self._events.announce(Event.BRINGING_BACK),
+            ) as (study, tracker),
+        ):
+            message_of = partial(
+                loss_message,
+                storage=str(self.plan.storage_url),
+                tracking=sqlite_file(tracker.uri),
+            )
             try:
-                scheduler, result = self._swept(study, tracker, started=started)
+                scheduler, result = self._run_trials(study, tracker, began_s=began_s)
             except StudyError as error:
-                raise BrokenError(words(error)) from error
+                raise BrokenError(message_of(error)) from error
             if scheduler.broken is not None:
-                raise BrokenError(words(scheduler.broken)) from scheduler.broken
+                raise BrokenError(message_of(scheduler.broken)) from scheduler.broken
             return result
 
-    def _swept(
-        self, study: Study, tracker: Tracker, *, started: float
+    def _run_trials(
+        self, study: Study, tracker: Tracker, *, began_s: float
     ) -> tuple[TrialScheduler, SweepResult]:
-        spending = Spending(study, self.settings.cost, since=started)
+        plan, stop_switch = self.plan, self._stop_switch
+        spending = Spending(study, plan.settings.cost, since=began_s)
         scheduler = TrialScheduler(
-            settings=self.settings,
-            samplers=self.samplers,
-            paths=self.paths,
+            settings=plan.settings,
+            samplers=plan.samplers,
+            paths=plan.paths,
             study=study,
             tracker=tracker,
-            tags=tags_of(self.settings, self.made_of, self.notebook.path, self.samplers.name),
-            stop_switch=self.stop_switch,
-            events=self.events,
+            tags=tags_of(plan.settings, plan.fingerprint, plan.notebook.path, plan.samplers.name),
+            stop_switch=stop_switch,
+            events=self._events,
             spending=spending,
-            jobs=self.executor.jobs,
+            jobs=plan.executor.jobs,
         )
-        study.be_patient(self.stop_switch.patience_s)
-        files = [self.paths.lock, study.file, sqlite_file(tracker.uri)]
+        study.be_patient(stop_switch.patience_s)
+        files = [plan.paths.lock, study.file, sqlite_file(tracker.uri)]
         with watched(files, scheduler.lose) as watch:
             with closing(scheduler), spending.written_down():
-                tracker.watch(lambda run_id: self._carry_out(run_id, "the tag sweeper.stop"))
+                tracker.watch(partial(self._carry_out, sender="the tag sweeper.stop"))
                 scheduler.log_missed_trials()
-                self.events.announce(Event.SWEEP_STARTED)
-                with deadline(timeout_s=self.timeout_s, spending=spending, stop=self.stop):
-                    findings = self.executor.run(scheduler)
-                left_s = self.stop_switch.left_s
+                self._events.announce(Event.SWEEP_STARTED)
+                with deadline(timeout_s=plan.timeout_s, spending=spending, stop=self.stop):
+                    findings = plan.executor.run(scheduler)
+                left_s = stop_switch.left_s
                 unlogged = tracker.close(patience_s=None if left_s is None else left_s / 2)
             if not watch.look() and scheduler.broken is None:
                 study.note_facts(
                     mlflow_run_ids=tracker.mlflow_run_ids,
                     compare_url=tracker.compare_url(),
                 )
-            lag_s = self._last_copy()
+            lag_s = self._finish_copy()
             watch.look()
         result = SweepResult(
             study=study.name,
-            storage=str(self.storage_url),
+            storage=str(plan.storage_url),
             tracking_uri=tracker.uri,
             experiment_id=tracker.experiment_id,
-            objectives=list(self.settings.objective),
+            objectives=list(plan.settings.objective),
             records=study.records(),
             best=study.best(),
             mlflow_run_ids=tracker.mlflow_run_ids,
             compare_url=tracker.compare_url(),
             stopped_by=scheduler.stopped_by,
-            is_preempted=self.stop_switch.closed_by == PREEMPTED,
+            is_preempted=stop_switch.closed_by == PREEMPTED,
             unlogged=unlogged,
             cost=spending.cost,
             sync_lag_s=lag_s,
             findings=list(findings),
-            duration_s=time.monotonic() - started,
+            duration_s=time.monotonic() - began_s,
         )
         return scheduler, result
 
-    # --- before the first kernel ----------------------------------------------------------------
-
-    @contextmanager
-    def _opened(self) -> Iterator[tuple[Study, Tracker]]:
-        """The study and its tracker, held by this process; nothing is left of a refused call."""
-        # Heard from the moment on at which other commands see that the folder is held.
-        with (
-            held_folder(self.paths) as keep,
-            held_outputs(self.paths),
-            self._asked(),
-            self._copied() as is_brought_back,
-            held_storage(sqlite_file(self.storage_url.full), self.paths),
-            closing(Study.open(self.storage_url, self.settings)) as study,
-        ):
-            if is_brought_back:
-                keep()
-            if not self.allow_changes:
-                told_by = f"{self.notebook.display_name} and {self.settings.file or 'the settings'}"
-                refuse_changes(study, self.made_of, told_by=told_by)
-            refuse_files_in_the_way(study, self.paths, trials=self.settings.study.trials)
-            if "template" not in study.facts:
-                # Making an MLflow store may take a minute; other commands find the study meanwhile.
-                uri = str(self.tracking_uri or f"sqlite:///{self.paths.tracking}")
-                study.note_facts(template=self.paths.template, tracking_uri=uri)
-            tracker = Tracker.open(
-                self.tracking_uri,
-                study=study.name,
-                study_id=study.study_id,
-                embedded=self.paths.tracking,
-                artifacts=self.paths.artifacts,
-                note=self._note(),
-            )
-            study.note_facts(
-                template=self.paths.template,
-                tracking_uri=tracker.uri,
-                experiment_id=tracker.experiment_id,
-                trials=self.settings.study.trials,
-                settings=self.settings.as_mapping,
-                made_of=self.made_of,
-            )
-            keep()
-            if self.remote is not None:
-                self.remote.start()
-            try:
-                yield study, tracker
-            finally:
-                tracker.close(patience_s=0.0)  # after an error; else it was closed by now
-
-    def _copied(self) -> AbstractContextManager[bool]:
-        """The remote copy, if there is to be one; whether the study was brought back from it."""
-        if self.remote is None:
-            return nullcontext(False)
-        return self.remote.opened(lambda: self.events.announce(Event.BRINGING_BACK))
-
-    def _note(self) -> str:
-        objectives = ", ".join(f"{o.direction} {n}" for n, o in self.settings.objective.items())
-        return f"Sweep over `{self.notebook.display_name}`: {objectives}."
-
-    # --- around the trials ----------------------------------------------------------------------
-
-    @contextmanager
-    def _asked(self) -> Iterator[None]:
-        """What other processes and the machine's owner ask for is done."""
-        with ExitStack() as watched:
-            obey = partial(self._carry_out, sender="the command stop")
-            watched.callback(Requests(self.paths.requests, obey).close)
-            cloud = self.settings.resources.preemption
-            if cloud != "none":
-                watched.callback(PreemptionWatcher(cloud, lambda: self.preempt(PREEMPTED)).close)
-            yield
-
     def _carry_out(self, request: str, sender: str) -> None:
-        """Do what another process asks for."""
+        """Stop what another process names: all trials, only further ones, or one by its number."""
         if request in (ALL, NO_MORE):
             self.stop(sender, now=request == ALL)
         elif request.isdigit():
-            self.stop_switch.stop(int(request), f"stopped by {sender}")
+            self._stop_switch.stop(int(request), f"stopped by {sender}")
 
-    def _last_copy(self) -> float | None:
-        """Copy what has changed since the last time; how far the copy is behind after that."""
-        if self.remote is None:
+    def _finish_copy(self) -> float | None:
+        """Copy what has changed since the last time; how far the copy is behind then, in seconds.
+
+        None without a copy.
+        """
+        if self.plan.remote is None:
             return None
-        return self.remote.end(
-            left_s=self.stop_switch.left_s, on_wait=lambda: self.events.announce(Event.COPYING)
+        return self.plan.remote.end(
+            left_s=self._stop_switch.left_s,
+            on_wait=lambda: self._events.announce(Event.COPYING),
         )
-
-
-def _this_machine(workload: Workload, jobs: int | str) -> Executor:
-    """The executor with slots on this machine.
-
-    Raises:
-        SettingsError: the machine lacks a GPU that is asked for, or `jobs` is no number of slots.
-    """
-    resources = workload.settings.resources
-    gpus = GpuAllocator.find(
-        resources.gpus, threads=resources.threads, memory_bytes=resources.gpu_memory
-    )
-    return LocalExecutor(workload, gpus=gpus, jobs=read_jobs(jobs, resources.threads))

@@ -186,7 +186,7 @@ def test_printed_lines_are_heard_live_and_a_notebook_without_us_is_pruned() -> N
     )
     write_notebook(Path("printed.ipynb"), cell, parameters=notebook_says)
     it.sweep = Sweep.from_settings(
-        it.sweep.settings, notebook="printed.ipynb", output="out/{study}.{run_id}.ipynb"
+        it.sweep.plan.settings, notebook="printed.ipynb", output="out/{study}.{run_id}.ipynb"
     )
     it.run()
     assert it.result is not None
@@ -261,7 +261,7 @@ def test_a_sweep_can_be_left_to_finish_what_runs() -> None:
     with running("finish", wait, SHORT, study={"trials": 3}) as it:
         until(lambda: it.started)
         assert main(["stop", "finish", "--finish", "--quiet"]) == 0
-        until(lambda: it.sweep.stop_switch.closed_by is not None)
+        until(lambda: it.sweep.stopped_by is not None)
         Path("go").touch()
         until(lambda: it.result is not None)
     assert it.result is not None

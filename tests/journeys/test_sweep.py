@@ -769,17 +769,17 @@ def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     starting = sweep("early", study={"trials": 2})
-    ask_to_stop(starting.paths.requests, ALL)  # meant for an earlier sweep: dropped
+    ask_to_stop(starting.plan.paths.requests, ALL)  # meant for an earlier sweep: dropped
     open_tracker = Tracker.open
 
     codes: list[int] = []
     stopping = threading.Thread(target=lambda: codes.append(main(["stop", "out/early"])))
 
     def slowly(*arguments: Any, **options: Any) -> Tracker:
-        assert not list(starting.paths.requests.iterdir())
+        assert not list(starting.plan.paths.requests.iterdir())
         assert main(["status", "out/early"]) == 0
         stopping.start()
-        wait_until(lambda: starting.stop_switch.closed_by)
+        wait_until(lambda: starting.stopped_by)
         return open_tracker(*arguments, **options)
 
     monkeypatch.setattr(Tracker, "open", slowly)
@@ -795,7 +795,7 @@ def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
 def test_a_runtime_folder_that_is_cleaned_away_costs_the_trials_that_run_at_most() -> None:
     def observe(event: Event, record: TrialRecord | None) -> None:
         if event is Event.TRIAL_ENDED and record is not None and record.number == 2:
-            name = f"sweep-{mark_of(cleaned.paths.folder)}*"
+            name = f"sweep-{mark_of(cleaned.plan.paths.folder)}*"
             (folder,) = {*Path("/tmp").glob(name), *Path(tempfile.gettempdir()).glob(name)}
             shutil.rmtree(folder)
 

@@ -11,7 +11,7 @@ from optuna.storages import RDBStorage
 
 from sweeper.settings import Settings
 from sweeper.study import SamplerFactory, Study
-from sweeper.sweep.scheduler import TrialScheduler
+from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.spending import Spending
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.tracking import Tracker

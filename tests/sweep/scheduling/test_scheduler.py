@@ -12,7 +12,7 @@ from studies import small_settings
 
 from sweeper.notebook_api.messages import Point
 from sweeper.study import Study
-from sweeper.sweep.scheduler import TrialScheduler
+from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor
 from sweeper.tracking import Tracker

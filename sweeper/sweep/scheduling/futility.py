@@ -10,9 +10,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..errors import NotebookError
-from ..notebooks import read_executed
-from ..trials import Reason, TrialRecord, TrialState
+from ...errors import NotebookError
+from ...notebooks import read_executed
+from ...trials import Reason, TrialRecord, TrialState
 
 #: How many trials must have failed alike.
 ENOUGH = 3

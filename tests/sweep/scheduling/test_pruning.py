@@ -13,7 +13,7 @@ from studies import small_settings, until
 
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.study import SamplerFactory, Study
-from sweeper.sweep.pruning import PruningThread
+from sweeper.sweep.scheduling.pruning import PruningThread
 from sweeper.trials import RunningTrial
 
 
@@ -44,7 +44,7 @@ def test_a_pruner_that_fails_is_logged_once_and_ends_no_trial(
         raise MemoryError
 
     monkeypatch.setattr(study, "report", fails)
-    caplog.set_level(logging.WARNING, logger="sweeper.sweep.pruning")
+    caplog.set_level(logging.WARNING, logger="sweeper.sweep.scheduling.pruning")
     pruning, running = PruningThread(study, pruned), RunningTrial()
     for step in range(3):
         pruning.consider(0, Point(step=step, metrics={"val": 0.1}), running)

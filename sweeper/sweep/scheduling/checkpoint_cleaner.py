@@ -7,11 +7,11 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..errors import first_line
-from ..settings.sections import CheckpointPolicy
-from ..study import Study
-from ..study_folder.cleaning import clean
-from ..trials import TrialRecord, display_path
+from ...errors import first_line
+from ...settings.sections import CheckpointPolicy
+from ...study import Study
+from ...study_folder.cleaning import clean
+from ...trials import TrialRecord, display_path
 
 _log = logging.getLogger(__name__)
 

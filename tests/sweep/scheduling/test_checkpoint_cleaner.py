@@ -13,7 +13,7 @@ from optuna.storages import RDBStorage
 from studies import small_settings, until
 
 from sweeper.study import Study
-from sweeper.sweep.scheduler import TrialScheduler
+from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.trials import TrialOutcome, TrialRecord, TrialState
 
 
@@ -82,8 +82,8 @@ def test_whatever_happens_in_cleaning_costs_no_trial(
     def fails(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("sweeper.sweep.checkpoint_cleaner.clean", fails)
-    caplog.set_level(logging.WARNING, logger="sweeper.sweep.checkpoint_cleaner")
+    monkeypatch.setattr("sweeper.sweep.scheduling.checkpoint_cleaner.clean", fails)
+    caplog.set_level(logging.WARNING, logger="sweeper.sweep.scheduling.checkpoint_cleaner")
     for spec in specs:
         scheduler.finish_trial(spec, completed(1.0))
     scheduler.close()

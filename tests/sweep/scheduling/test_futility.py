@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from sweeper.sweep.futility import ENOUGH, FirstFailures
+from sweeper.sweep.scheduling.futility import ENOUGH, FirstFailures
 from sweeper.trials import Reason, TrialRecord, TrialState
 
 MISSING = "ModuleNotFoundError: No module named 'timmm'"

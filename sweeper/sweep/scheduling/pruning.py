@@ -7,11 +7,11 @@ import queue
 import threading
 from dataclasses import dataclass
 
-from ..errors import SweepError, first_line
-from ..notebook_api.messages import Point, StopReason
-from ..settings import Settings
-from ..study import Study, make_pruner
-from ..trials import RunningTrial, run_id_of
+from ...errors import SweepError, first_line
+from ...notebook_api.messages import Point, StopReason
+from ...settings import Settings
+from ...study import Study, make_pruner
+from ...trials import RunningTrial, run_id_of
 
 _log = logging.getLogger(__name__)
 

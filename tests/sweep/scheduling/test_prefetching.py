@@ -8,7 +8,7 @@ import time
 import pytest
 from studies import until
 
-from sweeper.sweep.prefetching import ProposalPrefetcher
+from sweeper.sweep.scheduling.prefetching import ProposalPrefetcher
 
 
 def test_closing_never_waits_for_a_request_that_got_lost(monkeypatch: pytest.MonkeyPatch) -> None:

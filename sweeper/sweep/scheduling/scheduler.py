@@ -11,16 +11,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..errors import StorageAwayError, first_line
-from ..execution.machine import memory_of
-from ..notebook_api.messages import Point
-from ..notebooks import read_executed
-from ..notebooks.fingerprint import CODE_TAG
-from ..notebooks.scores import scrape
-from ..settings import Settings
-from ..study import SamplerFactory, Study
-from ..tracking import Tracker, run_params
-from ..trials import (
+from ...errors import StorageAwayError, first_line
+from ...execution.machine import memory_of
+from ...notebook_api.messages import Point
+from ...notebooks import read_executed
+from ...notebooks.fingerprint import CODE_TAG
+from ...notebooks.scores import scrape
+from ...settings import Settings
+from ...study import SamplerFactory, Study
+from ...tracking import Tracker, run_params
+from ...trials import (
     Event,
     Events,
     Progress,
@@ -36,12 +36,12 @@ from ..trials import (
     count_by_state,
     run_id_of,
 )
+from ..spending import Spending
+from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
 from .futility import FirstFailures
 from .prefetching import ProposalPrefetcher
 from .pruning import PruningThread
-from .spending import Spending
-from .stop_switch import StopSwitch
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class TrialScheduler:
         self._jobs = jobs
         self.broken: Exception | None = None
         self.stopped_by: str | None = None
-        stop_switch.show(self.snapshot)
+        stop_switch.provide_snapshots(self.snapshot)
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
         """The next trial; None when the study has enough, or the sweep is being stopped."""

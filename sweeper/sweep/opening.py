@@ -1,0 +1,108 @@
+"""Open a study and its tracker for one sweep, and hold their files until the sweep has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+
+from ..study import Study
+from ..study_folder.ownership import held_folder, held_outputs, held_storage
+from ..study_folder.requests import Requests
+from ..tracking import Tracker, sqlite_file
+from .plan import SweepPlan
+from .preemption import PreemptionWatcher
+from .resume_checks import refuse_changes, refuse_files_in_the_way
+
+
+@contextmanager
+def opened(
+    plan: SweepPlan,
+    *,
+    on_request: Callable[[str], None],
+    on_preemption: Callable[[], None],
+    on_restore: Callable[[], None],
+) -> Iterator[tuple[Study, Tracker]]:
+    """The study and its tracker, held by this process; a refused call leaves nothing behind.
+
+    Args:
+        on_request: called with what another process asks for, from a thread of its own.
+        on_preemption: called once when the machine's owner announces to take it away, likewise.
+        on_restore: called before the study is brought back from its remote copy.
+
+    Raises:
+        SweepError: the outputs, the study or MLflow cannot be used.
+    """
+    # Requests are received from the moment on at which other processes see that a sweep runs.
+    with (
+        held_folder(plan.paths) as keep_folder,
+        held_outputs(plan.paths),
+        _watched(plan, on_request, on_preemption),
+        _remote_copy(plan, on_restore) as is_restored,
+        held_storage(sqlite_file(plan.storage_url.full), plan.paths),
+        closing(Study.open(plan.storage_url, plan.settings)) as study,
+    ):
+        if is_restored:
+            keep_folder()
+        _check_resumed(plan, study)
+        tracker = _open_tracker(plan, study)
+        keep_folder()
+        if plan.remote is not None:
+            plan.remote.start()
+        try:
+            yield study, tracker
+        finally:
+            tracker.close(patience_s=0.0)  # after an error; an orderly end has closed it
+
+
+def _check_resumed(plan: SweepPlan, study: Study) -> None:
+    if not plan.allow_changes:
+        sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
+        refuse_changes(study, plan.fingerprint, sources=sources)
+    refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
+
+
+def _open_tracker(plan: SweepPlan, study: Study) -> Tracker:
+    """Open MLflow and note in the study what other commands need to know of it."""
+    paths, settings = plan.paths, plan.settings
+    if "template" not in study.facts:
+        # Making an MLflow store may take a minute, in which other commands find the study.
+        uri = str(plan.tracking_uri or f"sqlite:///{paths.tracking}")
+        study.note_facts(template=paths.template, tracking_uri=uri)
+    objectives = ", ".join(f"{o.direction} {name}" for name, o in settings.objective.items())
+    tracker = Tracker.open(
+        plan.tracking_uri,
+        study=study.name,
+        study_id=study.study_id,
+        embedded=paths.tracking,
+        artifacts=paths.artifacts,
+        note=f"Sweep over `{plan.notebook.display_name}`: {objectives}.",
+    )
+    study.note_facts(
+        template=paths.template,
+        tracking_uri=tracker.uri,
+        experiment_id=tracker.experiment_id,
+        trials=settings.study.trials,
+        settings=settings.as_mapping,
+        made_of=plan.fingerprint,
+    )
+    return tracker
+
+
+def _remote_copy(plan: SweepPlan, on_restore: Callable[[], None]) -> AbstractContextManager[bool]:
+    """The remote copy, if there is to be one; yields whether the study was brought back from it."""
+    if plan.remote is None:
+        return nullcontext(False)
+    return plan.remote.opened(on_restore)
+
+
+@contextmanager
+def _watched(
+    plan: SweepPlan, on_request: Callable[[str], None], on_preemption: Callable[[], None]
+) -> Iterator[None]:
+    """Receive requests of other processes and the notice of a preemption."""
+    with ExitStack() as watchers:
+        watchers.callback(Requests(plan.paths.requests, on_request).close)
+        cloud = plan.settings.resources.preemption
+        if cloud != "none":
+            watchers.callback(PreemptionWatcher(cloud, on_preemption).close)
+        yield

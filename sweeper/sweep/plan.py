@@ -1,0 +1,126 @@
+"""Everything that a sweep is made of, checked before a kernel starts or a file is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..execution.executor import Executor
+from ..execution.gpus import GpuAllocator
+from ..execution.local import LocalExecutor
+from ..execution.machine import read_jobs
+from ..execution.workload import Workload
+from ..kernels import check_kernel
+from ..notebooks import ResearchNotebook
+from ..notebooks.fingerprint import Fingerprint, fingerprint_of
+from ..settings import Settings
+from ..settings.addresses import Address
+from ..study import SamplerFactory, make_pruner
+from ..sync import RemoteCopy
+from ..trials import StudyPaths
+from .preemption import check_service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """Everything that a sweep is made of.
+
+    Attributes:
+        timeout_s: wall-clock limit of the whole sweep; None for as long as its trials take.
+        fingerprint: what its trials are made of.
+        allow_changes: whether to go on with a study whose trials were made of something else.
+        remote: the study's copy in an object storage; None where there is to be none.
+    """
+
+    workload: Workload
+    executor: Executor
+    samplers: SamplerFactory
+    storage_url: Address
+    tracking_uri: Address | None
+    timeout_s: float | None
+    fingerprint: Fingerprint
+    allow_changes: bool
+    remote: RemoteCopy | None
+
+    @property
+    def settings(self) -> Settings:
+        """The parameters file, with the options of this call."""
+        return self.workload.settings
+
+    @property
+    def notebook(self) -> ResearchNotebook:
+        """The notebook that is swept."""
+        return self.workload.notebook
+
+    @property
+    def paths(self) -> StudyPaths:
+        """Every path of the study."""
+        return self.workload.paths
+
+
+def plan_sweep(
+    settings: Settings,
+    *,
+    notebook: str | Path | ResearchNotebook,
+    output: str,
+    jobs: int | str,
+    storage: str | None,
+    tracking_uri: str | None,
+    kernel: str | None,
+    timeout_s: float | None,
+    allow_changes: bool,
+    executor: Callable[[Workload], Executor] | None,
+) -> SweepPlan:
+    """Check the arguments of `Sweep.from_settings`, which says what they are, and build the parts.
+
+    Raises:
+        SweepError: one of them is wrong; nothing was started, nothing was written.
+    """
+    research = notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
+    research.check_parameters(settings.sources)
+    kernel_name = kernel or research.kernel_name
+    if executor is None:  # another place has kernels of its own
+        asked_by = f"--kernel {kernel}" if kernel else research.display_name
+        check_kernel(kernel_name, asked_by=asked_by)
+    make_pruner(settings)  # refuses wrong options now
+    if settings.resources.preemption != "none":
+        check_service(settings.resources.preemption)
+    paths = StudyPaths.parse(output, study=settings.name)
+    storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
+    tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
+    workload = Workload(notebook=research, settings=settings, kernel_name=kernel_name, paths=paths)
+    return SweepPlan(
+        workload=workload,
+        executor=_local_executor(workload, jobs) if executor is None else executor(workload),
+        samplers=SamplerFactory(settings),
+        storage_url=storage_url,
+        tracking_uri=None if tracking_uri is None else Address.of(tracking_uri),
+        timeout_s=timeout_s,
+        fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name),
+        allow_changes=allow_changes,
+        remote=_remote_copy(settings, paths, str(storage_url), tracking_uri),
+    )
+
+
+def _local_executor(workload: Workload, jobs: int | str) -> Executor:
+    resources = workload.settings.resources
+    gpus = GpuAllocator.find(
+        resources.gpus, threads=resources.threads, memory_bytes=resources.gpu_memory
+    )
+    return LocalExecutor(workload, gpus=gpus, jobs=read_jobs(jobs, resources.threads))
+
+
+def _remote_copy(
+    settings: Settings, paths: StudyPaths, storage_url: str, tracking_uri: str | None
+) -> RemoteCopy | None:
+    if settings.sync is None:
+        return None
+    return RemoteCopy(
+        settings.sync.url,
+        every_s=settings.sync.every,
+        paths=paths,
+        storage_url=storage_url,
+        tracking_uri=tracking_uri,
+    )
