@@ -15,6 +15,8 @@ from sweeper.testing import trial_spec
 from sweeper.tracking.files import make_store
 from sweeper.trials import TrialSpec
 
+pytest_plugins = ["s3_server"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests of many minutes, too")

@@ -51,7 +51,7 @@ OWNERS = {
     "numpy": {"notebook_api"},
     "optuna": {"study"},
     "papermill": {"kernels"},
-    "pydantic": {"settings", "study"},
+    "pydantic": {"settings", "study", "sync"},
     "pytest": {"testing"},
     "pydantic_core": {"settings"},
     "rich": {"display"},

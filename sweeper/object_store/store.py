@@ -1,4 +1,4 @@
-"""A folder in an object storage. The only owner of fsspec."""
+"""A folder in an object storage, reached through fsspec."""
 
 from __future__ import annotations
 
@@ -14,26 +14,33 @@ import fsspec
 
 from ..errors import SettingsError, first_line
 
-#: What has folders, which must be made; in an object storage making one would make a bucket.
+#: Schemes with real folders, which must be made; on an object storage that would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
-#: We try again ourselves: below, a store that hangs would hold up a call for many minutes.
+#: Schemes whose fsspec package can create an object only where there is none, in one step.
+_WITH_CREATE = {"gs", "gcs", "abfs", "memory"}
+#: S3 can also replace an object only if its content is still known, by the hash of the content.
+_WITH_REPLACE = {"s3", "s3a"}
+#: S3's errors for a conditional write that lost, and for stores that have no conditional writes.
+_CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"}
+_NOT_CONDITIONAL = {"NotImplemented"}
+#: The caller retries; botocore's own retries would block a call to a hanging store for minutes.
 _BRIEF = {"connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2}}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": _BRIEF},
     "s3a": {"config_kwargs": _BRIEF},
 }
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-#: Shorter ones are made up, and stand in many a word.
+#: Shorter values are placeholders, and may be part of ordinary words.
 _SECRET_CHARACTERS = 6
 _CLOCK = "clock"
 
 
 class StoreError(Exception):
-    """The store did not do what it was asked.
+    """A call to the store failed.
 
     Attributes:
-        is_refusal: whether waiting will not help: wrong credentials, no such bucket.
+        is_refusal: whether waiting will not help, as with wrong credentials or no such bucket.
     """
 
     def __init__(self, message: str, *, is_refusal: bool = False) -> None:
@@ -41,14 +48,18 @@ class StoreError(Exception):
         self.is_refusal = is_refusal
 
 
+class ConflictError(Exception):
+    """Another process has written an object since this process looked at it."""
+
+
 class Store:
-    """Objects below one URL, by their names relative to it.
+    """Objects below one URL, by their names relative to that URL.
 
     Args:
-        url: of the folder.
+        url: the URL of the folder.
 
     Raises:
-        SettingsError: fsspec does not know such URLs, or lacks a package for them.
+        SettingsError: fsspec does not know such URLs, or needs another package for them.
     """
 
     def __init__(self, url: str) -> None:
@@ -72,10 +83,10 @@ class Store:
         self._has_folders = scheme in _WITH_FOLDERS
         self._opened: tuple[Any, str] | None = None
 
-    # Opened when it is first used: then whatever goes wrong is the store's trouble.
+    # Opened at the first call, so that every problem with the store is a `StoreError`.
     def _at(self, name: str) -> tuple[Any, str]:
         if self._opened is None:
-            # Not the instance that others may have: it remembers listings and connections.
+            # A new instance, because fsspec's shared ones cache listings and connections.
             options = {} if fsspec.config.conf.get(self._scheme) else _OPTIONS.get(self._scheme, {})
             self._opened = fsspec.core.url_to_fs(self._url, skip_instance_cache=True, **options)
             if hasattr(self._opened[0], "retries"):
@@ -84,7 +95,7 @@ class Store:
         return fs, f"{root.rstrip('/')}/{name}"
 
     def get(self, name: str) -> bytes | None:
-        """An object; None when there is none."""
+        """The content of an object; None when there is no such object."""
         with self._errors():
             fs, path = self._at(name)
             try:
@@ -93,7 +104,7 @@ class Store:
                 return None
 
     def put(self, name: str, data: bytes) -> None:
-        """Write an object, or write it anew; whoever reads it finds one or the other."""
+        """Write an object atomically; it may exist already."""
         with self._errors():
             fs, path = self._at(name)
             if not self._has_folders:
@@ -102,6 +113,54 @@ class Store:
             fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             fs.pipe_file(f"{path}.part", data)
             fs.mv(f"{path}.part", path)
+
+    def version(self, name: str) -> str | None:
+        """A text that changes with an object's content; None when there is no such object.
+
+        Empty on stores that cannot compare versions in a write. Ask for the version before reading
+        the object: `put_if_unchanged` then never replaces content that was not read.
+        """
+        with self._errors():
+            fs, path = self._at(name)
+            fs.invalidate_cache()
+            try:
+                return str(fs.info(path).get("ETag", ""))
+            except FileNotFoundError:
+                return None
+
+    def put_if_unchanged(self, name: str, data: bytes, version: str | None) -> None:
+        """Write an object only if no other process has written it since `version` was read.
+
+        S3 guarantees this. Google's and Azure's stores guarantee it where there was no object; all
+        other writes there and to other stores are unconditional.
+
+        Args:
+            version: what `version` has returned.
+
+        Raises:
+            ConflictError: another process has written the object; with a lost answer this may also
+                be the earlier attempt of the same call.
+        """
+        conditions: dict[str, str] = {}
+        if self._scheme in _WITH_REPLACE:
+            conditions = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        elif self._scheme in _WITH_CREATE and version is None:
+            conditions = {"mode": "create"}
+        if not conditions:
+            self.put(name, data)
+            return
+        try:
+            with self._errors():
+                fs, path = self._at(name)
+                fs.pipe_file(path, data, **conditions)
+        except StoreError as error:
+            codes = set(_error_codes(error))
+            if codes & _NOT_CONDITIONAL:
+                self.put(name, data)
+            elif codes & _CONFLICTS:
+                raise ConflictError(f"{self.display_url}/{name} was changed") from error
+            else:
+                raise
 
     def put_file(self, name: str, file: Path) -> None:
         """Write an object from a file."""
@@ -112,7 +171,7 @@ class Store:
             fs.put_file(str(file), path)
 
     def get_file(self, name: str, file: Path) -> None:
-        """Write an object to a file, whose folder is there.
+        """Download an object to a file in an existing folder.
 
         Raises:
             StoreError: there is no such object, or the store is away.
@@ -122,7 +181,7 @@ class Store:
             fs.get_file(path, str(file))
 
     def remove(self, name: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
         with self._errors():
             fs, path = self._at(name)
             try:
@@ -142,7 +201,10 @@ class Store:
             return [f"{folder}/{str(entry).rpartition('/')[2]}" for entry in found]
 
     def age_s(self, name: str) -> float:
-        """How long ago an object was written, by the store's own clock; writes one to know it."""
+        """How many seconds ago an object was written, by the store's clock.
+
+        Writes another object to read that clock.
+        """
         self.put(_CLOCK, b"")
         with self._errors():
             fs, path = self._at(name)
@@ -151,7 +213,7 @@ class Store:
                 now = fs.modified(self._at(_CLOCK)[1])
                 return float((now - fs.modified(path)).total_seconds())
             except NotImplementedError:
-                return 0.0  # by no clock at all: as if it were new
+                return 0.0  # the store has no times; the object counts as new
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -167,13 +229,24 @@ class Store:
             ) from error
 
 
+def _error_codes(error: BaseException | None) -> Iterator[str]:
+    """The codes with which a store has answered, of an error and its causes."""
+    while error is not None:
+        if isinstance(error, FileExistsError):
+            yield "PreconditionFailed"
+        response = getattr(error, "response", None)  # botocore's errors have one
+        if isinstance(response, dict):
+            yield str(response.get("Error", {}).get("Code"))
+        error = error.__cause__
+
+
 def redact_url(url: str) -> str:
-    """A URL without what may be secret in it."""
+    """A URL without user, password and query, which may be secret."""
     return re.sub(r"://[^/]*@", "://", url.partition("?")[0].partition("#")[0])
 
 
 def scrubbed(text: str) -> str:
-    """What a library says, without credentials."""
+    """A library's message without credentials."""
     for name in _SECRETS:
         secret = os.environ.get(name, "")
         if len(secret) >= _SECRET_CHARACTERS:

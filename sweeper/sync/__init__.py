@@ -1,6 +1,6 @@
-"""A study's copy in an object storage: kept up while it is swept, brought back on a new machine.
+"""Copies a study to an object storage while it is swept, and restores it on another machine.
 
-How files get to a storage belongs to `object_store`.
+How objects are read and written belongs to `object_store`.
 """
 
 from .copying import RemoteCopy

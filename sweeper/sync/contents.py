@@ -1,4 +1,4 @@
-"""What a copy is made of: which files, under which names, and where they belong on this machine."""
+"""The files of a study that are copied: their names in the copy and their paths here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STUDY, TRACKING = "study.db", "mlflow.db"
 _PART = ".part"
 _ATTEMPT = re.compile(r"attempt\d+\.ipynb")
 _CHUNK = 1 << 20
-#: A checkpoint that was written to so lately may be half a checkpoint.
+#: A checkpoint that was changed within this time may be incomplete.
 _SETTLED_S = 1.0
 
 
@@ -33,8 +33,8 @@ class Contents:
     """The files of one study on this machine.
 
     Attributes:
-        storage: the study's SQLite file; None where a server has it.
-        tracking: MLflow's.
+        storage: the study's SQLite file; None where the study is on a server.
+        tracking: MLflow's SQLite file; None where MLflow's store is on a server.
     """
 
     paths: StudyPaths
@@ -44,38 +44,38 @@ class Contents:
 
     @classmethod
     def of(cls, paths: StudyPaths, *, storage_url: str, tracking_uri: str | None) -> Contents:
-        """Those that a sweep with these options has."""
+        """The files of a sweep with these options."""
         tracking = paths.tracking if tracking_uri is None else sqlite_file(tracking_uri)
         return cls(paths=paths, storage=sqlite_file(storage_url), tracking=tracking)
 
     @property
     def databases(self) -> dict[str, Path]:
-        """In the order in which they are read.
+        """The databases by their names in the copy, in the order in which they are read.
 
-        A run of MLflow's is begun after its trial, and ends after the trial has; so MLflow first:
-        no run is in the copy whose trial is not. The files come after both: a trial that the copied
-        study says is completed has the notebook and the artifacts that it had then.
+        A run in MLflow starts after its trial and ends after its trial. MLflow is read first, so
+        the copy has no run without its trial. The files are read last, so a trial that is completed
+        in the copied study has its final notebook and artifacts in the copy.
         """
         found = {TRACKING: self.tracking, STUDY: self.storage}
         return {name: file for name, file in found.items() if file is not None}
 
     def check_study(self) -> None:
-        """See that the study is there: the copy of one that was removed stays as it is.
+        """Make sure that the study exists, so that the copy of a removed study stays as it is.
 
         Raises:
-            SyncError: it is not.
+            SyncError: the study's file does not exist.
         """
         if self.storage is not None and not self.storage.exists():
             where = display_path(self.storage)
             raise SyncError(f"remote copy: {where} was removed; the copy stays as it was")
 
     def files(self, begun: Collection[int] | None) -> Iterator[tuple[str, Path]]:
-        """The other files as they are now, with their names in the copy.
+        """The files besides the databases, with their names in the copy.
 
         Args:
-            begun: the trials in the copied study. What belongs to a later one is left out: where
-                the copy is brought back, its number may come to another set of params, which must
-                not go on from the checkpoints of this one. None for all.
+            begun: the numbers of the trials in the copied study; None for all. Files of later
+                trials are left out: after the copy is restored, their numbers may get other
+                params, which must not continue from checkpoints of these.
         """
         for run_id, notebook in self.paths.written_run_ids().items():
             if begun is None or int(run_id) in begun:
@@ -92,16 +92,16 @@ class Contents:
                 yield f"artifacts/{name}", file
 
     def place(self, name: str) -> Path:
-        """Where a file of a copy belongs here.
+        """The path on this machine of a file in the copy.
 
         Raises:
-            ValueError: nowhere.
+            ValueError: no file of a study has this name.
         """
         if name in self.databases:
             return self.databases[name]
         folder, _, rest = name.partition("/")
         parts = PurePosixPath(rest).parts
-        # A manifest is somebody else's word: it must not lead out of our folders.
+        # Another machine wrote the manifest: its names must not lead out of the study's folders.
         if parts and not {"..", "/"} & set(parts) and "\0" not in rest:
             if folder == "notebooks" and len(parts) == 1:
                 run_id, _, more = rest.partition(".")
@@ -118,10 +118,10 @@ class Contents:
 
 
 def snapshot(database: Path, target: Path) -> None:
-    """Write one consistent state of a database that is in use to another file.
+    """Write a consistent state of a database that is in use to another file.
 
     Raises:
-        sqlite3.Error: it cannot be read now.
+        sqlite3.Error: the database cannot be read now.
     """
     uri = f"{database.absolute().as_uri()}?mode=ro"
     with (
@@ -132,7 +132,7 @@ def snapshot(database: Path, target: Path) -> None:
 
 
 def stamp(file: Path) -> tuple[int, ...] | None:
-    """Changes whenever a file does; None where there is none."""
+    """A value that changes whenever the file changes; None where there is no file."""
     try:
         status = file.stat()
     except OSError:
@@ -141,17 +141,17 @@ def stamp(file: Path) -> tuple[int, ...] | None:
 
 
 def stamp_of_database(file: Path) -> tuple[tuple[int, ...] | None, ...]:
-    """Changes whenever something is written to an SQLite database."""
+    """A value that changes whenever something is written to an SQLite database."""
     return stamp(file), stamp(file.with_name(file.name + "-wal"))
 
 
 def hash_of(data: bytes) -> str:
-    """Names a content."""
+    """The hash that names the object with this content."""
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 def hash_of_file(file: Path) -> str:
-    """The same of what is in a file."""
+    """The hash that names the object with a file's content."""
     digest = hashlib.blake2b(digest_size=32)
     with open(file, "rb") as opened:
         while chunk := opened.read(_CHUNK):
@@ -159,8 +159,8 @@ def hash_of_file(file: Path) -> str:
     return digest.hexdigest()
 
 
-def may_be_half(file: Path) -> bool:
-    """Whether it may be half a checkpoint, which is just being written."""
+def may_be_incomplete(file: Path) -> bool:
+    """Whether a checkpoint is without a seal and so new that it may still be written to."""
     try:
         is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
     except OSError:
@@ -169,7 +169,7 @@ def may_be_half(file: Path) -> bool:
 
 
 def kind_of(name: str) -> tuple[PurePosixPath, str]:
-    """What files have in common that follow each other: their folder and the end of their names."""
+    """Folder and suffix, which successive checkpoints of a trial have in common."""
     path = PurePosixPath(name)
     return path.parent, path.suffix
 
@@ -179,28 +179,28 @@ def _literal(text: str) -> str:
 
 
 def _walk(folder: Path, left_out: set[Path]) -> Iterator[tuple[str, Path]]:
-    """All files below a folder, with their names in it.
+    """All files below a folder, with their paths relative to it.
 
-    A link to a file in it is that file once more. A link that leads elsewhere, or to a folder, is
-    left out: what it leads to is not the study's, and on another machine there may be something
-    else.
+    A link to a file below the folder counts as another copy of that file. Links to other places
+    and to folders are left out, because their targets are not the study's and may differ on
+    another machine.
 
     Args:
-        left_out: the links of which this was logged already.
+        left_out: the links that were already logged; new ones are added.
     """
     top = os.path.realpath(folder)
     for above, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.endswith(_PART))
         files = [Path(above, name) for name in sorted(names) if not name.endswith(_PART)]
         links = {path for path in files if path.is_symlink() and not _is_below(path, top)}
-        # os.walk does not go into those.
+        # `os.walk` lists links to folders among the folders, and does not follow them.
         links |= {path for name in folders if (path := Path(above, name)).is_symlink()}
         for link in sorted(links - left_out):
             _log.warning("remote copy: %s is a link to %s: not copied", link, link.readlink())
         left_out |= links
         for path in files:
-            # A file that was removed after the folder was listed is yielded: the caller must know
-            # that there was one, as its successor is not in this list.
+            # A file that was removed after the folder was listed is yielded, too: the caller must
+            # know that there was one, because the file that replaced it is not in this list.
             if path not in links and (path.is_file() or not os.path.lexists(path)):
                 yield path.relative_to(folder).as_posix(), path
 

@@ -1,4 +1,4 @@
-"""The remote copy of a study, kept up on a thread of its own while the study is swept."""
+"""The remote copy of a study, which a thread keeps up to date while the study is swept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..files import write_atomically
 from ..object_store import Store, StoreError
 from ..study import begun_in, facts_in
 from ..trials import StudyPaths, display_path
-from .contents import STUDY, Contents, kind_of, may_be_half
+from .contents import STUDY, Contents, kind_of, may_be_incomplete
 from .lease import RemoteLease
 from .manifest import Entry, LocalMarker, Manifest
 from .objects import Objects, is_large
@@ -26,30 +26,29 @@ from .restoring import restore
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-#: How far behind, in intervals, a copy may be before anybody is told.
+#: A copy that is further behind than this many intervals is reported as late.
 _LATE = 4
-#: How many intervals to wait, at most, before a store that has failed is asked again.
+#: The longest pause, in intervals, before a store that has failed is tried again.
 _SLOWEST = 4
-#: How long to wait, at the sweep's end, before a store that has failed is asked again.
+#: The pause before a store that has failed is tried again at the sweep's end.
 _LAST_WAIT_S = 1.0
-#: How long to wait between two copies when there is not much time.
+#: The pause between two copies when there is not much time.
 _HURRIED_S = 1.0
-#: How long to wait for the store's word that this process has ended.
+#: How long the end of a sweep waits until the lease is released.
 _PATIENCE_S = 5.0
-
-#: How long the end of a sweep waits for the copy; it is told of after the first of them.
-_END_S, _SAID_AFTER_S = 60.0, 1.0
+#: How long the end of a sweep waits for the copy, and how long before it reports the wait.
+_END_S, _ANNOUNCED_AFTER_S = 60.0, 1.0
 
 
 class RemoteCopy:
-    """Copies what has changed, again and again; no trial waits for it.
+    """Copies at intervals what has changed; no trial waits for the copy.
 
-    Objects are named by their content and never changed. A manifest that is written last says
-    which of them make up the copy, so that a copy that was cut off is the one before it.
+    Objects are named by the hash of their content and never changed. The manifest, which lists the
+    objects of the copy, is written last: an interrupted copy leaves the previous one in place.
 
     Args:
-        url: of the folder for all copies; that of this study is named after it.
-        every_s: how long to wait after each copy.
+        url: the folder of all copies; the copy of this study lies in a subfolder.
+        every_s: the pause after each copy.
 
     Raises:
         SettingsError: fsspec cannot open such a URL here.
@@ -85,59 +84,62 @@ class RemoteCopy:
 
     @property
     def display_url(self) -> str:
-        """Where it is, for people."""
+        """The URL of the copy, for messages."""
         return f"{self._store.display_url}/{self._paths.study}"
 
     @property
     def lag_s(self) -> float:
-        """How far it is behind: everything up to so long ago is in it."""
+        """The age of the copy: it has everything that was written up to so many seconds ago."""
         return 0.0 if self._is_complete else time.monotonic() - self._as_of
 
     @property
     def late_s(self) -> float | None:
-        """The same, when it is more than usual."""
+        """The same, when it is longer than usual; else None."""
         lag_s = self.lag_s
         return lag_s if self._thread is not None and lag_s > _LATE * self._every_s else None
 
     @contextmanager
     def opened(self, on_restore: Callable[[], None]) -> Iterator[bool]:
-        """Hold the copy, while the study's folder is held.
+        """Hold the lease of the copy while the study's folder is locked.
 
         Args:
-            on_restore: called when there is a study to be brought back.
+            on_restore: called before a study is restored.
 
         Yields:
-            whether the study was brought back from the copy.
+            whether the study was restored from the copy.
 
         Raises:
-            SyncError: the copy cannot be used, or is another machine's.
-            OutputError: a file is in the way of one of the copy.
+            SyncError: the copy cannot be used, or another process holds its lease.
+            OutputError: a file of another origin is in the way of a restored one.
         """
         try:
             yield self._open(on_restore)
         finally:
             self.finish(0)
-            # Aside: a store that hangs must not hold up the sweep's end for long.
+            # On a thread, because a store that hangs must not delay the sweep's end for long.
             releasing = threading.Thread(target=self._lease.release, daemon=True)
             releasing.start()
             releasing.join(_LAST_WAIT_S if self._is_hurried else _PATIENCE_S)
 
     def start(self) -> None:
-        """Keep the copy up from now on."""
+        """Keep the copy up to date from now on."""
         self._as_of = time.monotonic()
-        shutil.rmtree(self._paths.copying, ignore_errors=True)  # of a sweep that was killed
+        shutil.rmtree(self._paths.copying, ignore_errors=True)  # left by a killed sweep
         self._thread = threading.Thread(target=self._work, name="copy", daemon=True)
         self._thread.start()
 
     def hurry(self) -> None:
-        """From now on copy without a pause: there will not be much time at the end."""
-        self._is_hurried = True  # no lock: this may be called from a signal handler
+        """From now on copy nearly without pauses, because there will not be much time at the end.
+
+        Safe to call from a signal handler.
+        """
+        self._is_hurried = True
 
     def finish(self, patience_s: float) -> bool:
-        """Copy what has changed for the last time; nothing changes any more.
+        """Copy what has changed for the last time, after the study's last change.
 
         Returns:
-            whether it is done, or given up for good.
+            whether the copying has ended within `patience_s`, with success or for good without.
         """
         self._closing.set()
         if self._thread is None:
@@ -148,11 +150,19 @@ class RemoteCopy:
         return not self._thread.is_alive()
 
     def end(self, *, left_s: float | None, on_wait: Callable[[], None]) -> float:
-        """The same at a sweep's end, in the time that is left; how far the copy is behind then."""
-        patience_s = _END_S if left_s is None else max(_SAID_AFTER_S, left_s)
-        if not self.finish(_SAID_AFTER_S):
+        """Call `finish` at a sweep's end.
+
+        Args:
+            left_s: how much time is left; None for the usual limit.
+            on_wait: called when the copy takes so long that the wait should be reported.
+
+        Returns:
+            how many seconds the copy is behind; 0 when it is complete.
+        """
+        patience_s = _END_S if left_s is None else max(_ANNOUNCED_AFTER_S, left_s)
+        if not self.finish(_ANNOUNCED_AFTER_S):
             on_wait()
-            self.finish(patience_s - _SAID_AFTER_S)
+            self.finish(patience_s - _ANNOUNCED_AFTER_S)
         return self.lag_s
 
     # --- before the study is open -------------------------------------------------------------
@@ -180,17 +190,17 @@ class RemoteCopy:
         return True
 
     def _study_here(self) -> str | None:
-        """What tells the study of this machine from others; None where there is none."""
+        """The id of the study on this machine, empty if unknown; None where there is no study."""
         if self._contents.storage is None:
             return "" if LocalMarker.at(self._paths.copied) is not None else None
         try:
             facts = facts_in(self._contents.storage, self._paths.study)
         except sqlite3.Error:
-            return ""  # whoever opens it says what is wrong with it
+            return ""  # opening the study will raise an error that names the problem
         return None if facts is None else str(facts.get("id", ""))
 
     def _admitted(self, here: str | None) -> Manifest | None:
-        """Take the copy, unless it is another's; returns what it has."""
+        """Take the lease of the copy, unless the copy is another's; return the copy's manifest."""
         mark = LocalMarker.at(self._paths.copied)
         self._lease.refuse_if_alive(mark)
         data = self._store.get(self._prefix + _MANIFEST)
@@ -252,7 +262,7 @@ class RemoteCopy:
             except (StoreError, sqlite3.Error, OSError) as error:
                 failures += 1
                 self._fail(str(error))
-            except Exception as error:  # noqa: BLE001  a defect of ours must cost the copy, not the sweep
+            except Exception as error:  # noqa: BLE001  a defect here must not end the sweep
                 failures += 1
                 _log.debug("copy", exc_info=True)
                 self._fail(f"{self.display_url}: {type(error).__name__}: {error}")
@@ -276,9 +286,9 @@ class RemoteCopy:
             if self._closing.wait(min(left_s, _HURRIED_S)) or self._is_hurried:
                 return
 
-    def _fail(self, said: str) -> None:
+    def _fail(self, problem: str) -> None:
         if not self._has_failed:
-            _log.warning("remote copy: %s; trials go on, and it is tried again", said)
+            _log.warning("remote copy: %s; trials go on, and it is tried again", problem)
         self._has_failed = True
 
     def _copy(self, *, is_last: bool) -> None:
@@ -294,7 +304,7 @@ class RemoteCopy:
         has_large = self._take_files(entries, missed, is_last=is_last)
         self._write_if_new(self._with_earlier(entries, missed))
         if has_large:
-            # A trial can go on from an older one: what has ended comes first.
+            # A running trial can continue from an older checkpoint; what has ended comes first.
             self._take_files(entries, missed, is_last=is_last, large=True)
             self._write_if_new(self._with_earlier(entries, missed))
 
@@ -304,9 +314,10 @@ class RemoteCopy:
         """Send files that have changed.
 
         Args:
-            entries: gets those that are in the copy.
-            missed: gets the names of checkpoints that could not be taken now, and never were.
-            large: the large checkpoints of trials that have not ended, or all but those.
+            entries: filled with the files that the copy has.
+            missed: filled with the names of checkpoints that could not be read now and are not in
+                the previous copy either.
+            large: send only the large checkpoints of trials that have not ended, or all others.
 
         Returns:
             whether there are such checkpoints.
@@ -319,7 +330,8 @@ class RemoteCopy:
             has_large |= is_later
             if large and not is_later:
                 continue
-            if large is not is_later or (is_open and not is_last and may_be_half(file)):
+            is_waiting = is_open and not is_last and may_be_incomplete(file)
+            if large is not is_later or is_waiting:
                 entry = before.get(name)
             else:
                 entry = self._objects.of_file(name, file, before=before.get(name))
@@ -330,9 +342,9 @@ class RemoteCopy:
         return has_large
 
     def _with_earlier(self, entries: dict[str, Entry], missed: set[str]) -> dict[str, Entry]:
-        """Those, and checkpoints of the copy before where no newer could be taken of a trial.
+        """`entries`, and the previous copy's checkpoints of trials whose new ones were missed.
 
-        Checkpoints that are numbered take each other's place under new names.
+        Numbered checkpoints replace each other under new names, so those of a kind are compared.
         """
         before = self._before.files if self._before is not None else {}
         kinds = set(map(kind_of, missed)) - set(map(kind_of, entries))
@@ -344,9 +356,9 @@ class RemoteCopy:
         self._study_id = str(facts.get("id", ""))
 
     def _is_open(self, name: str) -> bool:
-        """Whether it is a checkpoint of a trial that has not ended in the copied study.
+        """Whether a name is that of a checkpoint whose trial has not ended in the copied study.
 
-        Those of a trial that has are in the copy as soon as it says so.
+        All checkpoints of an ended trial must be in the copy together with the trial's end.
         """
         folder, _, rest = name.partition("/")
         run_id = rest.partition("/")[0]
@@ -360,7 +372,7 @@ class RemoteCopy:
             self._write(dict(entries))
 
     def _write(self, entries: dict[str, Entry]) -> None:
-        """Write the manifest, and remove what neither it nor the one before it names."""
+        """Write the manifest; remove the objects that neither it nor the previous one names."""
         before, generation = self._before, self._generation + 1
         manifest = Manifest(
             study=self._paths.study,
@@ -372,9 +384,10 @@ class RemoteCopy:
             artifacts=self._paths.artifacts.as_uri(),
             files=entries,
         )
-        # Before the manifest: a kill in between must not make our own copy look newer than we are.
+        # The marker comes first: after a kill in between, the copy must not look newer than this
+        # folder.
         mark = LocalMarker(copy_id=self._copy_id, generation=generation)
-        self._contents.check_study()  # its files may have been removed while they were read
+        self._contents.check_study()  # the study may have been removed while it was read
         write_atomically(self._paths.copied, mark.text)
         self._lease.check()
         self._store.put(self._prefix + _MANIFEST, manifest.text.encode())

@@ -1,4 +1,4 @@
-"""What lies beside the objects of a copy: the manifest, whose it is; and our own mark of it."""
+"""The JSON files of a copy: its manifest and its lease in the store, and a marker on this disk."""
 
 from __future__ import annotations
 
@@ -6,37 +6,41 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
 
 _VERSION = 1
 
 
-class _Written:
-    """Written as JSON, and read again."""
+class _Stored:
+    """A record that is stored as JSON."""
 
     @classmethod
     def read(cls, text: bytes | str) -> Self:
-        """Made of what `text` wrote; keys of later versions are passed over.
+        """Read a record from its JSON; keys of later versions are ignored.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the text is no such record; the message names the key.
         """
+        # Not `validate_json`: pydantic's own parser refuses file names that are no valid Unicode.
         try:
-            told = json.loads(text)
-            known = {name: told[name] for name in cls.__dataclass_fields__ if name in told}  # type: ignore[attr-defined]
-            return cls(**known)
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"not a {cls.__name__.lower()}: {error}") from error
+            return TypeAdapter(cls).validate_python(json.loads(text))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            problem = f"{where}: {first['msg']}" if where else first["msg"]
+            raise ValueError(f"not a {cls.__name__.lower()}: {problem}") from error
 
     @property
     def text(self) -> str:
-        """As JSON."""
+        """The record as JSON."""
         return json.dumps(asdict(self), indent=1)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One file of the copy; its object is named by the content."""
+    """One file of the copy, whose object is named by the hash of its content."""
 
     size: int
     hash: str
@@ -49,16 +53,17 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest(_Written):
-    """Which objects make up the copy. Written last: whatever it names is there, and whole.
+class Manifest(_Stored):
+    """The objects that make up the copy. It is written last, so all of them exist and are whole.
 
     Attributes:
-        study_id: of the study; empty where its storage is a server's.
-        copy_id: which folder it is a copy of; another machine that goes on gives it its own.
-        generation: one more with each manifest.
-        template: where the executed notebooks lay.
-        artifacts: URI of the folder of MLflow's artifacts.
-        files: what there is, under names that say what it is and not where it lay.
+        study_id: the study's id; empty where the study's storage is a server.
+        copy_id: an id of the folder that is copied; a machine that restores the copy makes a new
+            one.
+        generation: increases by one with each manifest.
+        template: the paths of the executed notebooks on the machine that was copied.
+        artifacts: URI of the folder of MLflow's artifacts on that machine.
+        files: by names that say what a file is, not where it is.
     """
 
     study: str
@@ -71,12 +76,17 @@ class Manifest(_Written):
     files: Mapping[str, Entry] = field(default_factory=dict)
     version: int = _VERSION
 
-    def __post_init__(self) -> None:
-        if self.version > _VERSION:
+    @classmethod
+    def read(cls, text: bytes | str) -> Self:
+        """Read a manifest from its JSON.
+
+        Raises:
+            ValueError: the text is no manifest, or that of a later version.
+        """
+        manifest = super().read(text)
+        if manifest.version > _VERSION:
             raise ValueError("written by a later version of notebook-hpo; update it here")
-        entries: dict[str, Any] = dict(self.files)
-        made = {k: e if isinstance(e, Entry) else Entry(**e) for k, e in entries.items()}
-        object.__setattr__(self, "files", made)
+        return manifest
 
     @property
     def objects(self) -> set[str]:
@@ -85,8 +95,8 @@ class Manifest(_Written):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Owner(_Written):
-    """Which process writes the copy; written again and again while it does."""
+class Owner(_Stored):
+    """The process that writes the copy; stored again at every interval while it does."""
 
     host: str
     pid: int
@@ -98,17 +108,17 @@ class Owner(_Written):
 
     @property
     def words(self) -> str:
-        """As people say it."""
+        """The process, for messages."""
         return f"process {self.pid} on {self.host}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalMarker(_Written):
-    """In the study's folder: which copy it goes with.
+class LocalMarker(_Stored):
+    """A file in the study's folder that says which copy belongs to the folder.
 
     Attributes:
-        generation: of the last manifest that was written, or was about to be: one that is higher
-            in the store than here means that this folder is older than the copy.
+        generation: the generation of the last manifest that was written, or was about to be. If
+            the manifest in the store has a higher one, this folder is older than the copy.
     """
 
     copy_id: str
@@ -116,7 +126,7 @@ class LocalMarker(_Written):
 
     @classmethod
     def at(cls, path: Path) -> LocalMarker | None:
-        """That of a folder; None when it was never copied."""
+        """The marker in a file; None when the folder was never copied."""
         try:
             return cls.read(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):

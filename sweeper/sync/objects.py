@@ -1,4 +1,4 @@
-"""The objects of a copy: the contents of its files, each sent once."""
+"""Sends the contents of files as objects, each content once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..object_store import Store
 from .contents import hash_of, hash_of_file, snapshot, stamp, stamp_of_database
 from .manifest import Entry
 
-#: Up to this size a file goes through memory, so that what is sent is what was hashed.
+#: Up to this size a file is read into memory, so that exactly the hashed content is sent.
 _SMALL_BYTES = 32_000_000
-#: How often a file that changes under our hands is tried in one go.
+#: How often a file that changes while it is sent is tried again in one copy.
 _TRIES = 3
 
 
 class Objects:
-    """Sends what is not there yet. Objects are named by their content and never changed.
+    """Sends contents that the store does not have yet, as objects named by their hash.
 
     Args:
-        prefix: of the study's names in the store.
-        aside: a folder of our own, on the same disk as the files; it need not be there.
+        prefix: the prefix of the study's names in the store.
+        aside: a folder for temporary links, on the same disk as the files; made when needed.
     """
 
     def __init__(self, store: Store, prefix: str, *, aside: Path) -> None:
@@ -37,17 +37,17 @@ class Objects:
         self._is_tidy = False
 
     def know(self, names: Collection[str]) -> None:
-        """These are there, whole: a manifest names them."""
+        """Note objects that a manifest names, and that therefore exist in the store."""
         self._there.update(names)
 
     def keep(self, names: Set[str], *, check: Callable[[], None]) -> None:
-        """Remove all others.
+        """Remove all objects but these.
 
         Args:
-            check: raises when the copy is somebody else's by now, who may have sent objects for a
-                manifest to come; called before each is removed.
+            check: called before each removal; raises when another process holds the copy by now,
+                because that process may have sent objects for its next manifest.
         """
-        if not self._is_tidy:  # what a sweep that was killed had put there for a manifest to come
+        if not self._is_tidy:  # a killed sweep may have sent objects that no manifest names
             there = self._store.names(f"{self._prefix}objects")
             self._there |= {name.removeprefix(self._prefix) for name in there}
             self._is_tidy = True
@@ -59,14 +59,14 @@ class Objects:
     def of_database(
         self, name: str, database: Path, *, again: bool, look: Callable[[Path], None] | None
     ) -> Entry:
-        """An SQLite database as it is now.
+        """Send the current state of an SQLite database.
 
         Args:
-            again: even if it seems not to have changed.
-            look: called with the state of it that is sent.
+            again: whether to send a database that seems unchanged.
+            look: called with a file that has the state which is sent.
 
         Raises:
-            sqlite3.Error: it cannot be read now.
+            sqlite3.Error: the database cannot be read now.
             StoreError: the store is away.
         """
         now = stamp_of_database(database)
@@ -84,7 +84,11 @@ class Objects:
         return entry
 
     def of_file(self, name: str, file: Path, *, before: Entry | None) -> Entry | None:
-        """A file as it is now; as it was in the copy before, while it is being written.
+        """Send the current content of a file.
+
+        Returns:
+            the file's entry; `before`, its entry in the previous copy, where the file changes
+            while it is read, or cannot be read.
 
         Raises:
             StoreError: the store is away.
@@ -103,12 +107,12 @@ class Objects:
                         self._stamps[name] = now, entry
                         return entry
                 except OSError:
-                    return before  # it is gone, or nobody may read it
+                    return before  # the file is gone, or may not be read
         return before
 
     @contextmanager
     def _held(self, file: Path) -> Iterator[Path]:
-        """A sealed file under a second name: it may be sent for longer than it is the newest."""
+        """A hard link to a sealed file, which may be replaced while it is sent; else the file."""
         if not is_sealed(file):
             yield file
             return
@@ -116,7 +120,7 @@ class Objects:
         try:
             self._aside.mkdir(exist_ok=True)
             os.link(file.resolve(), held)
-        except OSError:  # the disk knows no second names, or the file is gone
+        except OSError:  # the disk has no hard links, or the file is gone
             yield file
             return
         try:
@@ -127,7 +131,7 @@ class Objects:
                 self._aside.rmdir()
 
     def _send(self, entry: Entry, file: Path, as_read: object) -> bool:
-        """See to it that there is an object for a file that was read; False if it has changed."""
+        """Make sure that there is an object for a hashed file; False if the file has changed."""
         if stamp(file) != as_read:
             return False
         if entry.object in self._there:
@@ -136,7 +140,7 @@ class Objects:
         if entry.size <= _SMALL_BYTES:
             data = file.read_bytes()
             if hash_of(data) != entry.hash:
-                return False  # it has changed once more
+                return False  # the file has changed again
             self._store.put(name, data)
         else:
             self._store.put_file(name, file)
@@ -148,7 +152,7 @@ class Objects:
 
 
 def is_large(file: Path) -> bool:
-    """Whether it takes long to send."""
+    """Whether a file takes long to send."""
     try:
         return file.stat().st_size > _SMALL_BYTES
     except OSError:

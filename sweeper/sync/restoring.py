@@ -1,4 +1,4 @@
-"""A study brought back from its copy, into a folder that may be called differently."""
+"""Restores a study from its copy, into a folder that may have another path."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ..trials import StudyPaths, display_path, run_id_of
 from .contents import STUDY, TRACKING, Contents, hash_of_file
 from .manifest import Entry, LocalMarker, Manifest
 
-#: Objects that are fetched at once.
+#: How many objects are downloaded at the same time.
 _AT_ONCE = 8
 
 
 def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: LocalMarker) -> None:
-    """Bring everything down that a copy has.
+    """Download all files of a copy.
 
-    Each file is written beside its place, compared with its hash and renamed; the study comes last,
-    so that a call that was killed meanwhile begins anew.
+    Each file is written beside its place, compared with its hash and renamed. The study's database
+    comes last, so that the next call starts again if this one is killed.
 
     Args:
-        mark: what the folder is to say of its copy.
+        mark: the marker that is written to the study's folder.
 
     Raises:
         SyncError: the copy does not fit this call, or is damaged.
-        OutputError: a file of somebody else is in the way.
+        OutputError: a file of another origin is in the way.
         StoreError: the store is away.
     """
     _refuse_other_stores(manifest, contents)
@@ -46,7 +46,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
     prefix = f"{manifest.study}/"
 
     def fetch(names: Sequence[str]) -> None:
-        """One object, to all places where it belongs."""
+        """Download one object to all places with its content."""
         first, *others = names
         os.replace(_fetched(store, prefix, manifest.files[first], places[first]), places[first])
         for name in others:
@@ -81,7 +81,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
 
 
 def _wanted(manifest: Manifest, contents: Contents) -> Iterable[str]:
-    """What is not in a server that this machine uses as well."""
+    """The names of the files to restore: without MLflow's, where a server has MLflow's store."""
     has_tracking = contents.tracking is not None
     ours = (TRACKING, "artifacts/")
     return [name for name in manifest.files if has_tracking or not name.startswith(ours)]
@@ -114,7 +114,7 @@ def _refuse_files_in_the_way(
                 "something else; move it away, or choose another output with -o"
             )
     storage = places.get(STUDY)
-    # In the study's own folder it is what a sweep that was killed at once has left.
+    # In the study's own folder the file was left by a sweep that was killed at its start.
     if storage is not None and storage.exists() and storage.parent != folder:
         raise SyncError(
             f"sync: {display_path(storage)} is there, and does not have the study "
@@ -124,7 +124,7 @@ def _refuse_files_in_the_way(
 
 
 def _by_object(manifest: Manifest, names: Iterable[str]) -> list[list[str]]:
-    """The names of files, those of one content together."""
+    """The names of files, grouped by their content."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(manifest.files[name].object, []).append(name)
@@ -132,13 +132,13 @@ def _by_object(manifest: Manifest, names: Iterable[str]) -> list[list[str]]:
 
 
 def _beside(place: Path) -> Path:
-    """Where a file is written that is then renamed; makes the folder."""
+    """A path for a file that is renamed to `place` when it is complete; makes the folder."""
     place.parent.mkdir(parents=True, exist_ok=True)
     return place.with_name(f".{place.name}.{os.getpid()}.part")
 
 
 def _fetched(store: Store, prefix: str, entry: Entry, place: Path) -> Path:
-    """An object, whole, beside the place where it belongs."""
+    """Download an object beside its place, and compare it with its hash."""
     beside = _beside(place)
     try:
         store.get_file(prefix + entry.object, beside)
@@ -168,6 +168,6 @@ def _move_study(file: Path, paths: StudyPaths, contents: Contents) -> None:
 
 
 def _clear_log(database: Path) -> None:
-    """Remove the log of a database that is no more: SQLite would play it into the next one."""
+    """Remove the log of a database that is gone: SQLite would replay it into the next one."""
     for ending in ("-wal", "-shm"):
         database.with_name(database.name + ending).unlink(missing_ok=True)

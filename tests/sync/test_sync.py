@@ -1,4 +1,4 @@
-"""The remote copy: its layout, what is left of a torn one, and a study brought back from it."""
+"""The remote copy: its layout, interrupted copies, and studies restored from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.notebook_api.sealed import SealedFile
 from sweeper.object_store import Store, StoreError
-from sweeper.object_store.store import redact_url, scrubbed
 from sweeper.study import SamplerFactory, Study, facts_in
 from sweeper.sync import RemoteCopy
 from sweeper.sync.contents import Contents, snapshot
@@ -41,7 +40,7 @@ URL = "memory://bucket/copies"
 
 @pytest.fixture(autouse=True)
 def empty_memory() -> Iterator[None]:
-    """The store of `memory://` is one for the whole process."""
+    """All stores of `memory://` in a process share their content."""
     MemoryFileSystem.store.clear()
     yield
     MemoryFileSystem.store.clear()
@@ -66,7 +65,7 @@ class Machine:
             every_s=every_s,
             paths=self.paths,
             storage_url=self.storage_url,
-            tracking_uri="http://127.0.0.1:1",  # its state is not ours to copy
+            tracking_uri="http://127.0.0.1:1",  # a server's state is not copied
         )
         self.study: Study | None = None
 
@@ -78,7 +77,7 @@ class Machine:
             yield is_brought_back
 
     def run(self, *, state: TrialState = TrialState.COMPLETED) -> str:
-        """One trial, from its question to its end; its notebook holds its params."""
+        """Run a trial without a kernel; its notebook contains its params."""
         assert self.study is not None
         record = self.study.ask(
             self.settings,
@@ -107,7 +106,8 @@ class Machine:
         """Copy what has changed."""
         self.copy._copy(is_last=False)
 
-    def told(self) -> list[tuple[int, str, float]]:
+    def trials(self) -> list[tuple[int, str, float]]:
+        """Number, state and score of each trial in the study's file."""
         study = Study.load(self.storage_url, "digits")
         return [(r.number, str(r.state), r.scores.get("val", -1.0)) for r in study.records()]
 
@@ -128,7 +128,7 @@ def objects() -> set[str]:
 
 
 def is_whole() -> bool:
-    """Whether the manifest names only objects that are there, and are what it says."""
+    """Whether the manifest names only objects that exist with the right content."""
     import hashlib
 
     for entry in manifest().files.values():
@@ -139,7 +139,7 @@ def is_whole() -> bool:
 
 
 def as_if_dead(name: str = "digits") -> None:
-    """The process that writes the copy has not been heard of for long."""
+    """Make the lease of the copy expire."""
     store = Store(URL)
     data = store.get(f"{name}/owner.json")
     assert data is not None
@@ -171,7 +171,7 @@ def test_a_copy_is_a_manifest_over_objects_that_are_named_by_their_content(tmp_p
     assert Owner.read(Store(URL).get("digits/owner.json") or b"").has_ended
 
 
-def test_what_a_trial_that_the_copied_study_does_not_know_has_written_is_left_out(
+def test_files_of_a_trial_that_the_copied_study_does_not_have_are_left_out(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path)
@@ -215,7 +215,7 @@ def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(tmp_p
         assert manifest().files["checkpoints/0000/model.pt"].size == 4
 
 
-def test_what_has_ended_is_in_the_copy_before_a_large_checkpoint_of_what_has_not(
+def test_ended_trials_are_copied_before_large_checkpoints_of_running_ones(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path)
@@ -243,7 +243,7 @@ def test_what_has_ended_is_in_the_copy_before_a_large_checkpoint_of_what_has_not
     assert first.exists()
 
 
-def test_a_checkpoint_that_a_new_process_finds_half_written_stays_as_it_was_in_the_copy(
+def test_a_half_written_checkpoint_that_a_new_process_finds_keeps_its_earlier_copy(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path)
@@ -308,13 +308,13 @@ def test_our_own_checkpoints_are_copied_however_young_they_are(tmp_path: Path) -
             a.now()
             assert numbers_in_copy() == [f"{epoch:06d}.ckpt"]
             assert is_whole()
-        (folder / "000004.ckpt").write_bytes(b"by somebody else, perhaps half of it")
+        (folder / "000004.ckpt").write_bytes(b"without a seal, so perhaps half of it")
         a.now()
         assert numbers_in_copy() == ["000003.ckpt"]
 
 
 @pytest.mark.parametrize("size", [100, 40_000_000])
-def test_a_checkpoint_whose_place_the_next_one_takes_while_it_is_sent_is_in_the_copy(
+def test_a_checkpoint_that_is_replaced_while_it_is_sent_is_in_the_copy(
     tmp_path: Path, size: int
 ) -> None:
     a = Machine(tmp_path)
@@ -356,7 +356,7 @@ def test_a_checkpoint_whose_place_the_next_one_takes_while_it_is_sent_is_in_the_
         assert not a.paths.copying.exists()
 
 
-def test_a_checkpoint_whose_place_the_next_one_takes_while_the_folder_is_read_is_not_overlooked(
+def test_a_checkpoint_that_is_replaced_while_the_folder_is_read_is_not_overlooked(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path)
@@ -397,7 +397,7 @@ def test_the_copy_has_a_whole_checkpoint_of_a_trial_that_saves_all_the_time(tmp_
                 assert time.monotonic() < end_s, newest
                 a.now()
                 assert is_whole()
-                if newest or numbers_in_copy():  # from the first on there is always one
+                if newest or numbers_in_copy():  # after the first, the copy always has one
                     assert 1 <= len(numbers_in_copy()) <= 2
                     newest.append(numbers_in_copy()[-1])
             assert newest == sorted(newest)
@@ -430,14 +430,14 @@ def test_links_do_not_lead_out_of_the_study_nor_round_in_a_circle(
         assert b"not for the bucket" not in b"".join(
             Store(URL).get(f"digits/{n}") or b"" for n in objects()
         )
-    said = [r.getMessage() for r in caplog.records if "is a link to" in r.getMessage()]
-    assert len(said) == 4, "once for each"
+    messages = [r.getMessage() for r in caplog.records if "is a link to" in r.getMessage()]
+    assert len(messages) == 4, "once for each"
     b = Machine(tmp_path / "elsewhere")
     with b.opened():
         assert (b.paths.checkpoints("0000") / "last.pt").read_bytes() == b"weights"
 
 
-def test_who_was_replaced_meanwhile_removes_nothing_of_who_goes_on(tmp_path: Path) -> None:
+def test_a_process_that_lost_its_lease_removes_no_objects_of_its_successor(tmp_path: Path) -> None:
     a = Machine(tmp_path)
     with a.opened():
         a.run()
@@ -447,7 +447,7 @@ def test_who_was_replaced_meanwhile_removes_nothing_of_who_goes_on(tmp_path: Pat
 
         def put(store: Store, name: str, data: bytes) -> None:
             send(store, name, data)
-            if name.endswith("manifest.json"):  # and now this machine sleeps for a while
+            if name.endswith("manifest.json"):  # here this machine is suspended for a while
                 owner = json.loads(store.get("digits/owner.json") or b"")
                 other = {**owner, "token": "another", "host": "elsewhere"}
                 send(store, "digits/owner.json", json.dumps(other).encode())
@@ -489,13 +489,13 @@ def test_file_urls_have_the_same_layout(tmp_path: Path) -> None:
     b = Machine(tmp_path / "b", url=url)
     with b.opened() as is_brought_back:
         assert is_brought_back
-    assert b.told() == a.told()
+    assert b.trials() == a.trials()
 
 
 # --- torn copies ---------------------------------------------------------------------------------
 
 
-def test_whichever_write_is_the_last_the_copy_is_the_old_or_the_new_one(
+def test_after_any_interrupted_write_the_copy_is_the_old_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = Store.put
@@ -533,7 +533,7 @@ def test_whichever_write_is_the_last_the_copy_is_the_old_or_the_new_one(
         left = 10**9
 
 
-def test_a_copy_made_while_trials_end_speaks_of_no_trial_whose_files_it_lacks(
+def test_a_copy_made_while_trials_end_has_the_files_of_all_its_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = Machine(tmp_path / "a")
@@ -552,14 +552,14 @@ def test_a_copy_made_while_trials_end_speaks_of_no_trial_whose_files_it_lacks(
         a.now()
     with (b := Machine(tmp_path / "b")).opened() as is_brought_back:
         assert is_brought_back
-    assert [number for number, _, _ in b.told()] == [0]
+    assert [number for number, _, _ in b.trials()] == [0]
     assert b.paths.notebook("0000").exists()
     assert not b.paths.notebook("0001").exists()
     assert (b.paths.checkpoints("0000") / "model.pt").read_bytes() == b"0000"
     assert not b.paths.checkpoints("0001").exists()
 
 
-def test_what_is_cut_off_is_said_once_and_caught_up_with(
+def test_a_lost_connection_is_reported_once_and_the_copy_catches_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     put, is_away = Store.put, threading.Event()
@@ -584,13 +584,13 @@ def test_what_is_cut_off_is_said_once_and_caught_up_with(
         until(lambda: not a.copy._has_failed)
         assert a.copy.finish(10)
         assert a.copy.lag_s == 0
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 2
-    assert "the line is cut; trials go on" in said[0]
-    assert "is up to date again" in said[1]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert "the line is cut; trials go on" in messages[0]
+    assert "is up to date again" in messages[1]
 
 
-def test_a_sweep_that_ends_while_the_store_is_away_waits_so_long_and_no_longer(
+def test_the_end_of_a_sweep_waits_no_longer_than_its_limit_for_a_store_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = Machine(tmp_path, every_s=0.05)
@@ -608,7 +608,7 @@ def test_a_sweep_that_ends_while_the_store_is_away_waits_so_long_and_no_longer(
         assert a.copy.lag_s >= 0.5
 
 
-# --- brought back --------------------------------------------------------------------------------
+# --- restored studies ----------------------------------------------------------------------------
 
 
 def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
@@ -620,7 +620,7 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
         earlier = a.paths.notebook("0001").with_suffix(".attempt1.ipynb")
         shutil.copy(a.paths.notebook("0001"), earlier)
         a.now()
-    told, study_id = a.told(), facts_in(a.paths.storage, "digits")
+    trials, study_id = a.trials(), facts_in(a.paths.storage, "digits")
     shutil.rmtree(tmp_path / "a")
     b = Machine(tmp_path / "somewhere else")
     b.paths = StudyPaths.parse(str(tmp_path / "b" / "{study}-{run_id}.ipynb"), study="digits")
@@ -631,7 +631,7 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
     )
     with b.opened() as is_brought_back:
         assert is_brought_back
-        assert b.told() == told
+        assert b.trials() == trials
         study = Study.load(b.storage_url, "digits")
         assert [r.notebook for r in study.records()] == [
             tmp_path / "b" / "digits-0000.ipynb",
@@ -652,7 +652,9 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
     assert not list((tmp_path / "b").rglob("*.part"))
 
 
-def test_a_copy_whose_writer_was_killed_is_another_machines_once_it_is_old(tmp_path: Path) -> None:
+def test_another_machine_can_take_the_copy_of_a_killed_process_once_its_lease_has_expired(
+    tmp_path: Path,
+) -> None:
     a = Machine(tmp_path / "a", every_s=20)
     with a.opened():
         a.run()
@@ -669,7 +671,7 @@ def test_a_copy_whose_writer_was_killed_is_another_machines_once_it_is_old(tmp_p
         b = Machine(tmp_path / "b")
         with b.opened() as is_brought_back:
             assert is_brought_back
-            # The first one was not dead at all: it finds out, and leaves the copy alone.
+            # The first process was only suspended: it notices the loss and leaves the copy alone.
             a.run()
             with pytest.raises(SyncError, match="was taken over by process"):
                 a.now()
@@ -713,10 +715,10 @@ def test_a_folder_that_was_left_behind_does_not_overwrite_what_went_on_elsewhere
     shutil.rmtree(tmp_path / "a")
     with (again := Machine(tmp_path / "a")).opened() as is_brought_back:
         assert is_brought_back
-        assert again.told() == b.told()
+        assert again.trials() == b.trials()
 
 
-def test_a_folder_that_was_itself_brought_back_from_a_backup_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_was_restored_from_an_older_backup_is_refused(tmp_path: Path) -> None:
     a = Machine(tmp_path / "a")
     with a.opened():
         a.run()
@@ -731,7 +733,7 @@ def test_a_folder_that_was_itself_brought_back_from_a_backup_is_refused(tmp_path
         Machine(tmp_path / "a").copy._open(lambda: None)
 
 
-def test_what_a_sweep_that_was_killed_at_once_has_left_is_not_in_the_way(tmp_path: Path) -> None:
+def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_path: Path) -> None:
     a = Machine(tmp_path / "a")
     with a.opened():
         a.run()
@@ -747,10 +749,10 @@ def test_what_a_sweep_that_was_killed_at_once_has_left_is_not_in_the_way(tmp_pat
         shutil.copy(file, b.paths.folder / file.name)
     with b.opened() as is_brought_back:
         assert is_brought_back
-    assert b.told() == a.told()
+    assert b.trials() == a.trials()
 
 
-def test_a_damaged_object_is_found_out_and_nothing_is_begun(tmp_path: Path) -> None:
+def test_a_damaged_object_is_detected_and_nothing_is_restored(tmp_path: Path) -> None:
     a = Machine(tmp_path / "a")
     with a.opened():
         a.run()
@@ -764,7 +766,7 @@ def test_a_damaged_object_is_found_out_and_nothing_is_begun(tmp_path: Path) -> N
     assert not list(b.paths.root.rglob("*.part"))
 
 
-def test_a_file_of_somebody_else_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_file_of_another_origin_is_never_overwritten(tmp_path: Path) -> None:
     a = Machine(tmp_path / "a")
     with a.opened():
         a.run()
@@ -817,7 +819,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for_only_where_nothing_can_
     assert is_whole()
 
 
-def test_what_servers_keep_is_not_copied_and_wants_the_same_output(tmp_path: Path) -> None:
+def test_stores_on_servers_are_not_copied_and_need_the_same_output(tmp_path: Path) -> None:
     def machine(folder: str) -> RemoteCopy:
         paths = StudyPaths.parse(str(tmp_path / folder / "d.{run_id}.ipynb"), study="digits")
         paths.folder.mkdir(parents=True, exist_ok=True)
@@ -849,7 +851,7 @@ def test_what_servers_keep_is_not_copied_and_wants_the_same_output(tmp_path: Pat
         pass
 
 
-def test_an_mlflow_store_moves_with_its_study_and_forgets_what_that_does_not_know(
+def test_an_mlflow_store_moves_with_its_study_and_drops_runs_that_the_study_does_not_have(
     tmp_path: Path,
 ) -> None:
     from mlflow import MlflowClient
@@ -880,7 +882,7 @@ def test_an_mlflow_store_moves_with_its_study_and_forgets_what_that_does_not_kno
     assert client.get_experiment(other).artifact_location == f"{before.as_uri()}-2/other"
 
 
-# --- what is refused, and what is said -----------------------------------------------------------
+# --- settings that are refused -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -895,7 +897,7 @@ def test_an_mlflow_store_moves_with_its_study_and_forgets_what_that_does_not_kno
         ("abfs://bucket/x?sig=hush", ["sync", "'abfs://bucket/x'", "come from the environment"]),
     ],
 )
-def test_a_wrong_url_is_refused_without_telling_secrets(written: Any, fragments: list[str]) -> None:
+def test_the_refusal_of_a_wrong_url_has_no_secrets(written: Any, fragments: list[str]) -> None:
     with pytest.raises(SettingsError) as raised:
         settings(sync=written)
     for fragment in fragments:
@@ -912,26 +914,6 @@ def test_the_url_alone_is_enough() -> None:
     assert settings().sync is None
 
 
-def test_schemes_and_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match=r"fsspec knows no s4://; expected something like s3:"):
-        Store("s4://bucket/x")
-    import fsspec
-
-    def missing(scheme: str) -> Any:
-        raise ImportError("Install s3fs to access S3")
-
-    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
-    with pytest.raises(SettingsError, match="a package for s3:// is missing: pip install s3fs"):
-        Store("s3://bucket/x")
-
-
-def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
-    assert redact_url("sftp://me:hush@host/x?sig=hush") == "sftp://host/x"
-    told = scrubbed("cannot reach http://me:hush@host/x?X-Amz-Signature=hush with hush-hush")
-    assert told == "cannot reach http://host/x with …"
-
-
 def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
@@ -942,14 +924,8 @@ def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
 # --- a real S3 API on loopback -------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Line:
-    """A TCP line to a server, which can be cut and mended."""
+    """A TCP connection to a server that can be cut, stalled and mended."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -968,7 +944,7 @@ class Line:
                 side.shutdown(socket.SHUT_RDWR)
 
     def stall(self) -> None:
-        """From now on it is open, and nothing comes through."""
+        """From now on keep the connection open and pass nothing on."""
         self._flows.clear()
 
     def mend(self) -> None:
@@ -1002,41 +978,11 @@ class Line:
             side.close()
 
 
-@pytest.fixture(scope="module")
-def s3_port() -> Iterator[int]:
-    """Moto's server, which speaks S3."""
-    port = free_port()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        until(lambda: not _refuses(port))
-        yield port
-    finally:
-        server.kill()
-        server.wait()
-
-
-def _refuses(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
-
-
 @pytest.fixture
-def line(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
-    """The line to the store, which the environment tells of as it usually does."""
-    import s3fs
-
+def line(s3_port: int, s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
+    """A line to the server of `s3`, which the environment names in its place."""
     line = Line(s3_port)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{line.port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-nobody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush-hush")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    fs = s3fs.S3FileSystem(skip_instance_cache=True)
-    if not fs.exists("sweeps"):
-        fs.mkdir("sweeps")
     yield line
     line.close()
 
@@ -1053,7 +999,7 @@ for i in range(8):
 
 
 class Subprocess:
-    """The same command in a folder of its own."""
+    """A sweep in a process and a folder of its own."""
 
     def __init__(
         self, folder: Path, name: str, *, trials: int, url: str, grace_s: float = 25
@@ -1081,8 +1027,8 @@ class Subprocess:
             text=True,
         )
 
-    def told(self) -> dict[int, tuple[str, float | None]]:
-        """State and score of each trial, as the study's file has them."""
+    def trials(self) -> dict[int, tuple[str, float | None]]:
+        """State and score of each trial in the study's file."""
         storage = self.folder / "out" / self.name / "study.db"
         if facts_in(storage, self.name) is None:
             return {}
@@ -1090,7 +1036,7 @@ class Subprocess:
         return {r.number: (str(r.state), r.scores.get("val")) for r in study.records()}
 
     def completed(self) -> int:
-        return sum(state == "completed" for state, _ in self.told().values())
+        return sum(state == "completed" for state, _ in self.trials().values())
 
     def run(self, limit_s: float = 120) -> tuple[int, dict[str, Any]]:
         return self.result(self.start(), limit_s)
@@ -1153,10 +1099,10 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
     until(lambda: getattr(remote(name), "generation", 0) > generation)
     sweeping.kill()
     sweeping.communicate()
-    done, copied = a.told(), remote(name)
+    done, copied = a.trials(), remote(name)
     assert copied is not None
     code, _ = b.run()
-    if code == 2:  # at once: perhaps it is not dead
+    if code == 2:  # refused, because the lease has not expired yet
         assert f"process {sweeping.pid} on {socket.gethostname()} sweeps this study" in b.stderr
         assert len(b.stderr.splitlines()) == 2  # the first says that the sweep is prepared
         assert not (b.folder / "out").exists()
@@ -1164,7 +1110,7 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
         code, _ = b.run()
     assert code == 0, b.stderr
     (a.folder).rename(tmp_path / "gone")
-    code, result = b.run()  # nothing is left to do
+    code, result = b.run()  # the study is complete
     assert code == 0, b.stderr
     assert result["counts"] == {"completed": trials, "pruned": 0, "failed": 0, "stopped": 0}
     assert result["sync_lag_s"] == 0
@@ -1197,7 +1143,7 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("trouble", ["cut", pytest.param("stall", marks=pytest.mark.long)])
-def test_a_store_that_is_away_holds_nothing_up_and_loses_nothing(
+def test_a_store_that_is_away_delays_no_trial_and_loses_no_data(
     tmp_path: Path, line: Line, trouble: str
 ) -> None:
     options: dict[str, Any] = {"trials": 16, "url": "s3://sweeps/x"}
@@ -1214,9 +1160,9 @@ def test_a_store_that_is_away_holds_nothing_up_and_loses_nothing(
     assert code == 0, a.stderr
     assert result["sync_lag_s"] == 0
     assert result["counts"]["completed"] == 16
-    n_said = 1 if trouble == "cut" else 0  # what is only slow is no trouble yet
-    assert a.stderr.count("trials go on, and it is tried again") == n_said
-    assert a.stderr.count("is up to date again") == n_said
+    n_reports = 1 if trouble == "cut" else 0  # a store that is only slow is not reported
+    assert a.stderr.count("trials go on, and it is tried again") == n_reports
+    assert a.stderr.count("is up to date again") == n_reports
     shutil.rmtree(a.folder)
     b = Subprocess(tmp_path / "b", trouble, **options)
     code, result = b.run()
@@ -1228,7 +1174,7 @@ def test_a_store_that_is_away_holds_nothing_up_and_loses_nothing(
 
 @pytest.mark.kernel
 @pytest.mark.long
-def test_a_sweep_whose_store_stays_away_ends_and_says_how_old_the_copy_is(
+def test_a_sweep_whose_store_stays_away_ends_and_reports_the_age_of_the_copy(
     tmp_path: Path, line: Line
 ) -> None:
     a = Subprocess(tmp_path / "a", "away", trials=4, url="s3://sweeps/x")
@@ -1246,19 +1192,17 @@ def test_a_sweep_whose_store_stays_away_ends_and_says_how_old_the_copy_is(
 
 
 @pytest.mark.kernel
-def test_a_bucket_that_is_not_there_is_told_before_any_kernel_starts(
-    tmp_path: Path, line: Line
-) -> None:
+def test_a_missing_bucket_is_refused_before_any_kernel_starts(tmp_path: Path, line: Line) -> None:
     a = Subprocess(tmp_path / "a", "lost", trials=1, url="s3://nowhere-at-all/x")
     code, _ = a.run()
     assert code == 2
-    assert len(a.stderr.splitlines()) == 2  # likewise
+    assert len(a.stderr.splitlines()) == 2  # the first says that the sweep is prepared
     assert "s3://nowhere-at-all/x" in a.stderr
     assert not (a.folder / "out").exists()
 
 
 @pytest.mark.kernel
-def test_a_machine_that_is_taken_away_is_left_in_time_though_the_store_hangs(
+def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
     tmp_path: Path, line: Line
 ) -> None:
     a = Subprocess(tmp_path, "preempted", trials=6, url="s3://sweeps/x", grace_s=6)
