@@ -113,12 +113,15 @@ def test_architecture_names_every_module_that_starts_a_thread_or_a_process() -> 
     starts = re.compile(
         r"\b(?:Thread|Timer|ThreadPoolExecutor|Popen|Parallel)\(|os\.fork\(|\bLive\("
     )
+    names = re.compile(r'(?:\bThread\([^)]*?\bname|thread_name_prefix)="([^"]+)"')
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     package = ROOT / "sweeper"
     for path in package.rglob("*.py"):
         name = path.relative_to(package).as_posix()
         if starts.search(path.read_text("utf-8")) and not name.startswith("testing/"):
             assert f"`{name}`" in text, f"{name} starts a thread or a process: list it there"
+            for thread in names.findall(path.read_text("utf-8")):
+                assert f"`{thread}`" in text, f"{name} starts the thread {thread!r}: list it there"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)
