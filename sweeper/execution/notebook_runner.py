@@ -117,7 +117,7 @@ class NotebookRunner:
         file.keep_earlier_series()
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
         file.metadata["kernel"] = "cold" if result.way is Way.STARTED else "warm"
-        file.metadata.update(self.pool.policy.coverage(result.way))
+        file.metadata.update(self.pool.policy.coverage(result.origin))
         if result.shared_cells:
             file.metadata["shared_cells"] = result.shared_cells
         if result.exit_code is not None:

@@ -168,7 +168,9 @@ class Worker:
                 repeated,
                 limit_s=self.runner.settings.limits.trial,
                 write=file.write,
-                origin=KernelOrigin(way=Way.STARTED),
+                origin=KernelOrigin(
+                    reason="the trial was run before, and failed or lost its kernel"
+                ),
             )
         return file, result, outcome
 

@@ -3,12 +3,13 @@
 What the scores mean for the trial does not belong here.
 """
 
-from .engine import execute
+from .cells.engine import execute
+from .cells.inject import inject
 from .forking.evidence import Evidence, gather
-from .forking.policy import Experiment, ForkPolicy, KernelOrigin, Proof, Reference, Way
+from .forking.origins import KernelOrigin, Way
+from .forking.policy import Experiment, ForkPolicy, Proof, Reference
 from .forking.sharing import CellsToShare, SharedRun, cells_to_share
 from .guard import Guard, kill_marked, mark_of
-from .inject import inject
 from .kernel import Kernel
 from .pool import KernelPool
 from .request import Ending, ExecutionRequest, KernelResult

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from jupyter_core.utils import run_sync
 
 from .forking.fork_server import QUIET, ForkServer
-from .forking.policy import Way
+from .forking.origins import KernelOrigin, Way
 from .forking.process import ForkedProcess
 from .forking.provisioner import ForkingProvisioner
 from .forking.sharing import SharedRun
@@ -42,8 +42,7 @@ class Kernel:
     Attributes:
         manager: jupyter_client's end of it.
         name: the kernelspec's.
-        is_warm: whether it was forked with its libraries imported.
-        shared: the leading cells that have run in it; None when none have.
+        origin: how it came to be.
     """
 
     def __init__(
@@ -54,8 +53,7 @@ class Kernel:
         self._folder = folder
         self._mark = mark
         self._process: Any = None
-        self.is_warm = False
-        self.shared: SharedRun | None = None
+        self.origin = KernelOrigin()
         self._pidfd: int | None = None
         self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_end`
 
@@ -68,8 +66,8 @@ class Kernel:
         cwd: Path,
         runtime_folder: Path,
         token: str,
+        origin: KernelOrigin,
         fork_server: ForkServer | None = None,
-        after: SharedRun | None = None,
     ) -> Kernel:
         """Start the process; it boots while the caller goes on.
 
@@ -77,8 +75,8 @@ class Kernel:
             env: its whole environment.
             runtime_folder: where its private folder is made; a short path.
             token: the beginning of the mark that it bears.
-            fork_server: to fork it from, where that is possible.
-            after: leading cells that should have run in it.
+            origin: how it should come to be; it is started where it cannot be forked.
+            fork_server: where it is forked; None when there is none.
 
         Raises:
             OSError: its command cannot be run.
@@ -89,10 +87,10 @@ class Kernel:
         log = logging.getLogger(__name__)
         manager = PrivateKernelManager(folder=folder, kernel_name=name, log=log)
         kernel = cls(manager, name=name, folder=folder, mark=mark)
-        if fork_server is not None:
+        if fork_server is not None and origin.way is not Way.STARTED:
             manager.provisioner = ForkingProvisioner(
                 fork_server=fork_server,
-                after=after,
+                after=origin.shared,
                 kernel_id=folder.name,
                 kernel_spec=manager.kernel_spec,
                 parent=manager,
@@ -112,21 +110,24 @@ class Kernel:
             kernel._remove()
             raise
         kernel._process = manager.provisioner.process  # type: ignore[union-attr]
-        kernel.is_warm = isinstance(kernel._process, ForkedProcess)
-        if isinstance(manager.provisioner, ForkingProvisioner):
-            kernel.shared = manager.provisioner.after
+        kernel.origin = origin
         if isinstance(kernel._process, ForkedProcess):
             kernel._pidfd = os.dup(kernel._process.pidfd)  # it may have ended by now
         elif hasattr(os, "pidfd_open"):
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
+        if origin.way is not Way.STARTED and not isinstance(kernel._process, ForkedProcess):
+            kernel.origin = KernelOrigin(reason="the process that forks kernels did not answer")
         return kernel
 
     @property
-    def way(self) -> Way:
-        """How it came to be."""
-        if not self.is_warm:
-            return Way.STARTED
-        return Way.FORKED if self.shared is None else Way.SHARED
+    def is_warm(self) -> bool:
+        """Whether it was forked with the notebook's libraries imported."""
+        return self.origin.way is not Way.STARTED
+
+    @property
+    def shared(self) -> SharedRun | None:
+        """The leading cells that had run when it was forked; None when none had."""
+        return self.origin.shared
 
     async def ended(self) -> None:
         """Wait for the process to end, by itself or not."""

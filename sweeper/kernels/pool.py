@@ -12,7 +12,8 @@ from pathlib import Path
 
 from .forking.evidence import Evidence
 from .forking.fork_server import ForkServer
-from .forking.policy import Experiment, ForkPolicy, KernelOrigin, Offer, Way
+from .forking.origins import KernelOrigin, Offer, Way
+from .forking.policy import Experiment, ForkPolicy
 from .forking.sharing import CellsToShare
 from .kernel import Kernel
 from .specs import command_of, is_ipykernel
@@ -49,11 +50,14 @@ class KernelPool:
         self._runtime_folder = runtime_folder
         self._token = token
         self._fork_server: ForkServer | None = None
+        self._no_offer = Offer(obstacle="execution.kernels is cold")
         command = command_of(name)
         if warm and ForkServer.can_serve(command):
             self._fork_server = ForkServer(
                 command, env=env, cwd=cwd, runtime_folder=runtime_folder, token=token
             )
+        elif warm:
+            self._no_offer = Offer(obstacle=f"kernels of {name} cannot be forked on this system")
         self._lock = threading.Lock()
         #: Starting a process takes its time, which is not the slot's.
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")
@@ -66,10 +70,14 @@ class KernelPool:
         """Whether it should be told what the notebook has imported."""
         return self._fork_server is not None and not self._fork_server.has_import_profile
 
-    def learn(self, lesson: str) -> None:
-        """Fork kernels from now on, with what a kernel has told that it has imported."""
+    def record_imports(self, profile: str) -> None:
+        """Fork kernels from now on, which have imported the same as a kernel that has run.
+
+        Args:
+            profile: that kernel's answer to `IMPORT_PROFILE`.
+        """
         if self._fork_server is not None:
-            self._fork_server.learn(lesson)
+            self._fork_server.record_imports(profile)
 
     def share(self, cells: CellsToShare | None) -> None:
         """Run leading cells once for all trials, as soon as that can be; None for none."""
@@ -84,14 +92,14 @@ class KernelPool:
     @property
     def offer(self) -> Offer:
         """What kernels can be forked from now."""
-        return Offer() if self._fork_server is None else self._fork_server.offer
+        return self._no_offer if self._fork_server is None else self._fork_server.offer
 
     def claim_experiment(self, trials_left: int) -> Experiment | None:
         """What the caller has to try before its next trial; it then calls `settle`."""
         return self.policy.claim(self.offer, trials_left=trials_left)
 
     def settle(self, experiment: Experiment, evidence: Evidence | str | None) -> None:
-        """What an experiment has come to; see `ForkPolicy.settle`."""
+        """Judge an experiment; see `ForkPolicy.settle`."""
         self.policy.settle(experiment, evidence, self.offer)
         if self._fork_server is not None and self.policy.has_refused(Way.SHARED):
             self._fork_server.share(None)
@@ -180,6 +188,6 @@ class KernelPool:
             cwd=self.cwd,
             runtime_folder=self._runtime_folder,
             token=self._token,
-            fork_server=None if origin.way is Way.STARTED else self._fork_server,
-            after=origin.shared,
+            origin=origin,
+            fork_server=self._fork_server,
         )

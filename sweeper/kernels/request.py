@@ -11,7 +11,7 @@ from nbformat import NotebookNode
 from ..notebooks.scores import Source
 from ..trials import Params, RunningTrial
 from .forking.evidence import GeneratorStates
-from .forking.policy import KernelOrigin, Way
+from .forking.origins import KernelOrigin, Way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +70,11 @@ class KernelResult:
         exit_code: of a kernel that ended by itself; negative for a signal.
         stderr_tail: the last text that the kernel's process wrote outside of any cell.
         variables: floats of the requested top-level variables, once all cells have run.
-        way: how the kernel came to be.
+        origin: how the kernel came to be; if it was started, also why.
         is_orphan: whether the kernel ended because the process that it was forked from did.
-        shared_cells: how many leading cells had run before the kernel was forked.
         boot_s: how long the execution waited for the kernel's first answer.
         states_at_start: of the global random generators, if they were requested.
         states_at_end: the same after the last cell.
-        seeded: the global random generators that shared cells have seeded.
     """
 
     ending: Ending
@@ -84,10 +82,23 @@ class KernelResult:
     exit_code: int | None = None
     stderr_tail: str = ""
     variables: Mapping[str, float] = field(default_factory=dict)
-    way: Way = Way.STARTED
+    origin: KernelOrigin = field(default_factory=KernelOrigin)
     is_orphan: bool = False
-    shared_cells: int = 0
     boot_s: float = 0.0
     states_at_start: GeneratorStates = field(default_factory=dict)
     states_at_end: GeneratorStates = field(default_factory=dict)
-    seeded: Sequence[str] = ()
+
+    @property
+    def way(self) -> Way:
+        """How the kernel came to be, without the reason."""
+        return self.origin.way
+
+    @property
+    def shared_cells(self) -> int:
+        """How many leading cells had run before the kernel was forked."""
+        return 0 if self.origin.shared is None else self.origin.shared.until
+
+    @property
+    def seeded(self) -> Sequence[str]:
+        """The global random generators that shared cells have seeded."""
+        return () if self.origin.shared is None else self.origin.shared.seeded

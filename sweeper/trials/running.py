@@ -26,6 +26,7 @@ class RunningTrial:
         step: the step of the last point that has one.
         metrics: the last value of each metric.
         trials_left: how many trials had not begun when this one did, as far as was known.
+        reports: the number of points that the notebook has reported, neither printed nor displayed.
     """
 
     def __init__(self, *subscribers: Callable[[Point], None], trials_left: int = 0) -> None:
@@ -41,6 +42,7 @@ class RunningTrial:
         self.cells = 0
         self.step: int | None = None
         self.metrics: dict[str, float] = {}
+        self.reports = 0
         self._on_stop: Callable[[], object] | None = None
         self._waited_s = 0.0
         self._waits_since_s: float | None = None
@@ -103,8 +105,9 @@ class RunningTrial:
 
         A printed value of a metric that the notebook also reports is dropped.
         """
-        if point.source is PointSource.REPORTED and point.step is not None:
-            self._reported |= point.metrics.keys()
+        if point.source is PointSource.REPORTED:
+            self.reports += 1
+            self._reported |= point.metrics.keys() if point.step is not None else set()
         if point.source is PointSource.PRINTED and self._reported & point.metrics.keys():
             return
         if point.step is not None:

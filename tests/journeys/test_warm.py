@@ -95,7 +95,7 @@ def test_a_zygote_that_dies_costs_time_and_no_trial(tmp_path: Path) -> None:
         "import os, signal\nfrom pathlib import Path",
         PAUSE,
         "parent = Path(f'/proc/{os.getppid()}/cmdline').read_text()\n"
-        "if 'zygote' in parent and not Path('killed').exists():\n"
+        "if 'zygote/__main__' in parent and not Path('killed').exists():\n"
         "    Path('killed').touch()\n    os.kill(os.getppid(), signal.SIGKILL)\n"
         "    time.sleep(60)",
         "val = x",
@@ -111,7 +111,7 @@ FAILS_IN_FORKS = """
 import os
 from pathlib import Path
 
-is_forked = 'zygote' in Path(f'/proc/{os.getppid()}/cmdline').read_text()
+is_forked = 'zygote/__main__' in Path(f'/proc/{os.getppid()}/cmdline').read_text()
 if is_forked and x > LIMIT:
     raise RuntimeError('Cannot re-initialize CUDA in forked subprocess')
 val = x
@@ -218,7 +218,7 @@ def parent_of(pid):
 
 shared = os.getppid()
 zygote = parent_of(shared)
-if all('zygote' in Path(f'/proc/{pid}/cmdline').read_text() for pid in (shared, zygote)):
+if all('zygote/__main__' in Path(f'/proc/{pid}/cmdline').read_text() for pid in (shared, zygote)):
     if not Path('proof').exists():
         Path('proof').touch()
     else:

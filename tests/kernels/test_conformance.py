@@ -65,7 +65,7 @@ class Conformance(KernelTests):
             policy=ForkPolicy({Way.FORKED: Proof.EQUAL}),
         )
         if cls.warm:
-            cls._pool.learn(json.dumps({"modules": ["json", "numpy"], "environment": {}}))
+            cls._pool.record_imports(json.dumps({"modules": ["json", "numpy"], "environment": {}}))
             deadline = time.monotonic() + 60
             while not cls._pool.offer.can_fork:
                 assert time.monotonic() < deadline

@@ -18,7 +18,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from ..outputs import as_shown
+from ..cells.outputs import as_shown
 from .zygote.generators import is_seeded_since
 
 Series = Mapping[str, Sequence[tuple[int, float]]]

@@ -1,10 +1,9 @@
 """Whether a trial's kernel is forked: decided here, with the reason in words.
 
-A notebook may come to other numbers in a forked kernel than in a started one: what its libraries
-did when they were imported happened before its first cell, and what shared cells did happened
-once. So the first forked kernel runs a reference trial again, one that has completed in a started
-kernel, and until both agree kernels are started. No outcome of a forked kernel that was not proven
-ever reaches the study.
+A notebook may come to other numbers in a forked kernel than in a started one: its libraries were
+imported before its first cell, and shared cells ran once for all trials. So the first forked kernel
+runs a reference trial again, one that has completed in a started kernel. Kernels are started until
+both runs agree. No outcome of a forked kernel ever reaches the study before that proof.
 """
 
 from __future__ import annotations
@@ -17,35 +16,17 @@ from enum import StrEnum
 
 from ...trials import TrialSpec
 from .evidence import CLOSENESS, Difference, Evidence, difference, scores_distance
-from .sharing import SharedRun
+from .origins import KernelOrigin, Offer, Way
 
 _log = logging.getLogger(__name__)
 
 #: What a forked kernel saves at least beside the imports: a started one takes this to boot.
 _BOOT_S = 0.3
-#: Cells that took less are as well run again: to replay their outputs costs about as much.
-_LITTLE_S = 0.05
-
-
-class Way(StrEnum):
-    """How a kernel comes to be."""
-
-    STARTED = "started"
-    FORKED = "forked"
-    SHARED = "shared"  # forked after leading cells that have run once for all trials
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelOrigin:
-    """How one kernel comes to be.
-
-    Attributes:
-        way: started, or forked.
-        shared: the cells after which it is forked; None unless `way` is SHARED.
-    """
-
-    way: Way = Way.STARTED
-    shared: SharedRun | None = None
+#: To replay the outputs of shared cells takes about this long, so cells that took less are not
+#: shared.
+_REPLAY_S = 0.05
+#: How users turn off what is in their way, by way.
+_SWITCH_OFF = {Way.FORKED: "execution.kernels: cold", Way.SHARED: "execution.prefix: off"}
 
 
 class Proof(StrEnum):
@@ -57,31 +38,12 @@ class Proof(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """What kernels can be forked from now.
-
-    Attributes:
-        is_settled: whether that will stay so; False while libraries are imported or cells run.
-        can_fork: whether there is a zygote.
-        shared: the leading cells that have run.
-        import_s: how long the imports took that a forked kernel has behind it.
-        has_acting_imports: whether imports have effects that each fork has to repeat.
-    """
-
-    is_settled: bool = False
-    can_fork: bool = False
-    shared: SharedRun | None = None
-    import_s: float = 0.0
-    has_acting_imports: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """A trial that completed in a started kernel.
 
     Attributes:
-        duration_s: how long it took there, with what it waited for the kernel.
-        boot_s: how long it waited for the kernel.
+        duration_s: how long the trial took there, with the wait for the kernel.
+        boot_s: how long the trial waited for the kernel.
     """
 
     spec: TrialSpec
@@ -99,15 +61,24 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A reference trial that has to be run again, in a kernel that came to be in a certain way."""
+    """The reference trial, to be run again in a kernel that comes to be in a certain way."""
 
     reference: Reference
     origin: KernelOrigin
 
     @property
     def way(self) -> Way:
-        """How its kernel comes to be."""
+        """How the kernel comes to be."""
         return self.origin.way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Doubt:
+    """An experiment that differed from the reference, until a second started kernel has run it."""
+
+    experiment: Experiment
+    evidence: Evidence
+    difference: Difference
 
 
 class ForkPolicy:
@@ -120,35 +91,61 @@ class ForkPolicy:
     def __init__(self, proofs: Mapping[Way, Proof] | None = None) -> None:
         self._lock = threading.Lock()
         self._reference: Reference | None = None
+        #: Evidence of the reference in a second started kernel.
         self._twin: Evidence | None = None
-        self._pending: tuple[Experiment, Evidence, Difference] | None = None
+        self._doubt: _Doubt | None = None
         self._is_claimed = False
-        #: By way: the proof; or None where it was refused.
-        self._proofs: dict[Way, Proof | None] = dict(proofs or {})
+        self._proofs = dict(proofs or {})
+        #: By way, why no kernel comes to be so.
+        self._refusals: dict[Way, str] = {}
         self._is_failure_compared = False
         self._findings: dict[Way, str] = {}
+        self._last_reason = ""
 
-    # --- what trials ask ------------------------------------------------------------------------
+    # --- for each kernel --------------------------------------------------------------------------
 
     def origin(self, offer: Offer) -> KernelOrigin:
-        """How the kernel of the next trial should come to be."""
-        return _origin(self.way(offer), offer)
+        """How the kernel of the next trial should come to be; if it is started, also why."""
+        way = self.way(offer)
+        reason = self._why_started(offer) if way is Way.STARTED else ""
+        with self._lock:
+            if offer.is_notebooks_obstacle:
+                self._findings.setdefault(Way.FORKED, _as_finding(Way.FORKED, offer.obstacle))
+            if reason not in ("", self._last_reason):
+                _log.info("kernels are started: %s", reason)
+            self._last_reason = reason
+        return _origin(way, offer, reason)
 
     def way(self, offer: Offer) -> Way:
-        """The same without the cells that it is forked after."""
-        if offer.shared is not None and self._proofs.get(Way.SHARED):
+        """How the kernel of the next trial should come to be, without the reason."""
+        if offer.shared is not None and Way.SHARED in self._proofs:
             return Way.SHARED
-        if offer.can_fork and self._proofs.get(Way.FORKED):
+        if offer.can_fork and Way.FORKED in self._proofs:
             return Way.FORKED
         return Way.STARTED
 
-    def has_refused(self, way: Way) -> bool:
-        """Whether no trial will ever have such a kernel."""
-        return way in self._proofs and self._proofs[way] is None
+    def _why_started(self, offer: Offer) -> str:
+        """The one answer to why a kernel is started and not forked."""
+        if Way.FORKED in self._refusals:
+            return self._refusals[Way.FORKED]
+        if offer.obstacle:
+            return offer.obstacle
+        if self._reference is None:
+            return (
+                "no trial has completed in a started kernel yet, to be compared with a forked one"
+            )
+        run_id = self._reference.spec.run_id
+        return f"trial {run_id} has not been repeated in a forked kernel yet, to compare both runs"
 
-    def coverage(self, way: Way) -> Mapping[str, str]:
-        """What covers a trial in such a kernel, for its metadata: a proof and its trial."""
-        proof = self._proofs.get(way)
+    def has_refused(self, way: Way) -> bool:
+        """Whether no trial will ever have a kernel that comes to be so."""
+        return way in self._refusals
+
+    def coverage(self, origin: KernelOrigin) -> Mapping[str, str]:
+        """What a trial's metadata states about its kernel: why it was started, or the proof."""
+        if origin.way is Way.STARTED:
+            return {"kernel_reason": origin.reason} if origin.reason else {}
+        proof = self._proofs.get(origin.way)
         if proof is None or self._reference is None:
             return {}
         if proof is Proof.NONE:
@@ -161,21 +158,21 @@ class ForkPolicy:
         return self._reference is None
 
     def offer_reference(self, reference: Reference) -> None:
-        """A trial has completed in a started kernel; the first one counts."""
+        """Take a trial that has completed in a started kernel as the reference, if none is."""
         with self._lock:
             self._reference = self._reference or reference
 
     @property
     def findings(self) -> list[str]:
-        """What users should know, for the sweep's last lines."""
-        # Where nothing is forked, it says nothing more that cells are not shared.
+        """What costs users time and how they change that, for the last lines of a sweep."""
+        # Where nothing is forked, no cells are shared either, so one finding is enough.
         ways = (Way.FORKED,) if Way.FORKED in self._findings else (Way.SHARED,)
         return [self._findings[way] for way in ways if way in self._findings]
 
     # --- proofs -----------------------------------------------------------------------------------
 
     def claim(self, offer: Offer, *, trials_left: int) -> Experiment | None:
-        """What the caller has to try before its next trial; it then says so by `settle`.
+        """The experiment that the caller has to make before its next trial; `settle` follows.
 
         Args:
             trials_left: how many trials have not begun.
@@ -190,58 +187,52 @@ class ForkPolicy:
             return Experiment(reference=self._reference, origin=_origin(way, offer))
 
     def settle(self, experiment: Experiment, evidence: Evidence | str | None, offer: Offer) -> None:
-        """What an experiment has come to.
+        """Judge an experiment.
 
         Args:
-            evidence: of an execution to the end; why it did not come there; None where it was
-                stopped, and says nothing.
+            evidence: of an execution to the end; or the error that ended it before; None where the
+                execution was stopped and proves nothing.
         """
         with self._lock:
             self._is_claimed = False
             if experiment.way is Way.STARTED:
-                self._settle_pending(evidence, offer)
+                self._settle_doubt(evidence, offer)
             elif isinstance(evidence, Evidence):
-                self._compare(experiment, evidence, offer)
+                self._compare(experiment, evidence)
             elif evidence is not None:
-                self._refuse(experiment.way, failure=evidence)
+                self._refuse(experiment.way, self._why_failed(experiment.way, evidence))
 
     def _next_way(self, reference: Reference, offer: Offer, trials_left: int) -> Way | None:
-        if self._pending is not None:
-            way = self._pending[0].way
-            if self._is_worth(reference.duration_s, reference.saved_s(way, offer), trials_left):
+        if self._doubt is not None:
+            way = self._doubt.experiment.way
+            if reference.saved_s(way, offer) * trials_left > reference.duration_s:
                 return Way.STARTED
-            self._refuse(way, self._pending[2])
-            self._pending = None
+            self._refuse(way, self._why_different(way, self._doubt.difference))
+            self._doubt = None
         for way, can in ((Way.SHARED, offer.shared is not None), (Way.FORKED, offer.can_fork)):
-            if not can or way in self._proofs:
-                if can and self._proofs[way]:
-                    return None  # there is no better one
+            if can and way in self._proofs:
+                return None  # there is no better one
+            if not can or way in self._refusals:
                 continue
-            saves_s = reference.saved_s(way, offer)
-            is_little = way is Way.SHARED and offer.shared and offer.shared.duration_s < _LITTLE_S
-            cost_s = max(0.0, reference.duration_s - saves_s)
-            if not is_little and self._is_worth(cost_s, saves_s, trials_left):
+            reason = _why_not_worth(way, reference, offer, trials_left)
+            if not reason:
                 return way
-            self._proofs[way] = None
-            _log.info("kernels are not %s: to prove it would take more than it saves", way)
+            self._refusals[way] = reason
         return None
 
-    def _is_worth(self, cost_s: float, saves_s: float, trials_left: int) -> bool:
-        return saves_s * trials_left > cost_s
-
-    def _compare(self, experiment: Experiment, evidence: Evidence, offer: Offer) -> None:
-        reference = experiment.reference.evidence
+    def _compare(self, experiment: Experiment, evidence: Evidence) -> None:
+        way, reference = experiment.way, experiment.reference.evidence
         found = difference(reference, evidence, twin=self._twin)
         if found is None:
-            self._accept(experiment.way, Proof.EQUAL)
+            self._accept(way, Proof.EQUAL)
         elif self._twin is None:
             # Only a second started kernel tells a notebook that never comes to the same again from
             # one that comes to something else because its kernel was forked.
-            self._pending = (experiment, evidence, found)
+            self._doubt = _Doubt(experiment=experiment, evidence=evidence, difference=found)
         elif difference(reference, evidence, twin=self._twin, closeness=self._closeness) is None:
-            self._accept(experiment.way, Proof.CLOSE)
+            self._accept(way, Proof.CLOSE)
         else:
-            self._refuse(experiment.way, found)
+            self._refuse(way, self._why_different(way, found))
 
     @property
     def _closeness(self) -> float:
@@ -251,55 +242,47 @@ class ForkPolicy:
         apart = scores_distance(self._reference.evidence, self._twin)
         return CLOSENESS if 0.0 < apart <= CLOSENESS else 0.0
 
-    def _settle_pending(self, twin: Evidence | str | None, offer: Offer) -> None:
-        if self._pending is None or self._reference is None or twin is None:
+    def _settle_doubt(self, twin: Evidence | str | None, offer: Offer) -> None:
+        if self._doubt is None or self._reference is None or twin is None:
             return
-        (experiment, evidence, _), self._pending = self._pending, None
-        if isinstance(twin, Evidence) and (
-            scores_distance(self._reference.evidence, twin) <= CLOSENESS
-        ):
+        doubt, self._doubt = self._doubt, None
+        reference = self._reference.evidence
+        if isinstance(twin, Evidence) and scores_distance(reference, twin) <= CLOSENESS:
             self._twin = twin
-            self._compare(experiment, evidence, offer)
+            self._compare(doubt.experiment, doubt.evidence)
             return
-        where = twin if isinstance(twin, str) else difference(self._reference.evidence, twin)
-        self._proofs[Way.SHARED] = None
-        self._proofs[Way.FORKED] = None if offer.has_acting_imports else Proof.NONE
-        run_id = self._reference.spec.run_id
+        why = _why_not_reproducible(self._reference, twin)
+        self._refusals[Way.SHARED] = why
+        if offer.has_acting_imports:
+            self._refusals[Way.FORKED] = why
+        else:
+            self._proofs[Way.FORKED] = Proof.NONE
         kernels = "started" if offer.has_acting_imports else "forked without a proof"
-        self._say(
-            f"the notebook is not reproducible: trial {run_id}, run twice in started kernels with "
-            f"the same params and seed, differed in {where}; kernels are {kernels}. Seed all that "
-            "it draws (sweeper.seed_everything), and any trial can be run again"
-        )
+        self._find(Way.FORKED, f"{why}. Kernels are {kernels} meanwhile")
 
     def _accept(self, way: Way, proof: Proof) -> None:
         self._proofs[way] = proof
         _log.info("kernels are %s: the reference trial came to the same (%s)", way, proof)
 
-    def _refuse(self, way: Way, found: Difference | None = None, *, failure: str = "") -> None:
-        """Never have such a kernel.
+    def _refuse(self, way: Way, why: str) -> None:
+        """Let no kernel come to be in a way, which costs users time."""
+        self._refusals[way] = why
+        self._find(way, _as_finding(way, why))
 
-        Args:
-            found: the first difference between the reference there and in a started kernel.
-            failure: how the reference ended there instead.
-        """
-        self._proofs[way] = None
+    def _why_failed(self, way: Way, error: str) -> str:
+        return f"{self._rerun(way)} failed there: {error}; {_SWITCH_OFF[way]} spares the attempt"
+
+    def _why_different(self, way: Way, found: Difference) -> str:
+        if found.is_output:
+            ending = f"put out something else in {found}; its scores were the same"
+            return f"{self._rerun(way)} {ending}; {_SWITCH_OFF[way]} spares the attempt"
+        remedy = "seed generators" if self._twin is not None else "seed all that it draws,"
+        return f"{self._rerun(way)} differed in {found}; {remedy} after the imports"
+
+    def _rerun(self, way: Way) -> str:
         assert self._reference is not None
-        what, kernel = (
-            ("leading cells are not shared, every trial runs them", "forked after them")
-            if way is Way.SHARED
-            else ("each trial's kernel is started, not forked, which takes longer", "forked")
-        )
-        if failure:
-            ending = f"failed there: {failure}"
-        elif found is not None and found.is_output:
-            ending = f"showed something else in {found}; its scores were the same"
-        elif self._twin is not None:
-            ending = f"differed in {found}; seed generators after the imports"
-        else:
-            ending = f"differed in {found}; seed all that it draws, after the imports"
-        run_id = self._reference.spec.run_id
-        self._say(f"{what}: trial {run_id}, run again in a kernel that was {kernel}, {ending}", way)
+        kernel = "forked after them" if way is Way.SHARED else "forked"
+        return f"trial {self._reference.spec.run_id}, run again in a kernel that was {kernel},"
 
     # --- failures -------------------------------------------------------------------------------
 
@@ -309,7 +292,7 @@ class ForkPolicy:
         return not self._is_failure_compared
 
     def compare_failure(self, run_id: str, message: str, *, also_started: bool) -> None:
-        """A trial has failed in a forked kernel and was run again in a started one.
+        """Judge a trial that has failed in a forked kernel and was run again in a started one.
 
         Args:
             also_started: whether it failed there, too; if not, kernels are started from now on.
@@ -317,16 +300,55 @@ class ForkPolicy:
         with self._lock:
             self._is_failure_compared = True
             if not also_started:
-                self._proofs = dict.fromkeys((Way.SHARED, Way.FORKED))
-                self._say(
-                    f"kernels are started anew from now on: trial {run_id} failed in a forked one "
-                    f"({message}), and not in one that was started"
+                why = (
+                    f"trial {run_id} failed in a forked one ({message}), and not in one that was "
+                    f"started; {_SWITCH_OFF[Way.FORKED]} spares the attempt"
                 )
+                self._proofs = {}
+                self._refusals = dict.fromkeys((Way.SHARED, Way.FORKED), why)
+                self._find(Way.FORKED, f"kernels are started anew from now on: {why}")
 
-    def _say(self, finding: str, about: Way = Way.FORKED) -> None:
-        self._findings[about] = finding
+    def _find(self, way: Way, finding: str) -> None:
+        self._findings[way] = finding
         _log.info("%s", finding)
 
 
-def _origin(way: Way, offer: Offer) -> KernelOrigin:
-    return KernelOrigin(way=way, shared=offer.shared if way is Way.SHARED else None)
+def _origin(way: Way, offer: Offer, reason: str = "") -> KernelOrigin:
+    shared = offer.shared if way is Way.SHARED else None
+    return KernelOrigin(way=way, shared=shared, reason=reason)
+
+
+def _as_finding(way: Way, why: str) -> str:
+    if way is Way.SHARED:
+        return f"leading cells are not shared, every trial runs them: {why}"
+    return f"each trial's kernel is started, not forked, which takes longer: {why}"
+
+
+def _why_not_worth(way: Way, reference: Reference, offer: Offer, trials_left: int) -> str:
+    """Why a proof would take longer than it saves; empty if it does not."""
+    if way is Way.SHARED and offer.shared and offer.shared.duration_s < _REPLAY_S:
+        return "the leading cells take no longer than to replay their outputs"
+    saves_s = reference.saved_s(way, offer)
+    cost_s = max(0.0, reference.duration_s - saves_s)
+    if saves_s * trials_left > cost_s:
+        return ""
+    return (
+        f"to prove that trial {reference.spec.run_id} comes to the same in a forked kernel takes "
+        f"{cost_s:.1f} s more, and forking saves {saves_s:.1f} s for each of {trials_left} trials "
+        "left; more trials make it worth its time"
+    )
+
+
+def _why_not_reproducible(reference: Reference, twin: Evidence | str) -> str:
+    run_id = reference.spec.run_id
+    if isinstance(twin, str):
+        return (
+            f"the notebook is not reproducible: trial {run_id} completed in one started kernel and "
+            f"failed in another with the same params and seed ({twin}). Make sure that it runs "
+            "again where files of its first run lie, and any trial can be run again"
+        )
+    return (
+        f"the notebook is not reproducible: trial {run_id}, run twice in started kernels with the "
+        f"same params and seed, differed in {difference(reference.evidence, twin)}. Seed all that "
+        "it draws (sweeper.seed_everything), and any trial can be run again"
+    )

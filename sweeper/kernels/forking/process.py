@@ -1,4 +1,4 @@
-"""The process of a kernel that was forked, not started."""
+"""The process of a kernel that was forked, and the request that has it forked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import signal
 import socket
 import subprocess
 import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from .zygote.messages import receive
+from .zygote.messages import receive, send
 
-_ANSWER_S = 10.0
+#: How long a zygote may take to answer.
+ANSWER_S = 10.0
 
 
 class ForkedProcess:
@@ -63,14 +66,39 @@ class ForkedProcess:
             os.close(self.pidfd)
 
     def _collect(self) -> None:
-        self._lease.settimeout(_ANSWER_S)
+        self._lease.settimeout(ANSWER_S)
         try:
-            told, _ = receive(self._lease)
+            reply, _ = receive(self._lease)
         except OSError:
-            told = None
+            reply = None
         # Without an answer the zygote is gone, and has taken its children with it.
-        self.is_orphan = told is None
-        self.returncode = -signal.SIGKILL if told is None else int(told["exit"])
+        self.is_orphan = reply is None
+        self.returncode = -signal.SIGKILL if reply is None else int(reply["exit"])
+
+
+def request_fork(
+    path: str, request: Mapping[str, Any], files: Sequence[int]
+) -> tuple[socket.socket, int]:
+    """Have the process that serves at `path` fork a child; return the child's lease and pid.
+
+    Args:
+        files: open descriptors that the child receives.
+
+    Raises:
+        OSError: the serving process is gone, or does not answer.
+    """
+    lease = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        lease.settimeout(ANSWER_S)
+        lease.connect(path)
+        send(lease, dict(request), files)
+        reply, _ = receive(lease)
+        if reply is None:
+            raise ConnectionError("it has ended")
+        return lease, int(reply["pid"])
+    except BaseException:
+        lease.close()
+        raise
 
 
 def is_readable(descriptor: int, limit_s: float | None) -> bool:

@@ -13,26 +13,25 @@ from .sharing import SharedRun
 class ForkingProvisioner(LocalProvisioner):
     """Forks the kernel where that is possible, and starts it otherwise.
 
-    Attributes:
-        after: the cells that have run in the kernel; None when it was not forked after any.
+    Args:
+        after: the cells that should have run in the kernel before; None for none.
     """
 
     def __init__(self, *, fork_server: ForkServer, after: SharedRun | None, **options: Any) -> None:
         super().__init__(**options)
         self._fork_server = fork_server
-        self.after = after
+        self._after = after
 
     async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
-        """As its base does, with a forked process in place of a started one."""
+        """Fork the kernel's process, or start it as the base class does."""
         forked = self._fork_server.fork(
             cmd[2:],
             env=options["env"],
             cwd=options["cwd"],
             output=options["stderr"].fileno(),
-            after=self.after,
+            after=self._after,
         )
         if forked is None:
-            self.after = None
             return await super().launch_kernel(cmd, **options)
         self.process = forked  # type: ignore[assignment]
         self.pid = self.pgid = forked.pid

@@ -10,7 +10,7 @@ from nbformat import NotebookNode
 
 from ...notebooks.shared_cells import find_shared_cells
 from ...trials import Params
-from ..inject import inject
+from ..cells.inject import inject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from sweeper.kernels import Evidence, ForkPolicy, Proof, Reference, SharedRun, Way
+from sweeper.kernels import (
+    Evidence,
+    ForkPolicy,
+    KernelOrigin,
+    Proof,
+    Reference,
+    SharedRun,
+    Way,
+)
 from sweeper.kernels.forking.evidence import Output
-from sweeper.kernels.forking.policy import Offer
+from sweeper.kernels.forking.origins import Offer
 from sweeper.kernels.forking.sharing import RanCell
 from sweeper.trials import TrialSpec
 
@@ -55,8 +63,8 @@ def test_kernels_are_started_until_a_forked_one_has_repeated_the_reference(
     assert policy.way(there_is) is Way.STARTED
     settle(policy, there_is, run_of(), way=Way.FORKED)
     assert policy.way(there_is) is Way.FORKED
-    assert policy.coverage(Way.FORKED) == {"proof": "equal", "proven_by": "0007"}
-    assert policy.coverage(Way.STARTED) == {}
+    assert policy.coverage(KernelOrigin(way=Way.FORKED)) == {"proof": "equal", "proven_by": "0007"}
+    assert policy.coverage(KernelOrigin(way=Way.STARTED)) == {}
     assert policy.claim(there_is, trials_left=50) is None
     assert policy.findings == []
 
@@ -150,7 +158,7 @@ def test_a_notebook_that_is_close_to_itself_has_to_be_as_close_when_forked(
         policy.offer_reference(Reference(spec=make_spec(), evidence=run_of(), duration_s=10.0))
         settle(policy, offer(), run_of(forked), way=Way.FORKED)
         settle(policy, offer(), run_of(0.5 + 1e-10), way=Way.STARTED)
-        assert policy.coverage(Way.FORKED).get("proof") == proof
+        assert policy.coverage(KernelOrigin(way=Way.FORKED)).get("proof") == proof
 
 
 def test_a_notebook_that_never_comes_to_the_same_is_never_shared_and_users_hear_of_it(
@@ -160,7 +168,7 @@ def test_a_notebook_that_never_comes_to_the_same_is_never_shared_and_users_hear_
     settle(policy, there_is, run_of(0.6), way=Way.SHARED)
     settle(policy, there_is, run_of(0.7), way=Way.STARTED)
     assert policy.way(there_is) is Way.FORKED
-    assert policy.coverage(Way.FORKED) == {"proof": "none"}
+    assert policy.coverage(KernelOrigin(way=Way.FORKED)) == {"proof": "none"}
     (finding,) = policy.findings
     assert "not reproducible" in finding
     assert "val: 0.5 and 0.7" in finding
@@ -197,3 +205,50 @@ def test_a_failure_that_is_the_notebooks_own_is_compared_once(policy: ForkPolicy
     policy.compare_failure("0009", "In [3]: ValueError", also_started=True)
     assert not policy.doubts_failures
     assert policy.way(there_is) is Way.FORKED
+
+
+def test_a_reference_that_fails_in_a_second_started_kernel_is_reported_as_a_failure(
+    policy: ForkPolicy,
+) -> None:
+    there_is = offer()
+    settle(policy, there_is, run_of(0.6), way=Way.FORKED)
+    settle(policy, there_is, "In [3]: FileExistsError: runs", way=Way.STARTED)
+    (finding,) = policy.findings
+    assert "completed in one started kernel and failed in another" in finding
+    assert "FileExistsError: runs" in finding
+    assert "differed" not in finding
+
+
+# --- why a kernel is started ----------------------------------------------------------------------
+
+
+def test_the_reason_for_a_started_kernel_is_part_of_its_origin(make_spec: MakeSpec) -> None:
+    policy = ForkPolicy()
+    importing = offer(can_fork=False, is_settled=False, obstacle="libraries are being imported")
+    assert policy.origin(importing).reason == "libraries are being imported"
+    assert "no trial has completed" in policy.origin(offer()).reason
+    policy.offer_reference(Reference(spec=make_spec(), evidence=run_of(), duration_s=10.0))
+    assert "trial 0007 has not been repeated" in policy.origin(offer()).reason
+    settle(policy, offer(), run_of(), way=Way.FORKED)
+    assert policy.origin(offer()) == KernelOrigin(way=Way.FORKED)
+    assert policy.findings == []
+
+
+def test_a_trial_records_why_its_kernel_was_started(policy: ForkPolicy) -> None:
+    assert policy.claim(offer(), trials_left=2) is None
+    reason = policy.coverage(policy.origin(offer()))["kernel_reason"]
+    assert "takes 6.7 s more" in reason
+    assert "saves 3.3 s for each of 2 trials" in reason
+    assert "more trials make it worth its time" in reason
+    assert policy.findings == [], "nothing that users should change"
+
+
+def test_what_keeps_a_notebook_from_being_forked_is_a_finding_with_a_remedy(
+    policy: ForkPolicy,
+) -> None:
+    obstacle = "an import initialises CUDA; let a cell do so after the imports"
+    there_is = offer(can_fork=False, obstacle=obstacle, is_notebooks_obstacle=True)
+    assert policy.findings == []
+    assert policy.origin(there_is).reason == obstacle
+    (finding,) = policy.findings
+    assert finding == f"each trial's kernel is started, not forked, which takes longer: {obstacle}"

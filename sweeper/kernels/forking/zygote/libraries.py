@@ -82,12 +82,19 @@ class Libraries:
         self.changed = {k: v for k, v in os.environ.items() if before.get(k) != v}
         unlike = [n for n, value in environment.items() if self.changed.get(n) != value]
         if unlike:
-            self.refusal = f"the notebook sets {unlike[0]}, which libraries read when imported"
+            self.refusal = (
+                f"the notebook sets {unlike[0]}, which libraries read when they are imported; set "
+                "it in the environment of the sweep instead"
+            )
         if in_a_fork(self._boot_and_list).startswith("cuda"):  # ends OpenBLAS's threads, too
-            self.refusal = "an import initialised CUDA"
+            self.refusal = "an import initialises CUDA; let a cell do so after the imports"
         settle()
         self._exclude(watch)
-        self.refusal = self.refusal or lost_by_a_fork()
+        if self.refusal is None and (lost := lost_by_a_fork()) is not None:
+            self.refusal = (
+                f"after the imports there is what no fork has ({lost}); "
+                "execution.kernels: cold spares the attempt"
+            )
 
     def _effects(self) -> Mapping[str, Any]:
         return {**generators.snapshot(), "output": self._app.output_count()}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .zygote import generators
+from ..forking.zygote import generators
 
 #: Two things that keep an ipykernel from ending in order. It closes the thread that sends its
 #: messages while the one that took the request to shut down may still have one to send, and then
@@ -37,8 +37,8 @@ GENERATOR_STATES = (
     f"(lambda names: (exec({_GENERATORS!r}, names), "
     "__import__('json').dumps(names['states']()))[1])({'__name__': 'sweeper_generators'})"
 )
-#: The name of that expression in a request.
-STATES = "states"
+#: The name of that expression in a request; no variable of a notebook can have it.
+STATES = "generator states"
 
 
 def states_in(answers: Mapping[str, Any]) -> dict[str, Any]:

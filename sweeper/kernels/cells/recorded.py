@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .sharing import RanCell
+from ..forking.sharing import RanCell
 
 _REQUEST = "recorded"
 

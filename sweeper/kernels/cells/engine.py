@@ -1,4 +1,4 @@
-"""papermill with an engine of our own: injected parameters, honest states, our own writer."""
+"""papermill with an engine of our own: true states of cells, and files written as they change."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from nbformat import NotebookNode
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 
-from ..errors import first_line
-from ..trials import RunningTrial
+from ...errors import first_line
+from ...trials import RunningTrial
+from ..pool import KernelPool
+from ..request import Ending, ExecutionRequest, KernelResult
 from .client import CATCH_UP_S, SweepClient
 from .inject import assignments
-from .pool import KernelPool
-from .request import Ending, ExecutionRequest, KernelResult
 
 #: How long a kernel may take to answer for the first time.
 START_TIMEOUT_S = 120
-#: How long after a cell's reply its last outputs may still be on their way.
+#: How long after a cell's reply its last outputs may still arrive.
 _IOPUB_TIMEOUT_S = 60
 _ENGINE = "sweeper"
 
@@ -29,9 +29,12 @@ _log = logging.getLogger(__name__)
 
 
 class LiveNotebook(NotebookExecutionManager):
-    """papermill's bookkeeping of cells, made honest and written through our own writer.
+    """papermill's record of how cells ran, with states that are true.
 
     papermill marks every cell as completed that did not raise, also those that never ran.
+
+    Args:
+        write: writes the notebook's file.
     """
 
     STOPPED = "stopped"
@@ -44,7 +47,7 @@ class LiveNotebook(NotebookExecutionManager):
         self._is_behind = False
 
     def save(self, **_: Any) -> None:
-        """Write the notebook as it is now; or soon, where it was written just before."""
+        """Write the notebook, unless it was written just before; `catch_up` writes it then."""
         self._is_behind = True
         if time.monotonic() - self._written_s >= CATCH_UP_S:
             self.catch_up()
@@ -123,9 +126,9 @@ class SweepEngine(Engine):
                 pool.prepare()
             if kernel.shared is not None:
                 client.take_over(kernel.shared, assignments(request.own_params))
-            client.run(learn=pool.wants_import_profile)
-            if client.lesson is not None:
-                pool.learn(client.lesson)
+            client.run(reads_imports=pool.wants_import_profile)
+            if client.import_profile is not None:
+                pool.record_imports(client.import_profile)
         except RuntimeError as error:
             if client.is_ready:
                 raise
@@ -140,18 +143,16 @@ class SweepEngine(Engine):
             exit_code=client.exit_code,
             stderr_tail=tail,
             variables=client.variables,
-            way=kernel.way,
+            origin=kernel.origin,
             is_orphan=kernel.is_orphan,
-            shared_cells=0 if kernel.shared is None else kernel.shared.until,
             boot_s=boot_s,
             states_at_start=client.states_at_start,
             states_at_end=client.states_at_end,
-            seeded=() if kernel.shared is None else kernel.shared.seeded,
         )
 
 
 def _ending(client: SweepClient, running: RunningTrial) -> Ending:
-    if client.has_finished and not client.has_obeyed:
+    if client.has_finished and not client.has_stopped_itself:
         return Ending.FINISHED
     if running.stop_reason:
         return Ending.STOPPED

@@ -6,7 +6,7 @@ import json
 import socket
 from pathlib import Path
 
-from ..notebook_api.messages import DATAGRAM_BYTES, HANDLES_STOP, STOPPING, Point
+from ...notebook_api.messages import DATAGRAM_BYTES, HANDLES_STOP, STOPPING, Point
 
 
 class ReportSocket:

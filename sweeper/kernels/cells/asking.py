@@ -1,4 +1,4 @@
-"""What a client asks of its kernel beside the cells, without a trace in the notebook."""
+"""Requests to a kernel beside the cells, which leave no trace in the notebook."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from ..kernel import Kernel
 
 
 class AskingClient(PapermillNotebookClient):
-    """papermill's client, which can also ask.
+    """papermill's client, which can also run code and evaluate expressions beside the cells.
 
     Attributes:
-        kernel: its process, whose end ends the wait for an answer.
+        kernel: the kernel's process, whose end also ends the wait for a reply.
     """
 
     kernel: Kernel
 
-    def _tell(self, code: str) -> None:
-        """Have the kernel run code that leaves no trace, before anything that is asked later."""
+    def _run_silently(self, code: str) -> None:
+        """Have the kernel run code that leaves no trace, before any later request."""
         self.kc.execute(code, silent=True, store_history=False)
 
-    async def _async_ask(
-        self, code: str, expressions: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
-        """Have the kernel run code that leaves no trace; return the values of expressions."""
+    async def _async_evaluate(self, expressions: Mapping[str, str]) -> dict[str, Any]:
+        """Evaluate expressions in the kernel; return the answers by name, none if it died."""
         request = self.kc.execute(
-            code, silent=True, store_history=False, user_expressions=dict(expressions or {})
+            "", silent=True, store_history=False, user_expressions=dict(expressions)
         )
         reply = asyncio.ensure_future(self._reply_to(request))
         end = asyncio.ensure_future(self.kernel.ended())
@@ -47,4 +45,4 @@ class AskingClient(PapermillNotebookClient):
             if message["parent_header"].get("msg_id") == request:
                 return dict(message["content"].get("user_expressions", {}))
 
-    _ask = run_sync(_async_ask)
+    _evaluate = run_sync(_async_evaluate)

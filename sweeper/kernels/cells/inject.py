@@ -6,7 +6,7 @@ from nbformat import NotebookNode
 from papermill.parameterize import parameterize_notebook
 from papermill.translators import translate_parameters
 
-from ..trials import Params
+from ...trials import Params
 
 
 def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:

@@ -11,7 +11,7 @@ from nbclient.client import _RGX_CARRIAGERETURN
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
-from sweeper.kernels.outputs import as_shown, joined, moved
+from sweeper.kernels.cells.outputs import as_shown, joined, moved
 
 
 def text(name: str, said: str) -> NotebookNode:

@@ -12,47 +12,40 @@ from typing import Any
 import zmq
 from jupyter_core.utils import ensure_event_loop
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-from nbclient.util import ensure_async, run_sync
+from nbclient.util import run_sync
 from nbformat import NotebookNode
 
-from ..notebook_api.messages import (
+from ...notebook_api.messages import (
     KERNEL_VARIABLE,
     MIME,
     REPORTS_VARIABLE,
     STOP_VARIABLE,
     Point,
-    StopReason,
 )
-from ..notebooks.scores import PrintedScores, displayed_point
-from .forking.asking import AskingClient
-from .forking.expressions import GENERATOR_STATES, IN_HISTORY, ORDERLY_EXIT, STATES, states_in
-from .forking.import_profile import IMPORT_PROFILE
-from .forking.shared_outputs import RecordedClient
-from .forking.sharing import SharedRun
-from .kernel import Kernel
+from ...notebooks.scores import PrintedScores, displayed_point
+from ..forking.import_profile import IMPORT_PROFILE
+from ..forking.sharing import SharedRun
+from ..kernel import Kernel
+from ..request import ExecutionRequest
+from .asking import AskingClient
+from .expressions import GENERATOR_STATES, IN_HISTORY, ORDERLY_EXIT, STATES, states_in
 from .outputs import joined, moved, notice, size
+from .recorded import RecordedClient
 from .report_socket import ReportSocket
-from .request import ExecutionRequest
+from .stopping import NotebookStopper
 
-#: After an interrupt, how long a notebook has at most for its `finally` blocks until the next rung.
-GRACE_S = 5.0
-#: How long a pruned notebook has to come to its next report before it is interrupted.
-_COOPERATION_S = 1.0
-#: How often the file is brought up to date while a cell runs and says something; and how far it may
+#: How often the file is brought up to date while a cell puts out anything; and how far the file may
 #: be behind while short cells follow each other.
 _AUTOSAVE_S = 2.0
 CATCH_UP_S = 0.2
 #: How often to see whether a printed line that has not ended is at rest.
 _SETTLE_S = 0.5
-#: How long after a kernel's death no more messages must have come.
-_LAST_WORDS_S = 0.03
-_INTERRUPTS = 2
-#: What the sweep itself needs of the grace time, once the last kernel has ended.
-_LAST_S = 3.0
-#: The shortest that a rung lasts, however short the grace time is.
-_LEAST_S = 0.5
-_IMPORT_PROFILE = "lesson"
-#: What `sys.exit()`, `exit()` and `sys.exit(0)` say: a notebook that ends itself, as it means to.
+#: After a kernel's death, its messages are read until none has come for this long.
+_LAST_MESSAGES_S = 0.03
+#: A name in a request that no variable of a notebook can have.
+_IMPORT_PROFILE = "import profile"
+#: The values of SystemExit after `sys.exit()`, `exit()` and `sys.exit(0)`, with which a notebook
+#: ends itself without a failure.
 _CLEAN_EXITS = ("", "None", "0", "False")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -63,11 +56,11 @@ class SweepClient(AskingClient):
     Attributes:
         is_ready: whether the kernel has answered.
         has_finished: whether the notebook came to its end, or ended itself with `sys.exit()`.
-        error: the cell that failed and what it said; None when none did.
-        exit_code: of a kernel that ended by itself; negative for a signal.
-        variables: floats of the asked-for top-level variables, once all cells have run.
-        lesson: what the notebook needs of a kernel, if that was asked for.
-        states_at_start: of the global random generators, if that was asked for.
+        error: the cell that failed, with its exception; None when none did.
+        exit_code: the code of a kernel that ended by itself; negative for a signal.
+        variables: floats of the requested top-level variables, once all cells have run.
+        import_profile: the answer to `IMPORT_PROFILE`, if that was requested.
+        states_at_start: states of the global random generators, if they were requested.
         states_at_end: the same after the last cell.
     """
 
@@ -90,21 +83,22 @@ class SweepClient(AskingClient):
         self.died = False
         self.exit_code: int | None = None
         self.variables: dict[str, float] = {}
-        self.lesson: str | None = None
+        self.import_profile: str | None = None
         self.states_at_start: dict[str, Any] = {}
         self.states_at_end: dict[str, Any] = {}
         self._first_index = 0
         self._output_bytes = 0
         self._messages = 0
-        self._mailbox: ReportSocket | None = None
-        self._reports = 0
-        self._stopper: asyncio.Task[None] | None = None
+        self._report_socket: ReportSocket | None = None
 
     def connect(self, env: Mapping[str, str], *, timeout_s: float) -> None:
-        """Wait until the kernel answers, and tell it the environment of its trial.
+        """Wait until the kernel answers, and set the environment of its trial in it.
+
+        Args:
+            env: variables to set; empty for a kernel that was started with them.
 
         Raises:
-            RuntimeError: it died, or did not answer in time.
+            RuntimeError: the kernel died, or did not answer in time.
         """
         self.reset_execution_trackers()
         self.loop = ensure_event_loop()
@@ -113,34 +107,34 @@ class SweepClient(AskingClient):
         run_sync(self.kc.wait_for_ready)(timeout=timeout_s)
         self.nb.metadata["language_info"] = self.kc.language_info
         if env:
-            self._mailbox = ReportSocket(self.kernel.reports_socket)
-            self.loop.add_reader(self._mailbox, self._take_reports)
-            told = {
+            self._report_socket = ReportSocket(self.kernel.reports_socket)
+            self.loop.add_reader(self._report_socket, self._take_reports)
+            environment = {
                 **env,
                 STOP_VARIABLE: str(self.kernel.stop_file),
-                REPORTS_VARIABLE: str(self._mailbox.path),
+                REPORTS_VARIABLE: str(self._report_socket.path),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
-            # An expression: nothing of it is left among the notebook's variables.
-            self._tell(f"__import__('os').environ.update({told!r})")
+            # An expression leaves nothing among the notebook's variables.
+            self._run_silently(f"__import__('os').environ.update({environment!r})")
         self.running.pid = self.kernel.pid
         self.running.cells = len(self.nb.cells)
         self.is_ready = True
 
     @property
-    def has_obeyed(self) -> bool:
-        """Whether the notebook ended early because it was asked to."""
-        return self._mailbox is not None and self._mailbox.is_stopping
+    def has_stopped_itself(self) -> bool:
+        """Whether the notebook ended early because it learned of a stop from `sweeper`."""
+        return self._report_socket is not None and self._report_socket.is_stopping
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
-        """Go on where the kernel was forked: replay what its cells said, assign what is swept.
+        """Replay the outputs of shared cells, and assign this trial's values of swept parameters.
 
         Args:
-            shared: the cells that have run in it.
+            shared: the cells that ran before the kernel was forked.
             assignments: code for what the injected cell assigns in this trial only.
         """
         self._first_index = shared.until
-        asking = self.kc
+        own_client = self.kc
         try:
             for index, cell in enumerate(self.nb.cells[: shared.until]):
                 self.nb_man.cell_start(cell, index)
@@ -150,44 +144,44 @@ class SweepClient(AskingClient):
                     self.execute_cell(cell, index)
                 self.nb_man.cell_end(cell, self.nb_man.COMPLETED)
         finally:
-            self.kc = asking
+            self.kc = own_client
         for index, cell in enumerate(self.nb.cells[: shared.until]):
             if "injected-parameters" in cell.metadata.get("tags", []):
                 count = shared.cells[index].execution_count
                 source = cell.source.rstrip("\n")  # as IPython keeps it
                 history = IN_HISTORY.format(count=count, source=source)
-                self._tell(f"{assignments}\n{history}")
+                self._run_silently(f"{assignments}\n{history}")
 
     def disconnect(self) -> None:
-        """Close the sockets; the kernel itself is not ours to end."""
-        if self._mailbox is not None:
-            self.loop.remove_reader(self._mailbox)
-            self._mailbox.close()
+        """Close the sockets; the kernel itself goes on."""
+        if self._report_socket is not None:
+            self.loop.remove_reader(self._report_socket)
+            self._report_socket.close()
         if self.kc is not None:
             self.kc.stop_channels()
 
     def read_states(self) -> None:
         """Read the states of the random generators before the first cell."""
-        self.states_at_start = states_in(self._ask("", {STATES: GENERATOR_STATES}))
+        self.states_at_start = states_in(self._evaluate({STATES: GENERATOR_STATES}))
 
-    def run(self, *, learn: bool) -> None:
+    def run(self, *, reads_imports: bool) -> None:
         """Run all cells, and read the requested variables.
 
         Args:
-            learn: whether to read what the notebook has imported, too.
+            reads_imports: whether to read what the notebook has imported, too.
         """
-        self.running.on_stop(lambda: self.loop.call_soon_threadsafe(self._start_stopping))
-        try:
+        with NotebookStopper(
+            self.kernel,
+            self.running,
+            grace_s=self.request.grace_s,
+            reports=self._report_socket,
+            loop=self.loop,
+        ):
             self.papermill_execute_cells()
             if not self.died:
-                self._say_last_request(learn=learn)
+                self._read_values(reads_imports=reads_imports)
                 self.set_widgets_metadata()
             self._take_reports()
-        finally:
-            self.running.on_stop(None)
-            if self._stopper is not None:
-                self._stopper.cancel()
-                self.loop.run_until_complete(asyncio.wait({self._stopper}))
 
     def papermill_execute_cells(self) -> None:
         """Run the cells in order, up to the first that does not complete."""
@@ -209,14 +203,14 @@ class SweepClient(AskingClient):
         try:
             self.execute_cell(cell, index)
         except CellExecutionError as error:
-            if self.running.stop_reason:  # what it raised was our doing
-                self._say_why_stopped(cell)
+            if self.running.stop_reason:  # the stop made the cell raise
+                self._replace_traceback(cell)
                 return str(self.nb_man.STOPPED)
             if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
                 self.has_finished = True
                 return str(self.nb_man.COMPLETED)
-            said = _TERMINAL_CODES.sub("", f"{error.ename}: {error.evalue}").strip()
-            self.error = f"In [{cell.execution_count}]: {said}"
+            text = _TERMINAL_CODES.sub("", f"{error.ename}: {error.evalue}").strip()
+            self.error = f"In [{cell.execution_count}]: {text}"
             return str(self.nb_man.FAILED)
         except DeadKernelError:
             self.died = True
@@ -255,9 +249,9 @@ class SweepClient(AskingClient):
         self.nb_man.catch_up()
         interval_s = _AUTOSAVE_S
         while True:
-            seen = self._messages + self._reports
+            seen = self._messages + self.running.reports
             await asyncio.sleep(interval_s)
-            if self._messages + self._reports != seen:
+            if self._messages + self.running.reports != seen:
                 started = time.monotonic()
                 self.nb_man.save()
                 # A large file takes a while, in which no message is read.
@@ -272,32 +266,30 @@ class SweepClient(AskingClient):
                 self.printed.settle()
 
     async def _async_poll_kernel_alive(self) -> None:
-        """Wait for the kernel's death instead of asking every second."""
+        """Wait for the kernel's death, which nbclient would look for every second."""
         await self.kernel.ended()
         seen = -1
-        while seen != self._messages:  # its last outputs may still lie in our socket
+        while seen != self._messages:  # the last outputs may still lie in the socket
             seen = self._messages
-            await asyncio.sleep(_LAST_WORDS_S)
+            await asyncio.sleep(_LAST_MESSAGES_S)
         assert self.task_poll_for_reply is not None
         self.task_poll_for_reply.cancel()
 
     # --- messages ---------------------------------------------------------------------------
 
     def _take_reports(self) -> None:
-        for point in () if self._mailbox is None else self._mailbox.take():
-            self._reports += 1
+        for point in () if self._report_socket is None else self._report_socket.take():
             self.running.publish(point)
 
     def process_message(
         self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
     ) -> NotebookNode | None:
-        """Every output message of the running cell, as it arrives."""
+        """Take an output message of the running cell, as soon as it arrives."""
         self._messages += 1
         content = msg["content"]
         data = content.get("data")
         if isinstance(data, dict) and MIME in data:
-            # What stays in the cell is the display; the point has its place in the metadata.
-            self._reports += 1
+            # The cell keeps the display without the point, which is kept in the metadata.
             self.running.publish(Point.decode(data.pop(MIME)))
         elif isinstance(data, dict) and (point := displayed_point(data)) is not None:
             self.running.publish(point)
@@ -308,69 +300,45 @@ class SweepClient(AskingClient):
         output: NotebookNode | None = super().process_message(msg, cell, cell_index)
         if self.comm_objects and not isinstance(self.kc, RecordedClient):
             # An `Output` widget's answer is sent past asyncio, which then misses a message that
-            # came meanwhile: without this look the cell's reply is waited for, for ever.
+            # came meanwhile; without this line the wait for the cell's reply never ends.
             self.kc.shell_channel.socket.get(zmq.EVENTS)
         return output
 
     def _is_too_much(self, kind: str, content: Mapping[str, Any], cell: NotebookNode) -> bool:
-        """Count a cell's output; say once that the rest is dropped."""
+        """Count a cell's output; note in the cell once that the rest is dropped."""
         if not (added := size(kind, content)):
             return False
         before, self._output_bytes = self._output_bytes, self._output_bytes + added
         if self._output_bytes <= self.request.cell_output_bytes:
             return False
         if before <= self.request.cell_output_bytes:
-            said = (
+            text = (
                 f"this cell has put out more than {self.request.cell_output_bytes:,} bytes; "
                 "the rest is not kept (limits.cell_output)"
             )
-            cell.outputs.append(notice(said))
+            cell.outputs.append(notice(text))
         return True
 
-    # --- stopping ---------------------------------------------------------------------------
-
-    def _start_stopping(self) -> None:
-        if self._stopper is None:
-            self._stopper = asyncio.ensure_future(self._stop(), loop=self.loop)
-
-    def _say_why_stopped(self, cell: NotebookNode) -> None:
-        """In place of the traceback, which would look like a failure."""
+    def _replace_traceback(self, cell: NotebookNode) -> None:
+        """Note in a stopped cell why it was stopped; a traceback would look like a failure."""
         cell.outputs = [output for output in cell.outputs if output.output_type != "error"]
-        said = self.running.message or f"stopped: {self.running.stop_reason}"
-        cell.outputs.append(notice(said))
-
-    async def _stop(self) -> None:
-        """Let a pruned trial's next report raise; interrupt the kernel's group, twice; kill it."""
-        reason, mailbox = self.running.stop_reason, self._mailbox
-        time_s = self.request.grace_s - _LAST_S
-        rung_s = min(GRACE_S, max(_LEAST_S, time_s / (_INTERRUPTS + 1)))
-        if reason and reason is not StopReason.TIME_LIMIT:
-            self.kernel.ask_to_stop(reason, self.running.message or "the sweep was stopped")
-            if reason is StopReason.PRUNED:
-                await asyncio.sleep(_COOPERATION_S if self._reports else 0)
-            elif mailbox is not None and mailbox.handles_stop:
-                # What remains of the grace time is for those that do not end by themselves.
-                await asyncio.sleep(max(1.0, time_s - _INTERRUPTS * rung_s))
-        for _ in range(_INTERRUPTS):
-            await ensure_async(self.km.interrupt_kernel())
-            await asyncio.sleep(rung_s)
-        await ensure_async(self.km.signal_kernel(9))
+        cell.outputs.append(notice(self.running.message or f"stopped: {self.running.stop_reason}"))
 
     # --- the last request ---------------------------------------------------------------------
 
-    def _say_last_request(self, *, learn: bool) -> None:
-        """Read floats out of the kernel, and prepare it to end in order."""
+    def _read_values(self, *, reads_imports: bool) -> None:
+        """Read the requested values out of the kernel, and prepare it to end in order."""
         variables = () if self.error else self.request.variables
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {name: f"float({name}).hex()" for name in variables}
-        if self.has_finished and learn:
+        if self.has_finished and reads_imports:
             expressions[_IMPORT_PROFILE] = IMPORT_PROFILE
         if self.has_finished and self.request.reads_states:
             expressions[STATES] = GENERATOR_STATES
-        answers = self._ask("", {**expressions, "": ORDERLY_EXIT})
+        answers = self._evaluate({**expressions, "": ORDERLY_EXIT})
         self.states_at_end = states_in(answers)
         if answers.get(_IMPORT_PROFILE, {}).get("status") == "ok":
-            self.lesson = ast.literal_eval(answers[_IMPORT_PROFILE]["data"]["text/plain"])
+            self.import_profile = ast.literal_eval(answers[_IMPORT_PROFILE]["data"]["text/plain"])
         for name in variables:
             if answers.get(name, {}).get("status") == "ok":
                 text = answers[name]["data"]["text/plain"].strip("'")

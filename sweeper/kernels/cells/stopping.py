@@ -1,0 +1,80 @@
+"""End a running notebook step by step, from a polite request to SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from nbclient.util import ensure_async
+
+from ...notebook_api.messages import StopReason
+from ...trials import RunningTrial
+from ..kernel import Kernel
+from .report_socket import ReportSocket
+
+#: The longest wait after an interrupt, in which the notebook's `finally` blocks run.
+_INTERRUPT_S = 5.0
+_INTERRUPTS = 2
+#: The shortest such wait, however short the grace time is.
+_LEAST_INTERRUPT_S = 0.5
+#: How long a pruned notebook has to come to its next report before it is interrupted.
+_NEXT_REPORT_S = 1.0
+#: What the sweep itself needs of the grace time, once the last kernel has ended.
+_SWEEP_END_S = 3.0
+_SIGKILL = 9
+
+
+class NotebookStopper:
+    """Ends the notebook that runs in a kernel when its trial is stopped.
+
+    Args:
+        grace_s: from the stop to the kernel's end, for a notebook that asks whether to stop.
+        loop: on which the kernel's messages are read.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        running: RunningTrial,
+        *,
+        grace_s: float,
+        reports: ReportSocket | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._kernel = kernel
+        self._running = running
+        self._time_s = grace_s - _SWEEP_END_S
+        self._reports = reports
+        self._loop = loop
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> NotebookStopper:
+        """Wait for a stop from now on; one that came before counts, too."""
+        self._running.on_stop(lambda: self._loop.call_soon_threadsafe(self._start))
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._running.on_stop(None)
+        if self._task is not None:
+            self._task.cancel()
+            self._loop.run_until_complete(asyncio.wait({self._task}))
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._stop(), loop=self._loop)
+
+    async def _stop(self) -> None:
+        """Let the next report raise; interrupt the kernel's process group twice; kill it."""
+        reason, message = self._running.stop_reason, self._running.message
+        interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, self._time_s / (_INTERRUPTS + 1)))
+        if reason and reason is not StopReason.TIME_LIMIT:
+            self._kernel.ask_to_stop(reason, message or "the sweep was stopped")
+            if reason is StopReason.PRUNED:
+                await asyncio.sleep(_NEXT_REPORT_S if self._running.reports else 0)
+            elif self._reports is not None and self._reports.handles_stop:
+                # A notebook that asks whether to stop has all the time but that of the interrupts.
+                await asyncio.sleep(max(1.0, self._time_s - _INTERRUPTS * interrupt_s))
+        for _ in range(_INTERRUPTS):
+            await ensure_async(self._kernel.manager.interrupt_kernel())
+            await asyncio.sleep(interrupt_s)
+        await ensure_async(self._kernel.manager.signal_kernel(_SIGKILL))
