@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from nbformat import NotebookNode
 
-from ..notebooks.scores import Source
+from ..settings.sections import ScoreSource
 from ..trials import Params, RunningTrial
 from .forking.evidence import GeneratorStates
 from .forking.origins import KernelOrigin, Way
@@ -43,7 +43,7 @@ class ExecutionRequest:
     own_params: Params
     origin: KernelOrigin | None = None
     prepares_next: bool = False
-    score_sources: Mapping[str, Source] = field(default_factory=dict)
+    score_sources: Mapping[str, ScoreSource] = field(default_factory=dict)
     variables: Sequence[str] = ()
     reads_states: bool = False
     cell_output_bytes: int

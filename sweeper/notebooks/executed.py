@@ -1,4 +1,7 @@
-"""The executed notebook of one trial, from its first moment on, and what it says of the trial."""
+"""The executed notebook of a trial: its file and the metadata that states the trial's state.
+
+Only this module writes `metadata.sweeper`; `scores` reads the points in it.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,18 @@ from .reading import METADATA, read_notebook
 
 
 class ExecutedNotebook:
-    """The file of one trial, from its first moment on: valid and true whenever one looks.
+    """The file of one trial while it runs, valid and up to date at every moment.
 
-    `node` is shared with the engine, which fills in the outputs.
+    Attributes:
+        node: the notebook, which the engine shares to fill in the outputs.
+        path: the file.
+        metadata: the content of `metadata.sweeper`, in the form in which it is stored.
     """
 
     def __init__(self, node: NotebookNode, spec: TrialSpec, *, started_at: str) -> None:
         self.node = node
-        if "parameters" in (papermills := node.metadata.get("papermill", {})):
-            papermills["parameters"] = _as_json(papermills["parameters"])
+        if "parameters" in (papermill := node.metadata.get("papermill", {})):
+            papermill["parameters"] = _as_json(papermill["parameters"])
         self.path = spec.notebook
         self._lock = threading.Lock()
         self.metadata: dict[str, Any] = {
@@ -47,7 +53,7 @@ class ExecutedNotebook:
             "variables": {},
         }
         earlier = None if spec.continues is None else read_metadata(spec.continues)
-        #: A trial that goes on from a checkpoint says nothing of the steps before it.
+        #: A trial that continues from a checkpoint does not report the steps before it again.
         self._earlier: dict[str, Any] = dict((earlier or {}).get("series", {}))
 
     def record(self, point: Point) -> None:
@@ -71,18 +77,18 @@ class ExecutedNotebook:
             series["values"].append(encode_float(value))
 
     def keep_earlier_series(self) -> None:
-        """Take over what this try had no need to say again."""
+        """Copy the series of an earlier attempt that this one has not reported at all."""
         for name in self._earlier.keys() - self.metadata["series"].keys():
             self.metadata["series"][name] = self._earlier[name]
 
     def _earlier_points(self, name: str, step: int) -> list[tuple[int, float | str]]:
-        """What an earlier try reported before a step."""
+        """List what an earlier attempt reported of a series before a step."""
         series = self._earlier.get(name, {"steps": [], "values": []})
         points = zip(series["steps"], series["values"], strict=True)
         return [(s, value) for s, value in points if s < step]
 
     def finish(self, outcome: TrialOutcome) -> None:
-        """State how the trial ended."""
+        """Put the trial's outcome into the metadata."""
         self.metadata["state"] = str(outcome.state)
         self.metadata["scores"] = {k: encode_float(v) for k, v in outcome.scores.items()}
         self.metadata["duration_s"] = round(outcome.duration_s, 3)
@@ -91,7 +97,7 @@ class ExecutedNotebook:
             self.metadata["message"] = outcome.message
 
     def write(self) -> None:
-        """Write the file beside its place and rename it into it."""
+        """Write the file atomically."""
         with self._lock:
             self.node.metadata[METADATA] = self.metadata
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +105,7 @@ class ExecutedNotebook:
 
 
 def _as_json(value: Any) -> Any:
-    """A parameter's value as JSON can carry it, however deep a NaN or an infinity sits."""
+    """Convert a value for JSON: NaN and infinities become strings, in lists and mappings too."""
     if isinstance(value, float):
         return encode_float(value)
     if isinstance(value, Mapping):
@@ -108,7 +114,7 @@ def _as_json(value: Any) -> Any:
 
 
 def read_metadata(path: Path) -> Mapping[str, Any] | None:
-    """What an executed notebook says of its trial; None when we did not write the file."""
+    """Read the metadata of a trial from an executed notebook; None for a file that is none."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         metadata = data["metadata"][METADATA]
@@ -118,16 +124,16 @@ def read_metadata(path: Path) -> Mapping[str, Any] | None:
 
 
 def read_executed(path: Path) -> NotebookNode:
-    """Read an executed notebook, to scrape it again.
+    """Read an executed notebook.
 
     Raises:
-        NotebookError: the file is missing or is no notebook.
+        NotebookError: the file is missing or is not a notebook.
     """
     return read_notebook(path, str(path))
 
 
 def mark_stopped(path: Path, message: str) -> None:
-    """Correct the state in the file of a trial whose sweep was killed under it."""
+    """Set the state to `stopped` in the file of a trial whose sweep was killed."""
     node = read_notebook(path, str(path))
     node.metadata[METADATA].update(state=str(TrialState.STOPPED), message=message)
     for cell in node.cells:

@@ -1,8 +1,8 @@
-"""What the trials of a study are made of, and what of it has changed since.
+"""The fingerprint of a study: what decides the results of its trials, and what has changed of it.
 
-Two trials can be compared when they ran the same cells over the same space, with the same code
-beside the notebook. What only says how they are run (how many at once, in which kernels, within
-which limits) is left out.
+Trials can be compared when they ran the same cells over the same space, with the same code beside
+the notebook. What decides only how they run (their number at once, limits, warm or cold kernels)
+is not part of it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from ..settings import Settings
 from ..trials import value_text
 from .research import ResearchNotebook
 
-#: What a study is made of, as JSON: digests of its cells and of the code beside it; and what is
-#: swept, in the words of the parameters file.
+#: JSON data: digests of the cells and of the code beside the notebook, and the keys of the
+#: parameters file that decide the params.
 Fingerprint = Mapping[str, Any]
 
-#: The tag with the version of what trials are made of.
+#: The MLflow tag with the version of the fingerprint.
 CODE_TAG = "sweeper.code"
 
 _DIGITS = 16
-#: Line magics and shell commands, which are no Python.
+#: Line magics and shell commands, which are not Python.
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 _RUN = re.compile(r"^\s*%run\s+(?:-\w+\s+)*[\"']?([\w./-]+)", re.MULTILINE)
-#: Of the parameters file, what decides what a trial is.
+#: The sections of the parameters file that are part of the fingerprint.
 _KEYS = ("space", "fixed", "scores", "objective")
 
 
 def fingerprint_of(
     notebook: ResearchNotebook, settings: Settings, *, kernel_name: str
 ) -> Fingerprint:
-    """What trials of this notebook under these settings are made of."""
-    told = settings.model_dump(mode="json")
+    """Make the fingerprint of a notebook's trials under these settings."""
+    data = settings.model_dump(mode="json")
     return {
         "cells": [_digest(source) for source in notebook.code],
         "files": {
@@ -50,69 +50,69 @@ def fingerprint_of(
         "study.seed": settings.study.seed,
         "resources.cpus_per_trial": settings.resources.threads,
         "kernel": kernel_name,
-        **{f"{key}.{name}": part for key in _KEYS for name, part in told[key].items()},
+        **{f"{key}.{name}": part for key in _KEYS for name, part in data[key].items()},
     }
 
 
-def version(made_of: Fingerprint) -> str:
-    """A short name for it: equal for what is equal."""
-    return _digest(json.dumps(made_of, sort_keys=True))[:8]
+def version(fingerprint: Fingerprint) -> str:
+    """Make a short name of a fingerprint, eight digits; equal fingerprints have equal names."""
+    return _digest(json.dumps(fingerprint, sort_keys=True))[:8]
 
 
 def tags_of(
-    settings: Settings, made_of: Fingerprint, notebook: Path, sampler: str
+    settings: Settings, fingerprint: Fingerprint, notebook: Path, sampler: str
 ) -> dict[str, str]:
-    """What is the same for all trials of a sweep, as tags of their MLflow runs."""
+    """Make the MLflow tags that all trials of a sweep share."""
     return {
         "sweeper.study": settings.name,
         "sweeper.notebook": str(notebook),
-        "sweeper.kernel": made_of["kernel"],
+        "sweeper.kernel": fingerprint["kernel"],
         "sweeper.sampler": sampler,
-        CODE_TAG: version(made_of),
+        CODE_TAG: version(fingerprint),
         "sweeper.threads": str(settings.resources.threads),
         **{f"sweeper.fixed.{name}": value_text(value) for name, value in settings.fixed.items()},
     }
 
 
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
-    """What has changed, in words; empty when nothing has."""
-    said = _changed_cells(before["cells"], now["cells"])
+    """List in words what has changed between two fingerprints; empty for equal ones."""
+    found = _changed_cells(before["cells"], now["cells"])
     old_files, new_files = before["files"], now["files"]
     for path in sorted({*old_files, *new_files}):
         if path not in new_files:
-            said.append(f"{path} is not used any more")
+            found.append(f"{path} is not used any more")
         elif path not in old_files:
-            said.append(f"{path} is used now")
+            found.append(f"{path} is used now")
         elif old_files[path] != new_files[path]:
-            said.append(f"{path} has changed")
+            found.append(f"{path} has changed")
     for key in sorted({*before, *now} - {"cells", "files"}):
         if key not in now:
-            said.append(f"{key} was {_shown(before[key])}, and is gone")
+            found.append(f"{key} was {_brief(before[key])}, and is gone")
         elif key not in before:
-            said.append(f"{key} is new: {_shown(now[key])}")
+            found.append(f"{key} is new: {_brief(now[key])}")
         elif before[key] != now[key]:
-            said.append(f"{key} was {_shown(before[key])}, now {_shown(now[key])}")
-    return said
+            found.append(f"{key} was {_brief(before[key])}, now {_brief(now[key])}")
+    return found
 
 
 def _changed_cells(before: Sequence[str], now: Sequence[str]) -> list[str]:
-    said = []
+    found = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
         if tag == "delete":
-            said.append(f"{_cells(i1, i2)} of before {'is' if i2 - i1 == 1 else 'are'} gone")
+            found.append(f"{_cells(i1, i2)} of before {'is' if i2 - i1 == 1 else 'are'} gone")
         elif tag != "equal":
-            said.append(f"{_cells(j1, j2)} {'is new' if tag == 'insert' else 'changed'}")
-    return said
+            found.append(f"{_cells(j1, j2)} {'is new' if tag == 'insert' else 'changed'}")
+    return found
 
 
 def _cells(start: int, end: int) -> str:
-    """Code cells from `start` to before `end`, counted from 1 as people do."""
+    """Name the code cells with the indices `start` to `end` - 1, counted from 1."""
     return f"code cell {start + 1}" if end - start == 1 else f"code cells {start + 1} to {end}"
 
 
-def _shown(value: Any) -> str:
+def _brief(value: Any) -> str:
     if isinstance(value, Mapping):
-        # What a file leaves out is not missed in the message.
+        # Defaults are left out, as in the file.
         kept = {k: v for k, v in value.items() if v is not False and v not in (None, {}, [])}
         return json.dumps(kept).replace('"', "")
     return json.dumps(value)
@@ -127,14 +127,14 @@ def _digest(text: str) -> str:
 
 
 def _local_code(sources: Sequence[str], folder: Path) -> set[Path]:
-    """The files beside a notebook that its cells import or run, and those that these import."""
+    """Find the files beside a notebook that its cells import or run, directly or indirectly."""
     roots = [folder]
     found: set[Path] = set()
     waiting: list[tuple[str, Path | None]] = [(source, None) for source in sources]
     while waiting:
         source, file = waiting.pop(0)
         ran = [folder / name for name in _RUN.findall(source)]
-        tree = _parsed(source)
+        tree = _parse_or_none(source)
         if tree is not None:
             roots += [folder / path for path in _added_to_path(tree)]
             ran += [
@@ -146,7 +146,7 @@ def _local_code(sources: Sequence[str], folder: Path) -> set[Path]:
     return found
 
 
-def _parsed(source: str) -> ast.Module | None:
+def _parse_or_none(source: str) -> ast.Module | None:
     if source.lstrip().startswith("%%"):
         return None
     try:
@@ -156,7 +156,7 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 def _added_to_path(tree: ast.Module) -> Iterator[str]:
-    """Folders that are put on the path by name, as notebooks below a project's root do."""
+    """List the folders that code appends to `sys.path`, where they are written out as text."""
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Call)
@@ -171,7 +171,7 @@ def _added_to_path(tree: ast.Module) -> Iterator[str]:
 
 
 def _imported(tree: ast.Module, file: Path | None, roots: Sequence[Path]) -> Iterator[str]:
-    """Dotted names that may be modules; relative ones as seen from the roots."""
+    """List imported dotted names that may be modules, relative imports resolved from the roots."""
     package = ""
     if file is not None:
         for root in roots:
@@ -190,7 +190,7 @@ def _imported(tree: ast.Module, file: Path | None, roots: Sequence[Path]) -> Ite
 
 
 def _files_of(name: str, roots: Sequence[Path]) -> Iterator[Path]:
-    """Where a module may lie, and the packages above it."""
+    """List the files in which a module and the packages above it may be."""
     parts = [part for part in name.split(".") if part]
     for root in roots:
         for depth in range(1, len(parts) + 1):

@@ -1,4 +1,4 @@
-"""The notebook that is swept: its parameters cell, its code, and a fresh copy for each trial."""
+"""The research notebook: its parameters cell, its kernel, its code, and the copy for each trial."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from .cell_code import assigned_names, find_parameters_candidate, parse, plain_p
 from .reading import METADATA, cell_tags, code_cells, read_notebook
 
 PARAMETERS_TAG = "parameters"
-
-
 _HOW_TO_TAG = "'parameters' (JupyterLab: property inspector, cell tags)"
-
-
-_NAMES_SHOWN = 4
+#: The most names that a message lists.
+_MAX_NAMES = 4
 
 
 class ResearchNotebook:
-    """The notebook that is swept; read once, never written.
+    """The notebook that is swept; it is read once and never written.
+
+    Attributes:
+        path: its absolute path.
+        display_name: its path as the user wrote it, for messages.
+        node: its content, repaired and without outputs.
+        parameters_source: the source of the parameters cell.
 
     Raises:
-        NotebookError: the file is missing or is no notebook, or has no parameters cell.
+        NotebookError: the file is missing or not a notebook, or does not have one parameters cell.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -48,37 +51,34 @@ class ResearchNotebook:
 
     @property
     def kernel_name(self) -> str:
-        """The kernel that the notebook asks for; python3 where a Python notebook names none.
+        """The kernel that the notebook names; `python3` where a Python notebook names none.
 
         Raises:
-            NotebookError: one in another language names none.
+            NotebookError: a notebook in another language names no kernel.
         """
         name = self.node.metadata.get("kernelspec", {}).get("name")
         if not name and self.language != "python":
             raise NotebookError(
-                f"{self.display_name}: names no kernel, and its language is {self.language}; "
-                "choose a "
-                "kernel with --kernel"
+                f"{self.display_name}: names no kernel, and its language is "
+                f"{self.language}; choose a kernel with --kernel"
             )
         return str(name or "python3")
 
     @property
     def language(self) -> str:
-        """The language of its cells; `python`, however it is spelled."""
+        """The language of the cells; `python` in lower case, `python` where none is named."""
         metadata = self.node.metadata
-        told = metadata.get("kernelspec", {}).get("language") or metadata.get(
-            "language_info", {}
-        ).get("name")
-        language = str(told or "python")
+        spec, info = metadata.get("kernelspec", {}), metadata.get("language_info", {})
+        language = str(spec.get("language") or info.get("name") or "python")
         return "python" if language.lower() == "python" else language
 
     @property
     def code(self) -> list[str]:
-        """Sources of its code cells, in their order."""
+        """The sources of the code cells, in order."""
         return ["".join(cell.source) for cell in code_cells(self.node)]
 
     def parameters(self) -> list[str] | None:
-        """Names that the parameters cell assigns; None for a language that we cannot read.
+        """List the names that the parameters cell assigns; None for a language other than Python.
 
         Raises:
             NotebookError: the parameters cell is not valid Python.
@@ -95,13 +95,13 @@ class ResearchNotebook:
             ) from error
 
     def check_parameters(self, sources: Mapping[str, str]) -> None:
-        """Refuse names that the parameters cell does not assign: papermill would only warn.
+        """Refuse names that the parameters cell does not assign, of which papermill only warns.
 
         Args:
-            sources: from each name to where it was given, for the message.
+            sources: the origin of each name, for the message.
 
         Raises:
-            NotebookError: a name is not assigned; the text names it, and the nearest right one.
+            NotebookError: with each name that is not assigned, and the nearest one that is.
         """
         assigned = self.parameters()
         if assigned is None:
@@ -120,10 +120,10 @@ class ResearchNotebook:
         return name in (self.parameters() or ())
 
     def fresh_copy(self, kernel_name: str | None = None) -> NotebookNode:
-        """The notebook as a trial starts from it: nothing left of an earlier execution.
+        """Copy the notebook for a trial, without anything of an earlier execution.
 
         Args:
-            kernel_name: the kernel that will run it, for a notebook that names none.
+            kernel_name: the kernel for a notebook that names none.
         """
         node = copy.deepcopy(self.node)
         for key in (METADATA, "papermill", "widgets"):
@@ -136,18 +136,18 @@ class ResearchNotebook:
                 cell.outputs, cell.execution_count = [], None
         spec = node.metadata.get("kernelspec", {})
         name = spec.get("name") or kernel_name or self.kernel_name
-        usual = {"name": name, "display_name": name, "language": self.language}
-        node.metadata["kernelspec"] = {**usual, **spec}
+        defaults = {"name": name, "display_name": name, "language": self.language}
+        node.metadata["kernelspec"] = {**defaults, **spec}
         return node
 
 
 def _what_to_tag(sources: Sequence[str]) -> str:
-    """What to do in a notebook without a parameters cell."""
+    """Say what to do about a missing parameters cell, for a message."""
     candidate = find_parameters_candidate(sources)
     if candidate is None:
         return f"put what should vary into one, as in `lr = 1e-3`, and tag it {_HOW_TO_TAG}"
-    names = ", ".join(candidate.names[:_NAMES_SHOWN])
-    more = len(candidate.names) - _NAMES_SHOWN
+    names = ", ".join(candidate.names[:_MAX_NAMES])
+    more = len(candidate.names) - _MAX_NAMES
     names += f" and {more} more" if more > 0 else ""
     which = f"code cell {candidate.number} assigns {names}"
     if candidate.is_pure:

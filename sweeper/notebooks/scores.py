@@ -1,10 +1,10 @@
-"""Scores from an executed notebook, by every source that the contract names.
+"""Find the scores of an executed notebook.
 
-Works on the file's content alone, so that scraping again from disk gives the same floats; what is
-printed is read as it comes, and kept in the file like what is reported, because a progress bar
-overwrites what it said. The
-sources, first one wins: `report`/`score`, scrapbook's `glue`, papermill's old `record`, the
-variable or pattern named in the parameters file, a top-level variable of the objective's name.
+The first of these sources counts: `report` and `score`, scrapbook's `glue`, papermill's old
+`record`, the variable or pattern in the parameters file, a top-level variable with the objective's
+name. Only the file's content is read, so that scraping it again gives the same floats. Printed text
+is read while the notebook prints it, because a progress bar overwrites it; its points are stored in
+the file like reported ones.
 """
 
 from __future__ import annotations
@@ -15,60 +15,56 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 from ..notebook_api.messages import Point, PointSource, decode_float
+from ..settings.sections import Objective, ScoreSource
 
+#: The (step, value) pairs of each score, in the order of the points.
 Series = dict[str, list[tuple[int, float]]]
 
 _SCRAP, _RECORD = "application/scrapbook.scrap.", "application/papermill.record+json"
 _LINE_END = re.compile(r"([\r\n])")
-#: Of a longer line that has not ended only the end is looked at.
-_LINE_CHARACTERS = 100_000
-
-
-class Source(Protocol):
-    """Where a score is found that the notebook does not report."""
-
-    @property
-    def variable(self) -> str | None: ...
-
-    @property
-    def pattern(self) -> str | None: ...
-
-
-class Wanted(Protocol):
-    """How the value of an objective is taken from its series."""
-
-    @property
-    def direction(self) -> str: ...
-
-    @property
-    def take(self) -> str: ...
+#: Only so many characters at the end of an unfinished line are kept.
+_MAX_LINE_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scraped:
-    """`scores`: one final value each. `series`: (step, value) pairs in the order they came."""
+    """The scores of a notebook.
+
+    Attributes:
+        scores: the final value of each score.
+        series: the (step, value) pairs of each score that has some.
+    """
 
     scores: dict[str, float] = field(default_factory=dict)
     series: Series = field(default_factory=dict)
 
 
-def variables_to_read(sources: Mapping[str, Source], objectives: Iterable[str]) -> list[str]:
-    """Which top-level variables to ask the kernel for after the last cell."""
+def variables_to_read(sources: Mapping[str, ScoreSource], objectives: Iterable[str]) -> list[str]:
+    """List the top-level variables to read from the kernel after the last cell."""
     named = [source.variable for source in sources.values() if source.variable is not None]
     return list(dict.fromkeys([*named, *objectives]))
 
 
 def scrape(
-    node: Mapping[str, Any], *, sources: Mapping[str, Source], objectives: Mapping[str, Wanted]
+    node: Mapping[str, Any],
+    *,
+    sources: Mapping[str, ScoreSource],
+    objectives: Mapping[str, Objective],
 ) -> Scraped:
-    """Every score and series of an executed notebook."""
-    told = node["metadata"].get("sweeper", {})
-    series, printed = _series(told.get("series", {})), _series(told.get("printed", {}))
-    finals = {name: decode_float(value) for name, value in told.get("finals", {}).items()}
-    variables = {name: decode_float(value) for name, value in told.get("variables", {}).items()}
+    """Find all scores and series of an executed notebook.
+
+    Args:
+        node: the notebook.
+        sources: where to find scores that are not reported, from the parameters file.
+        objectives: the objectives, which decide which value of a series is the score.
+    """
+    metadata = node["metadata"].get("sweeper", {})
+    series, printed = _series(metadata.get("series", {})), _series(metadata.get("printed", {}))
+    finals = {name: decode_float(value) for name, value in metadata.get("finals", {}).items()}
+    variables = {name: decode_float(value) for name, value in metadata.get("variables", {}).items()}
     reported = {*series, *finals}
 
     displayed = _displayed(node["cells"])
@@ -85,31 +81,32 @@ def scrape(
         if name not in series and name not in finals and name in variables:
             finals[name] = variables[name]
 
-    scores = {name: _taken(points, objectives.get(name)) for name, points in series.items()}
+    scores = {name: _final_value(points, objectives.get(name)) for name, points in series.items()}
     return Scraped(scores={**scores, **finals}, series=series)
 
 
-def _taken(points: Sequence[tuple[int, float]], wanted: Wanted | None) -> float:
+def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
+    """Take the score out of a series, the last value where the objective does not say."""
     values = [value for _, value in points]
-    if wanted is None or wanted.take == "last":
+    if objective is None or objective.take == "last":
         return values[-1]
-    if wanted.take == "mean":
+    if objective.take == "mean":
         return _mean(values)
     finite = [value for value in values if not math.isnan(value)] or values
-    return max(finite) if wanted.direction == "maximize" else min(finite)
+    return max(finite) if objective.direction == "maximize" else min(finite)
 
 
 def _mean(values: Sequence[float]) -> float:
     if not all(map(math.isfinite, values)):
-        return sum(values)  # NaN or an infinity, which `fsum` may refuse
+        return sum(values)  # `fsum` may refuse infinities
     try:
         return math.fsum(values) / len(values)
-    except OverflowError:  # the sum is no float, the mean still is
+    except OverflowError:  # the sum overflows, the mean does not
         return float(sum(map(Fraction, values)) / len(values))
 
 
 def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Numbers shown by scrapbook's `glue`, and below those by papermill's old `record`."""
+    """Find the numbers of scrapbook's `glue`, and those of papermill's old `record` behind them."""
     glued: dict[str, float] = {}
     recorded: dict[str, float] = {}
     for data in (o["data"] for cell in cells for o in cell.get("outputs", ()) if "data" in o):
@@ -122,7 +119,7 @@ def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
-    """What of these is a number; JSON carries NaN and infinities as words."""
+    """Select the values that are numbers, or words for NaN and infinities, which JSON lacks."""
     words = ("nan", "inf", "-inf", "infinity", "-infinity")
     return {
         str(name): float(value)
@@ -133,24 +130,25 @@ def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def displayed_point(data: Mapping[str, Any]) -> Point | None:
-    """The scores in the data of one display, as a point without a step; None when it has none."""
+    """Read the scores in a display's data into a point without a step; None without scores."""
     if not any(mime.startswith(_SCRAP) or mime == _RECORD for mime in data):
         return None
     metrics = _displayed([{"outputs": [{"data": data}]}])
     return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED)
 
 
-def _series(told: Mapping[str, Any]) -> Series:
+def _series(stored: Mapping[str, Any]) -> Series:
+    """Decode the series of the metadata."""
     return {
         name: list(zip(s["steps"], map(decode_float, s["values"]), strict=True))
-        for name, s in told.items()
+        for name, s in stored.items()
     }
 
 
 def _printed(
-    cells: Iterable[Mapping[str, Any]], name: str, source: Source
+    cells: Iterable[Mapping[str, Any]], name: str, source: ScoreSource
 ) -> list[tuple[int, float]]:
-    """What a notebook that was not run by a sweep has printed."""
+    """Find a printed score in the outputs of a notebook that no sweep has executed."""
     points: list[Point] = []
     reader = PrintedScores({name: source}, points.append)
     for cell in cells:
@@ -162,27 +160,30 @@ def _printed(
 
 
 class PrintedScores:
-    """Finds scores in printed text as it comes.
+    """Finds scores in text while it is printed.
 
-    Each match in a line is a point; its step is its place among the matches. Of a line that is
-    drawn again and again, as a progress bar is, only those drawings count that say something new.
+    Each match in a line is a point, whose step is its position among the matches. A line that is
+    redrawn, like a progress bar, gives points only when its values change.
 
     Args:
-        sources: those with a pattern are looked for.
+        sources: the sources of scores; those without a pattern are ignored.
         on_point: called with each point.
     """
 
-    def __init__(self, sources: Mapping[str, Source], on_point: Callable[[Point], None]) -> None:
+    def __init__(
+        self, sources: Mapping[str, ScoreSource], on_point: Callable[[Point], None]
+    ) -> None:
         self._on_point = on_point
         self._patterns = {n: re.compile(s.pattern) for n, s in sources.items() if s.pattern}
         self._lines: dict[str, _Line] = {}
         self._counts: Counter[str] = Counter()
 
     def read(self, stream: str, text: str) -> None:
-        """Find the points in the lines that this text completes.
+        """Find the points in the lines that a text completes.
 
         Args:
-            stream: `stdout` or `stderr`, which are read apart.
+            stream: `stdout` or `stderr`, whose lines are independent.
+            text: the next piece of the stream.
         """
         if not self._patterns:
             return
@@ -190,18 +191,18 @@ class PrintedScores:
         *ended, rest = _LINE_END.split(line.text + text)
         for drawn, end in zip(ended[::2], ended[1::2], strict=True):
             self._match(line, drawn)
-            # A drawing without a number does not make the next one new.
-            said = {**line.before, **line.given} if end == "\r" else {}
-            line = self._lines[stream] = _Line(before=said)
-        line.text = rest[-_LINE_CHARACTERS:]
+            # A redrawn line without a number keeps the values before it.
+            previous = {**line.previous, **line.values} if end == "\r" else {}
+            line = self._lines[stream] = _Line(previous=previous)
+        line.text = rest[-_MAX_LINE_CHARACTERS:]
 
     def settle(self) -> None:
-        """Find the points in lines that have not ended, but have been at rest."""
+        """Find the points in lines that have not ended, when nothing is printed for a while."""
         for line in self._lines.values():
             self._match(line, line.text)
 
     def end_cell(self) -> None:
-        """Find the points in the last lines of a cell; what comes now begins new ones."""
+        """Find the points in the last lines of a cell, and begin new lines."""
         self.settle()
         self._lines.clear()
 
@@ -210,32 +211,33 @@ class PrintedScores:
             values = [v for match in pattern.finditer(text) if (v := _number(match)) is not None]
             if not values:
                 continue
-            if list(map(repr, values)) != list(map(repr, line.before.get(name, ()))):
-                for value in values[len(line.given.get(name, ())) :]:
+            if list(map(repr, values)) != list(map(repr, line.previous.get(name, ()))):
+                for value in values[len(line.values.get(name, ())) :]:
                     step = self._counts[name]
                     self._on_point(
                         Point(step=step, metrics={name: value}, source=PointSource.PRINTED)
                     )
                     self._counts[name] += 1
-            line.given[name] = values
+            line.values[name] = values
 
 
 @dataclass(slots=True, kw_only=True)
 class _Line:
-    """One line that is being printed, or one drawing of a line that is drawn again.
+    """One line that is being printed, or one drawing of a line that is redrawn.
 
     Attributes:
-        before: what the drawing before this one said.
-        given: what this one has said so far.
+        text: the line so far.
+        previous: the values of the drawing before this one.
+        values: the values of this one so far.
     """
 
     text: str = ""
-    before: Mapping[str, list[float]] = field(default_factory=dict)
-    given: dict[str, list[float]] = field(default_factory=dict)
+    previous: Mapping[str, list[float]] = field(default_factory=dict)
+    values: dict[str, list[float]] = field(default_factory=dict)
 
 
 def _number(match: re.Match[str]) -> float | None:
     try:
         return float(match[1])
-    except (TypeError, ValueError):  # the group matched something that is no number
+    except (TypeError, ValueError):  # the group has matched something else
         return None

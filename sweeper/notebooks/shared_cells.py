@@ -1,7 +1,8 @@
-"""Which leading cells of a notebook are the same for every trial: read, never run.
+"""Find the leading cells of a notebook that can run once for all trials, without running them.
 
-The cells up to the first that mentions a swept name, or does what reading cannot follow, can run
-once and be shared. Doubt ends the prefix: a cell too few costs time, one too many would be wrong.
+They end before the first cell that mentions a swept name, or does something whose effect cannot be
+read from the code. A doubtful cell is not shared: one cell too few costs time, one too many gives
+wrong results.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Ways to names that do not stand in the text, to the user, or to the kernel itself.
+#: Names that lead to names outside of the text, to user input, or to the kernel itself.
 _UNREADABLE_NAMES = frozenset(
     "globals locals vars exec eval compile input __import__ __builtins__ __main__ "
     "get_ipython breakpoint exit quit In _ih _i _ii _iii".split()
 )
 _EARLIER_INPUT = re.compile(r"_i\d+")
-#: Magics that IPython runs without a percent sign when they begin a cell's only line.
+#: Magics that IPython runs without a percent sign at the start of a cell's only line.
 _BARE_MAGIC = re.compile(
     r"\s*(connect_info|debug|edit|env|gui|hist|history|logstart|recall|rep|rerun|"
     r"reset|reset_selective|tb|who|who_ls|whos)\s*([-;].*)?"
 )
-#: Modules that may be imported; used, they start something, wait for something, or give each
-#: process a value of its own. Then what is harmless of them.
+#: Modules that may be imported but not used: they start processes or threads, wait for something,
+#: or differ between processes. The values are the members that may be used.
 _UNSHARABLE_MODULES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(
         "__main__ asyncio atexit builtins clearml code comet_ml concurrent ctypes dask fcntl "
@@ -39,9 +40,9 @@ _UNSHARABLE_MODULES: Mapping[str, frozenset[str]] = {
     "joblib": frozenset({"dump", "load"}),
     "time": frozenset({"sleep"}),
 }
-#: Of any object: processes, clocks, frames, namespaces, memory that forks would have in common;
-#: what clears away the files of an earlier trial; and what asks for a GPU, which a trial has a
-#: lease on and the shared cells have not.
+#: Attributes of any object that must not be used: they reach processes, clocks, frames, namespaces
+#: or memory that forks share, remove files of an earlier trial, or use a GPU, for which a trial has
+#: a lease and the shared cells have not.
 _UNSHARABLE_ATTRIBUTES = frozenset(
     "system popen fork forkpty posix_spawn getpid getppid urandom argv modules "
     "_getframe currentframe settrace setprofile f_globals f_locals __globals__ "
@@ -50,11 +51,11 @@ _UNSHARABLE_ATTRIBUTES = frozenset(
     "accelerator".split()
 )
 _UNSHARABLE_MEMBERS = frozenset({("os", "remove"), ("os", "rename"), ("shutil", "move")})
-#: Of `sys`; what replaces them would be lost to the streams of each kernel.
+#: Attributes of `sys` that must not be assigned, because each kernel sets its own.
 _REPLACED = frozenset({"stdin", "stdout", "stderr", "displayhook", "excepthook"})
-#: Modules that have the attributes above; with all of one imported, they come without a dot.
+#: Modules with the attributes above, from which `import *` would import these without a dot.
 _HAVE_UNSHARABLE = frozenset({"datetime", "os", "shutil", "sys"})
-#: Strings that lead to what differs between trials.
+#: Strings that may lead to something that differs between trials.
 _UNSHARABLE_TEXT = re.compile(
     r"__main__|SWEEPER_|(CUDA|NVIDIA)_VISIBLE_DEVICES|^(now|today)$|\bcuda\b"
 )
@@ -64,8 +65,8 @@ _LINE_MAGIC = re.compile(
 )
 _CELL_MAGIC = re.compile(r"%%(time|capture(\s+\w+)?)\s*")
 _WRITING = frozenset("wax+")
-#: What begins somewhere else in each process, when it is called without a seed.
-_SEEDED_BY_CHANCE = frozenset(
+#: Functions and classes that draw a random seed when they are called without one.
+_RANDOM_WITHOUT_SEED = frozenset(
     "seed default_rng RandomState SeedSequence Random SystemRandom MT19937 PCG64 PCG64DXSM "
     "Philox SFC64".split()
 )
@@ -74,11 +75,11 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadingCells:
-    """The leading cells that are the same for all trials.
+    """The leading cells that can run once for all trials.
 
     Attributes:
-        cells: how many, with those that are no code.
-        ended_by: why the next cell is not among them; empty when all are.
+        cells: their number, with the cells that are not code.
+        ended_by: why the next cell cannot be shared; empty where all can.
     """
 
     cells: int
@@ -89,10 +90,10 @@ def find_shared_cells(cells: Sequence[Any], swept: Collection[str]) -> LeadingCe
     """Find the leading cells that cannot depend on a swept name.
 
     Args:
-        cells: of a notebook in which papermill has injected its cell.
-        swept: names that get another value in each trial.
+        cells: the cells of a notebook into which papermill has injected its cell.
+        swept: the names that have another value in each trial.
     """
-    reader = _Reader(frozenset(swept))
+    check = _SharingCheck(frozenset(swept))
     codes = 0
     for index, cell in enumerate(cells):
         if cell["cell_type"] != "code":
@@ -105,7 +106,7 @@ def find_shared_cells(cells: Sequence[Any], swept: Collection[str]) -> LeadingCe
             if "raises-exception" in tags:
                 raise _Unsharable("is tagged raises-exception")
             is_parameters = not {"parameters", "injected-parameters"}.isdisjoint(tags)
-            reader.read("".join(cell["source"]), is_parameters=is_parameters)
+            check.check_cell("".join(cell["source"]), is_parameters=is_parameters)
         except RecursionError:
             return LeadingCells(cells=index, ended_by=f"code cell {codes} is nested too deeply")
         except _Unsharable as error:
@@ -114,14 +115,14 @@ def find_shared_cells(cells: Sequence[Any], swept: Collection[str]) -> LeadingCe
 
 
 def why_module_unsharable(files: Sequence[str], cells: Sequence[str]) -> str | None:
-    """Why cells that have imported modules of the project cannot be shared; None when they can.
+    """Say why cells that have imported the project's modules cannot be shared; None if they can.
 
-    The body of each module is read as a cell is, and of its functions and classes those whose
-    names the cells or what is read already mention: what no cell has called has done nothing.
+    The top level of each module is checked like a cell. Its functions and classes are checked only
+    where the cells or the code checked so far mention their names, as others have not run.
 
     Args:
-        files: of the modules.
-        cells: sources of the cells up to and with the one that has imported the last of them.
+        files: the files of the modules.
+        cells: the sources of all cells up to the one that imports the last of the modules.
     """
     definitions: list[tuple[str, _Definition]] = []
     waiting: list[tuple[str, Sequence[ast.AST]]] = []
@@ -136,11 +137,11 @@ def why_module_unsharable(files: Sequence[str], cells: Sequence[str]) -> str | N
         waiting.append((file, [n for n in tops if not isinstance(n, kinds)]))
     cell_trees = [t for source in cells if (t := _parsed(_without_magics(source)[0]))]
     names = _Mentions([*cell_trees, *(node for _, nodes in waiting for node in nodes)])
-    readers = {file: _Reader(frozenset()) for file in files}
+    checks = {file: _SharingCheck(frozenset()) for file in files}
     while waiting:
         file, nodes = waiting.pop()
         try:
-            readers[file].read_body(nodes)
+            checks[file].check_statements(nodes)
         except _Unsharable as error:
             return f"it imports {Path(file).name}, which {error}"
         names.add(nodes)
@@ -150,7 +151,7 @@ def why_module_unsharable(files: Sequence[str], cells: Sequence[str]) -> str | N
 
 
 class _Mentions:
-    """Names that code mentions, other than by importing them."""
+    """The names that code mentions, without those that it only imports."""
 
     def __init__(self, nodes: Sequence[ast.AST]) -> None:
         self.found: set[str] = set()
@@ -181,7 +182,7 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _is_script_guard(node: ast.AST) -> bool:
-    """Whether a statement only runs when its file is run as a script."""
+    """Whether a statement is an `if __name__ == "__main__"`, which an import does not run."""
     return isinstance(node, ast.If) and ast.unparse(node.test).replace('"', "'") in (
         "__name__ == '__main__'",
         "'__main__' == __name__",
@@ -189,27 +190,27 @@ def _is_script_guard(node: ast.AST) -> bool:
 
 
 class _Unsharable(Exception):
-    """What a cell does that keeps it from being shared."""
+    """Code cannot be shared; the text says what it does."""
 
 
-class _Reader:
-    """Reads one cell after the other, and remembers which names stand for which modules."""
+class _SharingCheck:
+    """Checks one cell after the other, and keeps which names stand for which modules."""
 
     def __init__(self, swept: frozenset[str]) -> None:
         self._swept = swept
-        #: From a name to all that it was imported as: a module, and what of it; empty for itself.
+        #: For each name the (module, member) pairs it was imported as; '' for the module itself.
         self._imported: dict[str, set[tuple[str, str]]] = {}
 
-    def read(self, source: str, *, is_parameters: bool) -> None:
-        """Go past a cell.
+    def check_cell(self, source: str, *, is_parameters: bool) -> None:
+        """Check a cell.
 
         Raises:
-            _Unsharable: it cannot be shared.
+            _Unsharable: the cell cannot be shared.
         """
         python, magics = _without_magics(source)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # each kernel says them
+                warnings.simplefilter("ignore")  # each kernel prints them
                 tree = ast.parse(python)
         except (SyntaxError, ValueError):
             raise _Unsharable("is not plain Python") from None
@@ -217,16 +218,16 @@ class _Reader:
             raise _Unsharable("may be a magic")
         self._refuse_words(magics)
         self._note_imports(tree)
-        self._look(tree)
-        # The parameters cell assigns the defaults, which every trial sees; only what runs later
-        # in it, or is read later (`df.query`), could meet another value.
+        self._check(tree)
+        # The parameters cell itself sees the defaults in every trial. Its functions, and texts such
+        # as those of `df.query`, are evaluated later and could see a trial's value.
         for part in _runs_later(tree) if is_parameters else [tree]:
             for node in ast.walk(part):
                 for text in _texts(node):
                     self._refuse_words(text)
 
-    def read_body(self, nodes: Sequence[ast.AST]) -> None:
-        """Go past statements of a module.
+    def check_statements(self, nodes: Sequence[ast.AST]) -> None:
+        """Check statements of a module.
 
         Raises:
             _Unsharable: they cannot be shared.
@@ -234,7 +235,7 @@ class _Reader:
         for node in nodes:
             self._note_imports(node)
         for node in nodes:
-            self._look(node)
+            self._check(node)
 
     def _refuse_words(self, text: str) -> None:
         mentioned = self._swept.intersection(_WORD.findall(text))
@@ -256,27 +257,27 @@ class _Reader:
                     named.add((root, alias.name))
 
     def _meanings(self, name: str) -> set[tuple[str, str]]:
-        """What a name may stand for; an import may have been out of our sight."""
+        """List the (module, member) pairs that a name may stand for, by default its own name."""
         return self._imported.get(name, {(name, "")})
 
-    def _look(self, node: ast.AST, *, is_closed: bool = False) -> None:
-        """Refuse what cannot be followed, here and below.
+    def _check(self, node: ast.AST, *, is_closed: bool = False) -> None:
+        """Check a node and all nodes below it.
 
         Args:
-            is_closed: whether what the node opens is closed by the `with` around it.
+            is_closed: whether a `with` around the node closes the file that it opens.
         """
         is_async = isinstance(node, ast.comprehension) and node.is_async
         if is_async or isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
             raise _Unsharable("awaits something")
         if isinstance(node, ast.Name):
-            self._look_at_name(node.id)
+            self._check_name(node.id)
         elif isinstance(node, ast.Attribute):
             if node.attr in _UNSHARABLE_ATTRIBUTES:
                 raise _Unsharable(f"uses .{node.attr}")
             if node.attr in _REPLACED and isinstance(node.ctx, ast.Store):
                 raise _Unsharable(f"replaces .{node.attr}")
             if isinstance(node.value, ast.Name):
-                self._look_at_member(node.value.id, node.attr)
+                self._check_member(node.value.id, node.attr)
                 return
         elif isinstance(node, ast.Constant):
             text = node.value
@@ -285,27 +286,27 @@ class _Reader:
         elif isinstance(node, ast.Call):
             if not is_closed and _opens_for_writing(node):
                 raise _Unsharable("opens a file for writing outside of a with statement")
-            if _seeds_by_chance(node):
+            if _lacks_seed(node):
                 raise _Unsharable("draws random numbers that nothing seeds")
         if isinstance(node, ast.With):
             for item in node.items:
-                self._look(item.context_expr, is_closed=True)
+                self._check(item.context_expr, is_closed=True)
                 if item.optional_vars is not None:
-                    self._look(item.optional_vars)
+                    self._check(item.optional_vars)
             for statement in node.body:
-                self._look(statement)
+                self._check(statement)
             return
         for child in ast.iter_child_nodes(node):
-            self._look(child)
+            self._check(child)
 
-    def _look_at_name(self, name: str) -> None:
+    def _check_name(self, name: str) -> None:
         if name in _UNREADABLE_NAMES or _EARLIER_INPUT.fullmatch(name):
             raise _Unsharable(f"uses {name}")
         for root, member in self._meanings(name):
             _refuse(root, member)
 
-    def _look_at_member(self, name: str, attribute: str) -> None:
-        """A name with a dot behind it, which may be a module."""
+    def _check_member(self, name: str, attribute: str) -> None:
+        """Check an attribute of a name, which may stand for a module."""
         if name in _UNREADABLE_NAMES:
             raise _Unsharable(f"uses {name}")
         for root, member in self._meanings(name):
@@ -313,7 +314,7 @@ class _Reader:
 
 
 def _refuse(root: str, member: str) -> None:
-    """Refuse a module, or a member of it, that cannot be shared."""
+    """Refuse a module, or a member of a module, that must not be used."""
     if member in _UNSHARABLE_ATTRIBUTES or (root, member) in _UNSHARABLE_MEMBERS:
         raise _Unsharable(f"uses {member} of {root}")
     if root in _UNSHARABLE_MODULES and member not in _UNSHARABLE_MODULES[root]:
@@ -321,7 +322,7 @@ def _refuse(root: str, member: str) -> None:
 
 
 def _without_magics(source: str) -> tuple[str, str]:
-    """A cell's Python, and its harmless magics; a line with any other magic stays as it is."""
+    """Split a cell into Python and harmless magics; any other magic stays in the Python."""
     lines, magics = source.splitlines(), []
     if lines and _CELL_MAGIC.fullmatch(lines[0]):
         magics.append(lines[0])
@@ -335,9 +336,9 @@ def _without_magics(source: str) -> tuple[str, str]:
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
-    """All words of a node that could mean a variable.
+    """List the texts of a node that could name a variable.
 
-    An attribute or a keyword of a call is none: it names something of another object.
+    Attributes and keywords of calls are left out: they name something of another object.
     """
     for field, value in ast.iter_fields(node):
         is_foreign = field == "attr" or (isinstance(node, ast.keyword) and field == "arg")
@@ -349,10 +350,11 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 
 def _runs_later(tree: ast.AST) -> Iterator[ast.AST]:
+    """List the functions, classes, generators and texts of a cell, which are evaluated later."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
-    remarks = {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+    docstrings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr)}
     for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Constant) and node not in remarks
+        is_text = isinstance(node, ast.Constant) and node not in docstrings
         if is_text or isinstance(node, kinds):
             yield node
 
@@ -362,15 +364,15 @@ def _opens_for_writing(call: ast.Call) -> bool:
     named = getattr(function, "id", None) or getattr(function, "attr", None)
     if named not in ("open", "fdopen"):
         return False
-    given = [*call.args[isinstance(function, ast.Name) :], *(k.value for k in call.keywords)]
-    told = [a.value for a in given if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    modes = [mode for mode in told if len(mode) <= 3]
+    values = [*call.args[isinstance(function, ast.Name) :], *(k.value for k in call.keywords)]
+    texts = [v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)]
+    modes = [text for text in texts if len(text) <= 3]
     return any(_WRITING.intersection(mode) for mode in modes)
 
 
-def _seeds_by_chance(call: ast.Call) -> bool:
-    """Whether a call makes or seeds a generator, and gives it no seed."""
+def _lacks_seed(call: ast.Call) -> bool:
+    """Whether a call makes or seeds a random generator without a seed."""
     named = getattr(call.func, "id", None) or getattr(call.func, "attr", None)
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    is_given = any(not (isinstance(a, ast.Constant) and a.value is None) for a in given)
-    return named in _SEEDED_BY_CHANCE and not is_given
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    has_seed = any(not (isinstance(v, ast.Constant) and v.value is None) for v in values)
+    return named in _RANDOM_WITHOUT_SEED and not has_seed

@@ -1,4 +1,4 @@
-"""What the trials of a study are made of, and what is said when it has changed."""
+"""The fingerprint of a study, and the words for what has changed of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(folder: Path, **files: str) -> None:
         path.write_text(text)
 
 
-def test_the_same_has_not_changed(make: Make) -> None:
+def test_an_equal_notebook_has_no_changes(make: Make) -> None:
     before = make("val = x")
     assert changes(before, make("val = x\n")) == []
     assert version(before) == version(make("val = x"))
@@ -46,7 +46,7 @@ def test_the_same_has_not_changed(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"),
+    ("cells", "expected"),
     [
         (["a = 1", "b = 3", "c"], ["code cell 3 changed"]),
         (["a = 1", "new", "b = 2", "c"], ["code cell 3 is new"]),
@@ -54,19 +54,19 @@ def test_the_same_has_not_changed(make: Make) -> None:
         (["a = 1", "x", "y"], ["code cells 3 to 4 changed"]),
     ],
 )
-def test_cells_are_named_as_people_count_them(
-    make: Make, cells: list[str], said: list[str]
+def test_changed_cells_are_named_by_their_number_from_1(
+    make: Make, cells: list[str], expected: list[str]
 ) -> None:
-    assert changes(make("a = 1", "b = 2", "c"), make(*cells)) == said
+    assert changes(make("a = 1", "b = 2", "c"), make(*cells)) == expected
 
 
-def test_defaults_of_the_parameters_cell_are_part_of_it(make: Make) -> None:
+def test_defaults_of_the_parameters_cell_are_part_of_the_fingerprint(make: Make) -> None:
     other = make("c", parameters="x = 2.0\nk = 'a'")
     assert changes(make("c"), other) == ["code cell 1 changed"]
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected"),
     [
         (
             {"space": {**SPACE, "x": {"low": 0.0, "high": 2.0}}},
@@ -88,10 +88,10 @@ def test_defaults_of_the_parameters_cell_are_part_of_it(make: Make) -> None:
         ),
     ],
 )
-def test_what_a_trial_is_in_the_parameters_file_counts(
-    make: Make, changed: dict[str, Any], said: str
+def test_keys_that_decide_the_params_are_part_of_the_fingerprint(
+    make: Make, changed: dict[str, Any], expected: str
 ) -> None:
-    assert changes(make("c"), make("c", **changed)) == [said]
+    assert changes(make("c"), make("c", **changed)) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,15 @@ def test_what_a_trial_is_in_the_parameters_file_counts(
         {"start": [{"x": 0.5}]},
     ],
 )
-def test_how_trials_are_run_does_not_count(make: Make, changed: dict[str, Any]) -> None:
+def test_keys_that_decide_how_trials_run_are_not_part_of_the_fingerprint(
+    make: Make, changed: dict[str, Any]
+) -> None:
     assert changes(make("c"), make("c", **changed)) == []
 
 
-def test_code_beside_the_notebook_counts_however_deep(make: Make, tmp_path: Path) -> None:
+def test_code_that_is_imported_indirectly_is_part_of_the_fingerprint(
+    make: Make, tmp_path: Path
+) -> None:
     write(tmp_path, helpers="from pkg import net\n", pkg_net="from . import deep")
     (tmp_path / "pkg" / "__init__.py").touch()
     write(tmp_path, pkg_deep="VALUE = 1", unused="VALUE = 1")
@@ -130,7 +134,7 @@ def test_code_beside_the_notebook_counts_however_deep(make: Make, tmp_path: Path
         (["if x:\n    %run -i 'model.py'\n    pass"], "model.py"),
     ],
 )
-def test_code_is_found_where_notebooks_keep_it(tmp_path: Path, cells: list[str], file: str) -> None:
+def test_imported_and_run_files_are_found(tmp_path: Path, cells: list[str], file: str) -> None:
     folder = tmp_path / "notebooks"
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1.0")
     write((folder / file).parent.resolve(), model="Net = 1")
@@ -140,7 +144,7 @@ def test_code_is_found_where_notebooks_keep_it(tmp_path: Path, cells: list[str],
     assert set(made_of["files"]) == {file}
 
 
-def test_cells_that_are_no_python_stop_nothing(make: Make, tmp_path: Path) -> None:
+def test_cells_that_are_not_python_are_no_error(make: Make, tmp_path: Path) -> None:
     write(tmp_path, helpers="")
     cells = ("%%bash\nimport helpers", "def broken(:", "x = $HOME", "import helpers as h")
     assert set(make(*cells)["files"]) == {"helpers.py"}

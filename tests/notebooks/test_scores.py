@@ -33,17 +33,17 @@ def stream(text: str | list[str], name: str = "stdout") -> dict[str, Any]:
     return {"output_type": "stream", "name": name, "text": text}
 
 
-def shown(mime: str, content: Any) -> dict[str, Any]:
+def displayed(mime: str, content: Any) -> dict[str, Any]:
     return {"output_type": "display_data", "data": {mime: content}, "metadata": {}}
 
 
 def glued(name: str, value: Any) -> dict[str, Any]:
     content = {"name": name, "data": value, "encoder": "json", "version": 1}
-    return shown("application/scrapbook.scrap.json+json", content)
+    return displayed("application/scrapbook.scrap.json+json", content)
 
 
 def recorded(**values: Any) -> dict[str, Any]:
-    return shown("application/papermill.record+json", values)
+    return displayed("application/papermill.record+json", values)
 
 
 def reported(*values: float) -> dict[str, Any]:
@@ -55,10 +55,13 @@ def scraped(
     scores: Mapping[str, Mapping[str, Any]] | None = None,
     take: str = "last",
     direction: str = "maximize",
-    **told: Any,
+    **metadata: Any,
 ) -> Scraped:
-    """From a notebook with one cell of these outputs, whose sweep was told `told`; of `acc`."""
-    node = {"metadata": {"sweeper": told}, "cells": [{"source": "# text"}, {"outputs": outputs}]}
+    """Scrape `acc` from a notebook with one cell of these outputs and this `metadata.sweeper`."""
+    node = {
+        "metadata": {"sweeper": metadata},
+        "cells": [{"source": "# text"}, {"outputs": outputs}],
+    }
     return scrape(
         node,
         sources={name: ScoreSource.model_validate(s) for name, s in (scores or {}).items()},
@@ -80,9 +83,9 @@ SOURCES: dict[str, tuple[float, dict[str, Any], list[dict[str, Any]]]] = {
 
 
 def left_by(*names: str) -> Scraped:
-    told = {key: value for name in names for key, value in SOURCES[name][1].items()}
+    metadata = {key: value for name in names for key, value in SOURCES[name][1].items()}
     outputs = [output for name in names for output in SOURCES[name][2]]
-    return scraped(*outputs, scores={"acc": {"pattern": r"acc=(\S+)"}}, **told)
+    return scraped(*outputs, scores={"acc": {"pattern": r"acc=(\S+)"}}, **metadata)
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -101,17 +104,17 @@ def test_a_named_variable_is_a_source_of_any_score() -> None:
     assert found.scores == {"loss": 0.25, "acc": 0.5}
 
 
-def test_the_objectives_own_variable_serves_when_the_named_one_is_not_there() -> None:
+def test_the_objectives_own_variable_counts_where_the_named_one_is_missing() -> None:
     named = {"acc": {"variable": "a"}}
     assert scraped(scores=named, variables={"a": 1.0, "acc": 0.5}).scores == {"acc": 1.0}
     assert scraped(scores=named, variables={"acc": 0.5}).scores == {"acc": 0.5}
 
 
-def test_a_variable_that_nobody_asked_for_is_no_score() -> None:
+def test_any_other_variable_is_no_score() -> None:
     assert scraped(variables={"other": 0.25}).scores == {}
 
 
-def test_the_kernel_is_asked_for_named_variables_and_the_objectives_own_names() -> None:
+def test_named_variables_and_those_with_objectives_names_are_read_from_the_kernel() -> None:
     sources = {
         "loss": ScoreSource(variable="l"),
         "acc": ScoreSource(variable="a"),
@@ -121,7 +124,7 @@ def test_the_kernel_is_asked_for_named_variables_and_the_objectives_own_names() 
     assert asked == ["l", "a", "acc", "f1"]
 
 
-def test_scores_that_are_no_objectives_are_kept_too() -> None:
+def test_scores_that_are_not_objectives_are_found_too() -> None:
     found = scraped(glued("f1", 0.5), series={"loss": reported(3.0, 1.0)})
     assert found.scores == {"f1": 0.5, "loss": 1.0}
     assert found.series == {"loss": [(0, 3.0), (1, 1.0)]}
@@ -133,7 +136,7 @@ def test_a_notebook_without_any_score_gives_none() -> None:
 
 
 @pytest.mark.parametrize("content", [True, "high", [1.0], {"a": 1}, None])
-def test_what_is_displayed_but_is_no_number_is_no_score(content: Any) -> None:
+def test_a_displayed_value_that_is_not_a_number_is_no_score(content: Any) -> None:
     assert scraped(glued("acc", content), recorded(acc=content)).scores == {}
 
 
@@ -142,7 +145,7 @@ def test_the_last_glue_of_a_name_counts() -> None:
 
 
 @pytest.mark.parametrize("word", ["NaN", "nan", "Infinity", "-Infinity", "inf"])
-def test_displayed_words_for_what_json_has_no_number_for_are_numbers(word: str) -> None:
+def test_displayed_words_for_nan_and_infinities_are_numbers(word: str) -> None:
     value = scraped(glued("acc", word)).scores["acc"]
     assert encode_float(value) == encode_float(float(word))
 
@@ -169,20 +172,20 @@ def test_displayed_words_for_what_json_has_no_number_for_are_numbers(word: str) 
         ("mean", "maximize", [1e16, 1.0, -1e16, 1.0], 0.5),
     ],
 )
-def test_the_objective_says_which_value_of_its_series_counts(
+def test_take_decides_which_value_of_a_series_counts(
     take: str, direction: str, values: list[float], score: float
 ) -> None:
     found = scraped(take=take, direction=direction, series={"acc": reported(*values)})
     assert encode_float(found.scores["acc"]) == encode_float(score)
 
 
-def test_a_score_stated_last_stands_above_its_series_whatever_is_taken() -> None:
+def test_a_final_score_counts_before_any_value_of_its_series() -> None:
     found = scraped(take="best", series={"acc": reported(1.0, 9.0)}, finals={"acc": 5.0})
     assert found.scores == {"acc": 5.0}
     assert found.series == {"acc": [(0, 1.0), (1, 9.0)]}
 
 
-def test_what_is_taken_applies_to_printed_series_too() -> None:
+def test_take_applies_to_printed_series_too() -> None:
     scores = {"acc": {"pattern": r"acc=(\S+)"}}
     assert scraped(stream("acc=3\nacc=1"), scores=scores, take="best").scores == {"acc": 3.0}
 
@@ -202,21 +205,21 @@ def test_a_line_that_arrived_in_pieces_is_one_line() -> None:
     assert found.series == {"acc": [(0, 0.25)]}
 
 
-def test_lines_between_which_stderr_came_are_still_whole() -> None:
+def test_a_line_that_stderr_interrupts_is_one_line() -> None:
     outputs = [stream("loss=0."), stream("warning\n", "stderr"), stream("25\n")]
     assert scraped(*outputs, scores=LOSS).scores == {"acc": 0.25}
 
 
-def test_what_is_logged_to_stderr_counts() -> None:
+def test_lines_on_stderr_are_read_too() -> None:
     assert scraped(stream("loss=0.5", "stderr"), scores=LOSS).scores == {"acc": 0.5}
 
 
-def test_a_pattern_may_look_at_the_ends_of_lines() -> None:
+def test_a_pattern_may_have_the_ends_of_a_line() -> None:
     scores = {"acc": {"pattern": r"^final (\S+)$"}}
     assert scraped(stream("a\nfinal 1\nnot final 2\n"), scores=scores).scores == {"acc": 1.0}
 
 
-def test_a_match_that_is_no_number_is_passed_over() -> None:
+def test_a_match_that_is_not_a_number_is_skipped() -> None:
     scores = {"acc": {"pattern": r"loss=(\S+)?"}}
     found = scraped(stream("loss=n/a loss= loss=nan loss=2"), scores=scores)
     assert [str(value) for _, value in found.series["acc"]] == ["nan", "2.0"]
@@ -254,14 +257,14 @@ class Heard:
         return [point.metrics["loss"] for point in self.points]
 
 
-def test_a_line_is_heard_when_it_ends() -> None:
+def test_a_line_is_read_when_it_ends() -> None:
     observed = Heard()
     assert observed.read("loss=0.", "5") == []
     assert observed.read("\nloss=0.25\nlo") == [0.5, 0.25]
     assert [point.step for point in observed.points] == [0, 1]
 
 
-def test_a_line_at_rest_is_heard_once() -> None:
+def test_an_unfinished_line_is_read_once() -> None:
     observed = Heard()
     observed.read("loss=0.5")
     observed.reader.settle()
@@ -274,7 +277,7 @@ def test_a_line_at_rest_is_heard_once() -> None:
     assert observed.values == [0.5, 0.25]
 
 
-def test_a_line_that_is_drawn_again_counts_when_it_says_something_new() -> None:
+def test_a_redrawn_line_counts_when_its_values_change() -> None:
     observed = Heard()
     observed.read("\r10% loss=0.5", "\r20% loss=0.5", "\r30%", "\r40% loss=0.5", "\r50% loss=nan")
     observed.reader.settle()
@@ -282,11 +285,11 @@ def test_a_line_that_is_drawn_again_counts_when_it_says_something_new() -> None:
     assert [repr(value) for value in observed.values] == ["0.5", "nan", "0.25", "0.25"]
 
 
-def test_lines_that_say_the_same_are_points_of_their_own() -> None:
+def test_equal_lines_are_points_of_their_own() -> None:
     assert Heard().read("loss=1\nloss=1\n", "loss=1\r\nloss=1\r\n") == [1.0] * 4
 
 
-def test_the_two_streams_are_read_apart() -> None:
+def test_the_two_streams_are_read_independently() -> None:
     observed = Heard()
     observed.read("loss=", stream="stdout")
     observed.read("0.5\n", stream="stderr")
@@ -303,7 +306,7 @@ def test_a_cell_ends_its_last_line() -> None:
 @given(
     st.lists(st.sampled_from(["loss=1", "loss=2", " ", "\n", "\r", "x"]), max_size=30), st.data()
 )
-def test_it_is_heard_the_same_in_whatever_pieces_it_comes(parts: list[str], data: Any) -> None:
+def test_the_points_do_not_depend_on_the_pieces_of_the_text(parts: list[str], data: Any) -> None:
     text = "".join(parts)
     whole, pieces = Heard(), Heard()
     whole.read(text)
@@ -315,7 +318,7 @@ def test_it_is_heard_the_same_in_whatever_pieces_it_comes(parts: list[str], data
     assert pieces.values == whole.values
 
 
-def test_what_was_heard_while_it_was_printed_is_the_series() -> None:
+def test_stored_points_count_before_the_printed_outputs() -> None:
     printed = {"acc": reported(0.25, 0.5)}
     sources = {"acc": {"pattern": r"acc=(\S+)"}}
     found = scraped(stream("acc=0.5"), scores=sources, printed=printed)

@@ -20,7 +20,7 @@ def markdown(source: str) -> dict[str, Any]:
 PARAMETERS = ("lr = 0.1\nwidth = 8", "parameters")
 INJECTED = ("# Parameters\nwidth = 16", "injected-parameters")
 
-#: A cell that keeps `lr` from reaching what comes before it, by a word of what is said of it.
+#: Cells that cannot be shared, each with a word of the reason.
 ENDING = [
     # It names the swept parameter, in whatever place.
     ("model = lr * 2", "mentions lr"),
@@ -185,7 +185,7 @@ GOING_ON = [
     "class A:\n    def f(self): return self.lr",
     "%%time\nx = 1",
     "%%capture\nx = 1",
-    "%%capture said\nx = 1",
+    "%%capture output\nx = 1",
     "%matplotlib inline\nx = 1",
     "if x:\n    %matplotlib inline",
     "%load_ext autoreload\n%autoreload 2",
@@ -219,19 +219,19 @@ GOING_ON = [
 
 
 @pytest.mark.parametrize(("source", "word"), ENDING)
-def test_a_cell_that_a_swept_parameter_could_reach_ends_the_prefix(source: str, word: str) -> None:
+def test_a_cell_that_a_swept_parameter_could_reach_is_not_shared(source: str, word: str) -> None:
     cells = [code(cell) for cell in (PARAMETERS, INJECTED, "first = 1", source, "last = 2")]
-    prefix = find_shared_cells(cells, ["lr"])
-    assert prefix.cells == 3
-    assert prefix.ended_by.startswith("code cell 4 ")
-    assert word in prefix.ended_by
+    leading = find_shared_cells(cells, ["lr"])
+    assert leading.cells == 3
+    assert leading.ended_by.startswith("code cell 4 ")
+    assert word in leading.ended_by
 
 
 @pytest.mark.parametrize("source", GOING_ON)
-def test_a_cell_that_none_could_reach_is_shared(source: str) -> None:
+def test_a_cell_that_no_swept_parameter_can_reach_is_shared(source: str) -> None:
     cells = [code(cell) for cell in (PARAMETERS, INJECTED, "first = 1", source, "last = 2")]
-    prefix = find_shared_cells(cells, ["lr"])
-    assert (prefix.cells, prefix.ended_by) == (5, "")
+    leading = find_shared_cells(cells, ["lr"])
+    assert (leading.cells, leading.ended_by) == (5, "")
 
 
 #: Whole notebooks: their cells, what is swept, how many cells are shared, and a word of why.
@@ -329,13 +329,13 @@ NOTEBOOKS: dict[str, tuple[Sequence[Cell | dict[str, Any]], set[str], int, str]]
 def test_a_notebook_is_shared_up_to_the_first_cell_that_could_differ(name: str) -> None:
     cells, swept, count, word = NOTEBOOKS[name]
     read = [cell if isinstance(cell, dict) else code(cell) for cell in cells]
-    prefix = find_shared_cells(read, swept)
-    assert prefix.cells == count
-    assert word in prefix.ended_by
-    assert (prefix.ended_by == "") == (count == len(cells))
+    leading = find_shared_cells(read, swept)
+    assert leading.cells == count
+    assert word in leading.ended_by
+    assert (leading.ended_by == "") == (count == len(cells))
 
 
-def test_reading_a_notebook_says_none_of_its_warnings() -> None:
+def test_reading_a_notebook_suppresses_its_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert find_shared_cells([code("x = '\\d'")], ["lr"]).cells == 1
@@ -348,7 +348,7 @@ def test_reading_a_notebook_says_none_of_its_warnings() -> None:
 #: parameter to read, a parameter, a list, a function, a class, a constant.
 @settings(max_examples=500, derandomize=True, deadline=None)
 @given(NOTEBOOK)
-def test_cells_that_are_shared_leave_what_each_trial_would_have_got(notebook: Notebook) -> None:
+def test_shared_cells_leave_the_same_state_as_cells_of_each_trial(notebook: Notebook) -> None:
     fixed = dict.fromkeys(notebook.fixed, 4)
     cells = notebook.injected(fixed)
     count = find_shared_cells([code(cell) for cell in cells], notebook.swept).cells
