@@ -1,6 +1,6 @@
-"""A first parameters file for a notebook, made from what its cells say.
+"""Draft a parameters file for a notebook from the code of its cells, without running them.
 
-How such a file is read belongs to `settings`.
+How a parameters file is read belongs to `settings`.
 """
 
 from .draft import draft

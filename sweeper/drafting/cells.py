@@ -1,4 +1,4 @@
-"""What a parameters cell assigns: names, plain values, and what stands beside them."""
+"""Read the assignments of a parameters cell: names, plain values, comments and annotations."""
 
 from __future__ import annotations
 
@@ -13,37 +13,42 @@ from typing import Any
 
 from ..notebooks.cell_code import parse, plain_python
 
-#: Larger numbers are no setting that one varies, and some storages round them.
+#: Larger numbers are not varied as parameters, and some storages round them.
 _LARGEST = 10**15
 
 
 class NotPlain(Exception):
-    """An expression is no plain value."""
+    """An expression is not a plain value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
-    """A name of the parameters cell.
+class Assignment:
+    """A name that the parameters cell assigns.
 
     Attributes:
-        value: what it is assigned; without a meaning where `plain` is false.
-        plain: whether that is a value that a parameters file could hold.
-        comment: the comment behind it, without its `#`.
-        literals: what a `Literal[…]` annotation allows; empty without one.
+        name: the name.
+        value: the value; None where `is_plain` is false.
+        is_plain: whether a parameters file can hold the value.
+        comment: the comment behind the assignment, without its `#`.
+        literals: the values that a `Literal[…]` annotation allows; empty without one.
     """
 
     name: str
     value: Any
-    plain: bool
+    is_plain: bool
     comment: str
     literals: tuple[Any, ...] = ()
 
 
-def assignments(source: str) -> list[Assigned]:
-    """Every name that a cell assigns, in order; one that is assigned twice has its last value."""
+def assignments(source: str) -> list[Assignment]:
+    """List the names that a cell assigns, in order, each with the last value.
+
+    Raises:
+        SyntaxError: the cell is not Python.
+    """
     source = plain_python(source)
     comments = _comments(source)
-    found: dict[str, Assigned] = {}
+    found: dict[str, Assignment] = {}
     for statement in parse(source).body:
         lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
         comment = next((comments[line] for line in reversed(lines) if line in comments), "")
@@ -56,12 +61,12 @@ def assignments(source: str) -> list[Assigned]:
         else:
             continue
         for name, expression in both:
-            plain, value = _plain(expression)
+            is_plain, value = _plain(expression)
             allowed = statement.annotation if isinstance(statement, ast.AnnAssign) else None
-            found[name] = Assigned(
+            found[name] = Assignment(
                 name=name,
                 value=value,
-                plain=plain,
+                is_plain=is_plain,
                 comment=comment,
                 literals=_literals(allowed),
             )
@@ -69,21 +74,22 @@ def assignments(source: str) -> list[Assigned]:
 
 
 def pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:
-    """Names and what each is assigned, as far as one can see without running the cell."""
+    """Pair each name of an assignment's target with its expression; None where that is unknown."""
     if isinstance(target, ast.Name):
         return [(target.id, value)]
     if isinstance(target, ast.Tuple | ast.List):
         parts = target.elts
-        given = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-        starred = any(isinstance(part, ast.Starred) for part in (*parts, *given))
-        if len(given) == len(parts) and not starred:
-            both = zip(parts, given, strict=True)
+        values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+        starred = any(isinstance(part, ast.Starred) for part in (*parts, *values))
+        if len(values) == len(parts) and not starred:
+            both = zip(parts, values, strict=True)
             return [pair for part, inner in both for pair in pairs(part, inner)]
     stored = (n for n in ast.walk(target) if isinstance(n, ast.Name))
     return [(n.id, None) for n in stored if isinstance(n.ctx, ast.Store)]
 
 
 def _plain(expression: ast.expr | None) -> tuple[bool, Any]:
+    """Whether an expression is a plain value, and the value."""
     if expression is None:
         return False, None
     try:
@@ -93,10 +99,10 @@ def _plain(expression: ast.expr | None) -> tuple[bool, Any]:
 
 
 def plain_value(node: ast.expr) -> Any:
-    """The value of an expression that consists of constants only.
+    """Evaluate an expression of constants only.
 
     Raises:
-        NotPlain: it does not, or a parameters file could not hold the value.
+        NotPlain: it has anything else, or a parameters file cannot hold the value.
     """
     match node:
         case ast.Constant(value=bool() | None as value):
@@ -138,7 +144,7 @@ def _in_bounds(value: Any) -> int | float:
 
 
 def _encodes(text: str) -> bool:
-    """False for half a surrogate pair, which no file could hold."""
+    """Whether UTF-8 can encode a text, which it cannot with half a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -163,7 +169,7 @@ _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _literals(annotation: ast.expr | None) -> tuple[Any, ...]:
-    """The values of `Literal["sgd", "adam"]`."""
+    """List the values of an annotation such as `Literal["sgd", "adam"]`; empty for any other."""
     if not isinstance(annotation, ast.Subscript):
         return ()
     base = annotation.value
@@ -171,16 +177,16 @@ def _literals(annotation: ast.expr | None) -> tuple[Any, ...]:
         return ()
     inside = annotation.slice
     read = [_plain(e) for e in (inside.elts if isinstance(inside, ast.Tuple) else [inside])]
-    return tuple(value for plain, value in read if plain)
+    return tuple(value for is_plain, value in read if is_plain)
 
 
 def _comments(source: str) -> dict[int, str]:
-    """The text of each comment that stands behind code, by line."""
+    """Map lines to the comments behind their code, without `#`."""
     comments: dict[int, str] = {}
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT and token.line[: token.start[1]].strip():
                 comments[token.start[0]] = token.string.lstrip("#").strip()
     except (tokenize.TokenError, SyntaxError):
-        pass  # the parser has taken it: only the rest of the comments is lost
+        pass  # the parser accepts the cell, so only the comments after this are lost
     return comments

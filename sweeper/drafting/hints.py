@@ -1,4 +1,7 @@
-"""Choices and ranges that the author of a notebook has written into a comment."""
+"""Read choices and ranges from the comment behind a parameter.
+
+Only this module knows how authors write them, as in `# sgd | adam` or `# 0.1 to 0.5`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,13 @@ _SLIDER = re.compile(rf"min\s*:\s*({_NUMBER}).*?max\s*:\s*({_NUMBER})")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A range that a comment gives."""
+    """A range in a comment.
+
+    Attributes:
+        low: the least value.
+        high: the greatest value.
+        log: whether the range is wide enough for a logarithmic scale.
+    """
 
     low: float
     high: float
@@ -34,14 +43,19 @@ class Bounds:
 
 
 def choices_in(comment: str, own: Any) -> list[Any]:
-    """The choices that a comment lists, the value's own among them; empty when it lists none."""
-    text = re.sub(r"\s*\([^()]*\)\s*$", "", comment)  # an afterthought: sgd | adam (default)
+    """Read the choices that a comment lists; empty where it lists none with the own value.
+
+    Args:
+        comment: the text of the comment.
+        own: the value that the notebook assigns.
+    """
+    text = re.sub(r"\s*\([^()]*\)\s*$", "", comment)  # without a remark: sgd | adam (default)
     alternative = _OR.match(text)
     lead = alternative or _LEAD.match(text)
     rest = text[lead.end() :] if lead else text
     rest = rest.strip().rstrip(".").strip("[](){} ")
     values = [_value(part, own) for part in _BETWEEN.split(rest) if part]
-    if any(value is _NONE_READ for value in values):
+    if any(value is _NO_CHOICE for value in values):
         return []
     if alternative and not _holds(values, own):
         values = [own, *values]
@@ -49,22 +63,22 @@ def choices_in(comment: str, own: Any) -> list[Any]:
     return distinct if len(distinct) > 1 and _holds(distinct, own) else []
 
 
-_NONE_READ = object()
+_NO_CHOICE = object()
 
 
 def _value(part: str, own: Any) -> Any:
-    """One choice: a constant, or a bare word where the value is text."""
+    """Read one choice: a constant, or a bare word where the own value is text."""
     try:
         value = plain_value(ast.parse(part, mode="eval").body)
     except (NotPlain, SyntaxError, ValueError, ArithmeticError, TypeError):
-        value = part if _WORD.fullmatch(part) else _NONE_READ
+        value = part if _WORD.fullmatch(part) else _NO_CHOICE
     bare = value is part
     if bare and not isinstance(own, str):
-        return _NONE_READ
+        return _NO_CHOICE
     if isinstance(value, list | dict | bool):
-        return _NONE_READ
+        return _NO_CHOICE
     alike = value is None or own is None or isinstance(value, str) == isinstance(own, str)
-    return value if alike else _NONE_READ
+    return value if alike else _NO_CHOICE
 
 
 def _holds(values: list[Any], value: Any) -> bool:
@@ -72,7 +86,12 @@ def _holds(values: list[Any], value: Any) -> bool:
 
 
 def bounds_in(comment: str, own: int | float) -> Bounds | None:
-    """The range that a comment gives, if the value's own lies in it."""
+    """Read the range in a comment; None where there is none that contains the own value.
+
+    Args:
+        comment: the text of the comment.
+        own: the value that the notebook assigns.
+    """
     for pattern in (_SLIDER, *_RANGES):
         if pattern is _RANGES[2] and not re.search(r"[\[(]", comment):
             continue  # two numbers with a comma are a range only in brackets

@@ -1,4 +1,4 @@
-"""Values, lines and comments as they stand in a parameters file."""
+"""Format values, lines and comments as YAML in the style that people write."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-#: Comments of neighbouring lines are aligned, unless that would push them further out than this.
-_WIDEST = 56
+#: Longer lines do not take part in the alignment of comments.
+_MAX_ALIGNED = 56
 _BARE = re.compile(r"[^\W\d][\w./+-]*")
-#: Words that YAML, or a reader of YAML 1.1, takes for something else.
-_TAKEN = {"true", "false", "null", "yes", "no", "on", "off"}
+#: Words that need quotes, because YAML 1.2 or 1.1 does not read them as text.
+_RESERVED = {"true", "false", "null", "yes", "no", "on", "off"}
 
 
-def value(given: Any) -> str:
-    """A plain value as YAML."""
-    if given is None:
+def value(plain: Any) -> str:
+    """Format a plain value."""
+    if plain is None:
         return "null"
-    if isinstance(given, bool):
-        return "true" if given else "false"
-    if isinstance(given, float):
-        return _float(given)
-    if isinstance(given, list):
-        return listed(given)
-    return str(given) if isinstance(given, int) else text(str(given))
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    if isinstance(plain, float):
+        return _float(plain)
+    if isinstance(plain, list):
+        return sequence(plain)
+    return str(plain) if isinstance(plain, int) else text(str(plain))
 
 
 def _float(number: float) -> str:
-    """The shortest digits that give this float again: 1e-4 where people write it so."""
+    """Format a float exactly with the fewest digits, with an exponent where people write one."""
     sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
     small = 0.01 if digits == (1,) else 0.001  # 1e-3, but 0.003
     if number == 0 or small <= abs(number) < 100_000:
@@ -39,11 +39,11 @@ def _float(number: float) -> str:
     return f"{'-' if sign else ''}{mantissa}e{power}"
 
 
-def text(given: str) -> str:
-    """A word or a sentence, in quotes only where it needs them."""
-    if _BARE.fullmatch(given) and given.isprintable() and given.lower() not in _TAKEN:
-        return given
-    return '"' + "".join(map(_escaped, given)) + '"'
+def text(plain: str) -> str:
+    """Format a text, in quotes only where it needs them."""
+    if _BARE.fullmatch(plain) and plain.isprintable() and plain.lower() not in _RESERVED:
+        return plain
+    return '"' + "".join(map(_escaped, plain)) + '"'
 
 
 def _escaped(character: str) -> str:
@@ -58,24 +58,29 @@ def _escaped(character: str) -> str:
 
 
 def mapping(entries: Mapping[str, Any]) -> str:
-    """A mapping on one line."""
+    """Format a mapping on one line; its values are formatted already."""
     inside = ", ".join(f"{text(key)}: {inner}" for key, inner in entries.items())
     return f"{{{inside}}}"
 
 
-def listed(values: Iterable[Any]) -> str:
-    """A list on one line."""
+def sequence(values: Iterable[Any]) -> str:
+    """Format a list on one line."""
     return f"[{', '.join(map(value, values))}]"
 
 
-def comment(said: str) -> str:
-    """Text that cannot leave its comment."""
-    return "".join(c if c.isprintable() else " " for c in said)
+def comment(text: str) -> str:
+    """Replace line ends and other unprintable characters, which could end a comment."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def block(lines: Iterable[tuple[str, str]], indent: str = "  ") -> list[str]:
-    """Lines with their comments aligned behind them."""
-    rows = [(indent + line, comment(said)) for line, said in lines]
-    widths = [len(line) for line, said in rows if said and len(line) <= _WIDEST]
+    """Indent lines and align their comments.
+
+    Args:
+        lines: each line with its comment, which may be empty.
+        indent: the indentation.
+    """
+    rows = [(indent + line, comment(remark)) for line, remark in lines]
+    widths = [len(line) for line, remark in rows if remark and len(line) <= _MAX_ALIGNED]
     column = max(widths, default=0)
-    return [f"{line:{column}}    # {said}" if said else line for line, said in rows]
+    return [f"{line:{column}}    # {remark}" if remark else line for line, remark in rows]

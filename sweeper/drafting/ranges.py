@@ -1,4 +1,4 @@
-"""Which range or choices suit a parameter: from its comment, else its name and its value."""
+"""Suggest a range or choices for a parameter from its annotation, comment, name and value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ..notebooks import vocabulary
 from ..notebooks.vocabulary import matches
-from .cells import Assigned
+from .cells import Assignment
 from .hints import Bounds, bounds_in, choices_in
 
 _LOOKS_LIKE_A_PLACE = re.compile(r"[/\\:]|\.\w{1,5}$|\s")
@@ -18,7 +18,7 @@ _LOOKS_LIKE_A_PLACE = re.compile(r"[/\\:]|\.\w{1,5}$|\s")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from low to high: whole ones when both are int."""
+    """Sweep the numbers from low to high; whole numbers where both bounds are int."""
 
     low: int | float
     high: int | float
@@ -28,7 +28,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """A few values."""
+    """Sweep over several values."""
 
     values: Sequence[Any]
     note: str = ""
@@ -36,48 +36,51 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """One value in all trials, stated in the file."""
+    """Put the notebook's own value under `fixed`."""
 
     note: str
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """Not for the file: the notebook's own value stays."""
+class Omitted:
+    """Leave the parameter out of the file, so that the notebook's own value stays."""
 
     reason: str
 
 
-Suggestion = Range | Choices | Fixed | Left
+Suggestion = Range | Choices | Fixed | Omitted
 
 
-def suggest(assigned: Assigned, compared: Sequence[str] = ()) -> Suggestion:
-    """What to do with one parameter.
+def suggest(assignment: Assignment, compared: Sequence[str] = ()) -> Suggestion:
+    """Suggest what to do with one parameter.
 
     Args:
-        compared: words that the notebook compares it with.
+        assignment: the parameter as the parameters cell assigns it.
+        compared: the words with which the notebook compares it.
     """
-    name, value = assigned.name, assigned.value
+    name, value = assignment.name, assignment.value
     if name in vocabulary.INJECTED:
-        return Left("each trial is given its own")
-    if not assigned.plain:
-        return Left("worked out by code, not a plain value")
+        return Omitted("each trial is given its own")
+    if not assignment.is_plain:
+        return Omitted("worked out by code, not a plain value")
     if isinstance(value, list | dict):
-        return _of_several(name, value)
+        return _of_collection(name, value)
     if matches(name, vocabulary.SECRETS):
-        return Left("a secret")
-    said = _said(assigned)
-    if said is not None:
-        return said
+        return Omitted("a secret")
+    stated = _stated_by_author(assignment)
+    if stated is not None:
+        return stated
     if matches(name, vocabulary.BUDGETS) and not matches(name, {"warmup"}):
         return Fixed("a budget, not swept: small while you try things, the full one at the end")
     if matches(name, vocabulary.ENVIRONMENT):
-        return Left("not about the model")
+        return Omitted("not about the model")
     if matches(name, vocabulary.DATA):
         return Fixed("decides what is measured: scores would not compare")
     if value is None:
         return (
-            Choices([None, 4, 8, 16]) if matches(name, vocabulary.DEPTHS) else Left("has no value")
+            Choices([None, 4, 8, 16])
+            if matches(name, vocabulary.DEPTHS)
+            else Omitted("has no value")
         )
     if isinstance(value, bool):
         return Choices([True, False])
@@ -86,19 +89,19 @@ def suggest(assigned: Assigned, compared: Sequence[str] = ()) -> Suggestion:
     return _of_number(name, value)
 
 
-def _said(assigned: Assigned) -> Suggestion | None:
-    """What the author has said: in the type, or in the comment."""
-    value = assigned.value
-    same = [v for v in assigned.literals if v == value and type(v) is type(value)]
-    if same and len(set(assigned.literals)) == len(assigned.literals) > 1:
-        return Choices(assigned.literals)
+def _stated_by_author(assignment: Assignment) -> Suggestion | None:
+    """Take the choices or the range of the annotation or the comment; None without any."""
+    value, literals = assignment.value, assignment.literals
+    same = [v for v in literals if v == value and type(v) is type(value)]
+    if same and len(set(literals)) == len(literals) > 1:
+        return Choices(literals)
     if isinstance(value, bool):
         return None
-    listed = choices_in(assigned.comment, value)
-    if listed:
-        return Choices(listed, "from the notebook's comment")
+    choices = choices_in(assignment.comment, value)
+    if choices:
+        return Choices(choices, "from the notebook's comment")
     number = isinstance(value, int | float)
-    bounds = bounds_in(assigned.comment, value) if number else None
+    bounds = bounds_in(assignment.comment, value) if number else None
     return None if bounds is None else _from_comment(bounds, value)
 
 
@@ -110,18 +113,18 @@ def _from_comment(bounds: Bounds, value: int | float) -> Range:
     return Range(low, high, bounds.log, note)
 
 
-def _of_several(name: str, value: list[Any] | dict[str, Any]) -> Suggestion:
-    """Layer sizes are swept as a whole: half as wide, as they are, twice as wide."""
+def _of_collection(name: str, value: list[Any] | dict[str, Any]) -> Suggestion:
+    """Sweep a list of layer sizes as a whole: half, equal and double sizes."""
     sizes = [v for v in value if type(v) is int and v > 1]
     if not sizes or sizes != value or not matches(name, vocabulary.SIZES | vocabulary.DEPTHS):
-        return Left("a list or mapping; to sweep it, give a list of such under space")
+        return Omitted("a list or mapping; to sweep it, give a list of such under space")
     halves, doubles = [size // 2 for size in sizes], [size * 2 for size in sizes]
     return Choices([halves, sizes, doubles], "more or fewer layers: add lists of them")
 
 
 def _of_text(name: str, value: str, compared: Sequence[str]) -> Suggestion:
     if _LOOKS_LIKE_A_PLACE.search(value) or not value:
-        return Left("not about the model")
+        return Omitted("not about the model")
     known = list(dict.fromkeys(compared))
     if matches(name, vocabulary.MODELS):
         return Fixed("to sweep it, give a list of models under space")
@@ -134,22 +137,22 @@ def _of_text(name: str, value: str, compared: Sequence[str]) -> Suggestion:
 
 
 def _of_number(name: str, value: int | float) -> Suggestion:
-    share = _of_known_share(name, float(value)) if 0 <= value <= 1 else None
-    if share is not None:
-        return share
+    fraction = _of_fraction(name, float(value)) if 0 <= value <= 1 else None
+    if fraction is not None:
+        return fraction
     scaled = matches(name, vocabulary.RATES | vocabulary.LOG_SCALES)
-    whole = isinstance(value, int) and not (scaled and not _sized(name))
+    whole = isinstance(value, int) and not (scaled and not _is_size(name))
     return _of_int(name, int(value)) if whole else _of_float(name, float(value), scaled)
 
 
-def _sized(name: str) -> bool:
+def _is_size(name: str) -> bool:
     return matches(
         name, vocabulary.BATCHES | vocabulary.SIZES | vocabulary.DEPTHS | vocabulary.ENSEMBLES
     )
 
 
-def _of_known_share(name: str, value: float) -> Range | None:
-    """The range of a name whose values are known to lie in [0, 1]."""
+def _of_fraction(name: str, value: float) -> Range | None:
+    """Suggest a range for a name whose values are known to be in [0, 1]; None for other names."""
     if matches(name, vocabulary.DROPOUTS):
         return Range(0.0, 0.5 if value <= 0.5 else 0.95 if value <= 0.95 else 1.0)
     if matches(name, vocabulary.SMOOTHING):
@@ -169,9 +172,9 @@ def _of_float(name: str, value: float, scaled: bool) -> Suggestion:
     if value == 0:
         if scaled and not matches(name, vocabulary.RATES):
             return Choices([0.0, 1e-5, 1e-4, 1e-3, 1e-2], "0.0 is off")
-        return Left("0.0 tells nothing of its scale")
+        return Omitted("0.0 tells nothing of its scale")
     if not math.isfinite(value) or not 1e-30 < abs(value) < 1e12:
-        return Left("too far out to guess a range")
+        return Omitted("too far out to guess a range")
     if value < 0:
         return Range(_rounded(2 * value), 0.0)
     if matches(name, vocabulary.NARROW_SCALES):
@@ -179,7 +182,7 @@ def _of_float(name: str, value: float, scaled: bool) -> Suggestion:
     if scaled or value < 0.1:
         high = _decade(value * 10, math.ceil)
         if matches(name, vocabulary.RATES) and value <= 1:
-            high = min(high, 1.0)  # the rate of a schedule's peak; beyond, all is lost anyway
+            high = min(high, 1.0)  # greater rates diverge, also at the peak of a schedule
         return Range(_decade(value / 10, math.floor), high, log=True)
     if value < 1:
         far = 1 - (1 - value) / 10 if value > 0.5 else 2 * value
@@ -194,18 +197,18 @@ def _around(low: float, own: float, high: float) -> Range:
 
 
 def _decade(value: float, towards: Any) -> float:
-    # 10 * 1e-3 is no exact decade: the logarithm is rounded before it is cut.
+    # 10 * 1e-3 is not exactly 1e-2, so the logarithm is rounded first.
     return float(f"1e{towards(round(math.log10(value), 9))}")
 
 
 def _rounded(value: float) -> float:
-    """Two digits, but three behind 0.9: 0.95 and 0.995 differ much."""
+    """Round to two digits, above 0.9 to three, where 0.95 and 0.995 differ much."""
     return float(f"{value:.3g}" if 0.9 < value < 1 else f"{value:.2g}")
 
 
 def _of_int(name: str, value: int) -> Suggestion:
     if value < 1:
-        return Left(f"{value} tells nothing of its scale")
+        return Omitted(f"{value} tells nothing of its scale")
     if value == 1 and matches(name, {"use", "with", "is", "has", "enable"}):
         return Choices([0, 1])
     power = value & (value - 1) == 0

@@ -1,4 +1,7 @@
-"""Which scores a notebook has: those that it reports, else variables that are named like one."""
+"""Find the scores of a notebook in its code: reported ones, else variables named like a score.
+
+Only this module knows how people name scores.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from .values import Kind, Variables, bodies
 
 _SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "test": 1, "eval": 1}
 _TRAINED = {"train", "training", "pretrain"}
-#: From what one would rather optimise to what one would rather not.
+#: Words of scores to maximise and to minimise, the most suitable as an objective first.
 _GOOD = (
     "acc accuracy f1 auc auroc auprc map mcc kappa iou miou dice score r2 bleu rouge reward return "
     "returns ssim psnr precision recall ap top1 hit ndcg mrr silhouette likelihood top5"
@@ -22,71 +25,76 @@ _BAD = (
     "regret divergence distance cost time latency duration seconds"
 ).split()
 _RANKS = {word: rank for rank, word in enumerate((*_GOOD, *_BAD))}
-#: What is measured of the machine: it is a score only where the notebook reports it as one.
+#: Words of times: a score only where the notebook reports nothing else.
 _CLOCKS = frozenset(
     "time times timer timestamp date clock latency duration seconds secs sec minutes elapsed "
     "runtime walltime eta".split()
 )
-#: What a score is compared with.
-_MARKS = frozenset("baseline threshold cutoff dummy chance majority tolerance target".split())
+#: Words of values with which a score is compared.
+_REFERENCES = frozenset("baseline threshold cutoff dummy chance majority tolerance target".split())
+#: First words of counters and identifiers.
 _COUNTS = frozenset("n num number count counter counts idx index id total_steps".split())
-_BESIDE = {"best", "final", "last", "mean", "avg", "average", "total", "epoch", "running", "macro"}
-
-
+#: Words that say which of several values a score is.
+_QUALIFIERS = frozenset("best final last mean avg average total epoch running macro".split())
 _MAY_BE_SCORES = (Kind.NUMBER, Kind.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The scores of a notebook, the one to optimise first.
+class FoundScores:
+    """The scores of a notebook.
 
     Attributes:
-        names: of the scores; empty when none was found.
-        how: how the notebook tells them, in words_of.
-        series: whether it reports while it runs, so that a pruner has something to see.
+        names: their names, the most suitable objective first; empty where none was found.
+        origin: where they come from, in words.
+        has_series: whether the notebook reports while it runs, as a pruner needs.
     """
 
     names: Sequence[str]
-    how: str
-    series: bool
+    origin: str
+    has_series: bool
 
 
 def direction(name: str) -> str:
-    """`minimize` for what is named like a loss, else `maximize`."""
+    """Return `minimize` for a name like that of a loss, else `maximize`."""
     return "minimize" if {*words_of(name)} & {*_BAD, "losses", "errors"} else "maximize"
 
 
-def find_scores(cells: Sequence[str], parameters: Iterable[str]) -> Found:
-    """The scores that a notebook's code has, without running it.
+def find_scores(cells: Sequence[str], parameters: Iterable[str]) -> FoundScores:
+    """Find the scores in a notebook's code.
 
     Args:
-        cells: sources of its code cells.
-        parameters: names that are no scores, whatever they are called.
+        cells: the sources of its code cells.
+        parameters: the names of the parameters cell, which are not scores.
     """
     trees = _trees(cells)
     variables = Variables(trees)
     calls = _Calls(trees, variables)
     taken = {*parameters}
-    told = [name for name in calls.names if name not in taken]
-    told = [name for name in told if not _is_of_the_machine(name)] or told
-    if told:
-        return Found(names=_ranked(told), how="reported by the notebook", series=calls.series)
-    if calls.passes_on:  # report(**metrics): their names are keys of some mapping
+    reported = [name for name in calls.names if name not in taken]
+    reported = [name for name in reported if not _is_clock_or_counter(name)] or reported
+    origin = "reported by the notebook"
+    if reported:
+        return FoundScores(names=_ranked(reported), origin=origin, has_series=calls.has_series)
+    if calls.has_unpacking:  # report(**metrics): the names are keys of some mapping
         keys = [name for tree in trees for name in _keys(tree) if _is_score(name)]
         if keys:
             names = _ranked(list(dict.fromkeys(keys)))
-            return Found(names=names, how="reported by the notebook", series=calls.series)
+            return FoundScores(names=names, origin=origin, has_series=calls.has_series)
     last_first = [name for tree in reversed(trees) for name in reversed(list(_globals(tree.body)))]
-    likely = [
+    candidates = [
         name
         for name in dict.fromkeys(last_first)
         if name not in taken and _is_score(name) and variables.of(name) in _MAY_BE_SCORES
     ]
-    return Found(names=_ranked(likely), how="a variable of the notebook", series=calls.series)
+    return FoundScores(
+        names=_ranked(candidates),
+        origin="a variable of the notebook",
+        has_series=calls.has_series,
+    )
 
 
 def compared_words(cells: Sequence[str], name: str) -> list[str]:
-    """Words that a notebook compares a name with: `name == "sgd"`, `name in ("sgd", "adam")`."""
+    """List the texts in comparisons with a name: `name == "sgd"`, `name in ("sgd", "adam")`."""
     found: list[str] = []
     for tree in _trees(cells):
         for node in ast.walk(tree):
@@ -104,7 +112,7 @@ def _texts(node: ast.expr) -> list[str]:
 
 
 def _trees(cells: Sequence[str]) -> list[ast.Module]:
-    """The code of the cells that hold some."""
+    """Parse the cells that are Python."""
     trees = (parse_or_none(plain_python(source)) for source in cells)
     return [tree for tree in trees if tree is not None]
 
@@ -113,14 +121,16 @@ class _Calls:
     """Calls of `sweeper.report`, `sweeper.score`, scrapbook's `glue` and papermill's `record`.
 
     Attributes:
-        names: what they tell, but for clocks, counters and what is no number.
+        names: the names that they report, without values that are not numbers.
+        has_series: whether there is a call of `report`.
+        has_unpacking: whether a call unpacks a mapping, as in `report(step, **metrics)`.
     """
 
     def __init__(self, trees: Iterable[ast.Module], variables: Variables) -> None:
-        self._told: dict[str, None] = {}
+        self._names: dict[str, None] = {}
         self._variables = variables
-        self.series = False
-        self.passes_on = False
+        self.has_series = False
+        self.has_unpacking = False
         nodes = [node for tree in trees for node in ast.walk(tree)]
         self._modules = {"sweeper"}
         self._functions: dict[str, str] = {}
@@ -135,25 +145,25 @@ class _Calls:
 
     @property
     def names(self) -> list[str]:
-        return list(self._told)
+        return list(self._names)
 
     def _look(self, call: ast.Call) -> None:
-        what = self._what(call.func)
-        if what in ("report", "score"):
-            self.series |= what == "report"
+        function = self._function_of(call.func)
+        if function in ("report", "score"):
+            self.has_series |= function == "report"
             for option in call.keywords:
                 if option.arg is None:
-                    self.passes_on = True
+                    self.has_unpacking = True
                 elif self._variables.kind(option.value) in _MAY_BE_SCORES:
-                    self._told[option.arg] = None
-        elif what in ("glue", "record") and len(call.args) > 1:
+                    self._names[option.arg] = None
+        elif function in ("glue", "record") and len(call.args) > 1:
             for name in _texts(call.args[0]):
                 kind = self._variables.kind(call.args[1])
-                # These take anything: a figure or a table is as likely as a number.
+                # `glue` and `record` take any value, also figures and tables.
                 if kind is Kind.NUMBER or (kind is Kind.UNKNOWN and _is_score(name)):
-                    self._told[name] = None
+                    self._names[name] = None
 
-    def _what(self, called: ast.expr) -> str | None:
+    def _function_of(self, called: ast.expr) -> str | None:
         if isinstance(called, ast.Name):
             return self._functions.get(called.id)
         if not isinstance(called, ast.Attribute) or not isinstance(called.value, ast.Name):
@@ -170,7 +180,7 @@ def _keys(tree: ast.AST) -> Iterator[str]:
 
 
 def _globals(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """Names that a cell's own statements assign, also inside loops; functions have their own."""
+    """List the names that statements assign at the top level, also inside loops and conditions."""
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
@@ -187,12 +197,12 @@ def _globals(body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def _core(name: str) -> list[str]:
-    """The words of a name without those that say of what, and which one."""
-    return [w for w in _metric_words(name) if w not in {*_SPLITS, *_TRAINED, *_BESIDE}]
+    """The words of a name without those that say on which data, and which of several values."""
+    return [w for w in _metric_words(name) if w not in {*_SPLITS, *_TRAINED, *_QUALIFIERS}]
 
 
 def _metric_words(name: str) -> list[str]:
-    """`val_top1`, `f1`, `r2`: a number belongs to the word before it."""
+    """The words of a name, with numbers joined to known words: `val_top1`, `f1`, `r2`."""
     joined: list[str] = []
     for word in words_of(name):
         if word.isdigit() and joined and joined[-1] + word in _RANKS:
@@ -204,24 +214,24 @@ def _metric_words(name: str) -> list[str]:
 
 def _is_score(name: str) -> bool:
     core = _core(name)
-    if not core or core[-1] not in _RANKS or _is_of_the_machine(name):
+    if not core or core[-1] not in _RANKS or _is_clock_or_counter(name):
         return False
-    is_some_map = core[-1] == "map" and len(core) > 1  # label_map, cost_map
-    return not is_some_map and _MARKS.isdisjoint(words_of(name))
+    is_mapping = core[-1] == "map" and len(core) > 1  # label_map, cost_map
+    return not is_mapping and _REFERENCES.isdisjoint(words_of(name))
 
 
-def _is_of_the_machine(name: str) -> bool:
-    """Whether a name is that of a clock or a counter."""
-    said = words_of(name)
-    return not _CLOCKS.isdisjoint(said) or not _COUNTS.isdisjoint((said or [""])[:1])
+def _is_clock_or_counter(name: str) -> bool:
+    """Whether a name is that of a time, a counter or an identifier."""
+    words = words_of(name)
+    return not _CLOCKS.isdisjoint(words) or not _COUNTS.isdisjoint(words[:1])
 
 
 def _ranked(names: Sequence[str]) -> list[str]:
-    return sorted(names, key=_rank)  # the order among equals stays
+    return sorted(names, key=_rank)  # a stable sort keeps the order of equal ranks
 
 
 def _rank(name: str) -> tuple[int, int]:
-    said = _metric_words(name)
-    split = next((_SPLITS[w] for w in said if w in _SPLITS), 3 if {*said} & _TRAINED else 2)
+    words = _metric_words(name)
+    split = next((_SPLITS[w] for w in words if w in _SPLITS), 3 if {*words} & _TRAINED else 2)
     core = _core(name)
     return split, _RANKS.get(core[-1], len(_GOOD)) if core else len(_RANKS)

@@ -1,4 +1,4 @@
-"""What a notebook's variables hold, as far as one can tell without running it."""
+"""Guess what kind of value a notebook's variables have, without running the notebook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .cells import pairs
 
 
 class Kind(StrEnum):
-    """What a value is to somebody who looks for a score."""
+    """The kinds of values that matter in a search for scores."""
 
     NUMBER = "number"
     UNKNOWN = "unknown"
@@ -25,12 +25,13 @@ _CLOCKS = frozenset(
     "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time default_timer "
     "timer now utcnow today total_seconds strftime ctime".split()
 )
-#: Functions whose result is as their argument is.
-_SAME = frozenset({"float", "int", "round", "float32", "float64"})
-#: Functions and methods that make one number of several; along an axis they make fewer.
+#: Functions whose result is of the same kind as their argument.
+_CONVERSIONS = frozenset({"float", "int", "round", "float32", "float64"})
+#: Functions and methods that reduce several numbers to one; along an axis to fewer.
 _REDUCING = frozenset(
     "mean sum max min median std var prod average nanmean item norm trapz score".split()
 )
+#: Functions and methods whose result is a collection.
 _SEVERAL = frozenset(
     "array asarray zeros ones empty full arange linspace logspace list dict set tuple sorted "
     "range zip map filter enumerate reversed split items keys values tolist numpy DataFrame Series "
@@ -40,15 +41,16 @@ _SEVERAL = frozenset(
     "precision_recall_fscore_support confusion_matrix classification_report "
     "silhouette_samples cumsum reshape ravel flatten stack concatenate read_csv".split()
 )
-#: How the functions of libraries are called that score.
+#: The ends of the names of functions that compute a score.
 _SCORING = ("_score", "_error", "_loss", "_deviance", "_corrcoef")
-#: What only something that is several has.
+#: Attributes of collections only.
 _OF_SEVERAL = frozenset(
     "append extend shape ndim index columns keys values items tolist mean std argmax argmin "
     "reshape plot hist iloc loc head update".split()
 )
-#: What only an object with a purpose of its own has.
+#: Attributes of models, metrics and similar objects only.
 _OF_OBJECTS = frozenset("fit compute result reset update_state forward parameters run eval".split())
+#: Functions whose arguments are collections.
 _TAKES_SEVERAL = frozenset(
     "len enumerate zip list sorted mean std median average argmax argmin argsort plot hist bar "
     "scatter boxplot stack concatenate array DataFrame cumsum save".split()
@@ -56,25 +58,25 @@ _TAKES_SEVERAL = frozenset(
 
 
 class Variables:
-    """The variables of a notebook's cells; those of functions are their own.
+    """The top-level variables of a notebook's cells.
 
     Args:
-        trees: of its cells, in their order.
+        trees: the syntax trees of the cells, in order.
     """
 
     def __init__(self, trees: Sequence[ast.Module]) -> None:
         self._kinds: dict[str, Kind] = {}
         for tree in trees:
-            self._go_through(tree.body)
+            self._visit(tree.body)
         self._used = dict(_uses(trees))
 
     def of(self, name: str) -> Kind:
-        """What a variable holds at the end."""
+        """The kind of a variable after the last cell."""
         kind = self._kinds.get(name, Kind.UNKNOWN)
         return self._used.get(name, kind) if kind is Kind.UNKNOWN else kind
 
     def kind(self, expression: ast.expr) -> Kind:
-        """What an expression gives."""
+        """The kind of an expression's value."""
         match expression:
             case ast.Constant(value=bool() | str() | bytes() | None):
                 return Kind.OTHER
@@ -112,18 +114,18 @@ class Variables:
             options["average"]
         ) == repr(None):
             return Kind.SEVERAL
-        if named in _SAME:
+        if named in _CONVERSIONS:
             return first if first in (Kind.CLOCK, Kind.COUNTER) else Kind.NUMBER
         if named in ("len", "count", "count_nonzero"):
             return Kind.COUNTER
         if named in _REDUCING or named.endswith(_SCORING):
-            # x.mean(1) goes along an axis, max(1, x) does not.
+            # The 1 in x.mean(1) is an axis, in max(1, x) it is not.
             is_axis = bool(call.args) and isinstance(call.args[0], ast.Constant)
             is_along = is_axis and isinstance(call.func, ast.Attribute)
             return Kind.SEVERAL if is_along else Kind.NUMBER
         return Kind.OTHER if named[:1].isupper() else Kind.UNKNOWN
 
-    def _go_through(self, body: Sequence[ast.stmt]) -> None:
+    def _visit(self, body: Sequence[ast.stmt]) -> None:
         for statement in body:
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._kinds[statement.name] = Kind.OTHER
@@ -136,10 +138,10 @@ class Variables:
             elif isinstance(statement, ast.AugAssign):
                 self._change(statement)
             for inner in bodies(statement):
-                self._go_through(inner)
+                self._visit(inner)
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        """Note what a target gets; each part of a call's result is as the whole."""
+        """Keep the kinds of a target's names; a part of a collection may be one itself."""
         whole = self.kind(value)
         for name, part in pairs(target, value):
             is_several = part is None and whole is Kind.SEVERAL
@@ -163,7 +165,7 @@ class Variables:
 
 
 def bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """The bodies of a statement that has some: of loops, conditions, attempts."""
+    """List the bodies of a loop, a condition, a `with` or a `try`."""
     for field in ("body", "orelse", "finalbody"):
         yield getattr(statement, field, [])
     yield from (handler.body for handler in getattr(statement, "handlers", []))
@@ -187,7 +189,7 @@ def _last_name(called: ast.expr) -> str:
 
 
 def _uses(trees: Sequence[ast.Module]) -> Iterator[tuple[str, Kind]]:
-    """What the use of a variable gives away; whoever calls one has a function."""
+    """List the kinds of variables that follow from their use, as that of one that is called."""
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             yield node.func.id, Kind.OTHER

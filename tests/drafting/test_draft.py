@@ -1,4 +1,4 @@
-"""The first parameters file of a notebook: what it sweeps, what it leaves, that it always loads."""
+"""The draft of a parameters file: what it sweeps, what it omits, and that it always loads."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("parameters", CELLS.values(), ids=CELLS)
-def test_a_draft_loads_and_begins_with_the_notebooks_own_values(
+def test_a_draft_loads_and_starts_with_the_notebooks_own_values(
     drafted: Drafted, parameters: str
 ) -> None:
     assert drafted(parameters).space
@@ -236,7 +236,7 @@ def test_a_range_suits_the_name_the_value_and_the_comment(
     assert [type(part) for part in found] == [type(part) for part in expected]
 
 
-def test_what_costs_time_or_changes_the_measure_is_fixed(drafted: Drafted) -> None:
+def test_budgets_and_what_changes_the_measure_are_fixed(drafted: Drafted) -> None:
     settings = drafted(
         "lr = 0.1\nepochs = 5\nmax_iter = 200\ndataset = 'mnist'\ntest_size = 0.2\n"
         "arch = 'resnet50'"
@@ -251,7 +251,7 @@ def test_what_costs_time_or_changes_the_measure_is_fixed(drafted: Drafted) -> No
     assert set(settings.space) == {"lr"}
 
 
-def test_what_is_not_about_the_model_is_named_and_left_to_the_notebook(
+def test_what_is_not_about_the_model_is_named_in_a_comment_only(
     drafted: Drafted, tmp_path: Path
 ) -> None:
     settings = drafted(
@@ -267,14 +267,14 @@ def test_what_is_not_about_the_model_is_named_and_left_to_the_notebook(
         assert name in text
 
 
-def test_a_secret_is_not_copied_out_of_the_notebook(drafted: Drafted, tmp_path: Path) -> None:
+def test_a_secret_is_not_copied_into_the_draft(drafted: Drafted, tmp_path: Path) -> None:
     drafted("lr = 0.1\napi_key = 'abcdef123'\nHF_TOKEN = 'hf_zyx'")
     text = (tmp_path / "drafted.yml").read_text()
     assert "abcdef123" not in text
     assert "hf_zyx" not in text
 
 
-def test_words_that_the_notebook_compares_are_its_choices(drafted: Drafted) -> None:
+def test_words_in_comparisons_are_choices(drafted: Drafted) -> None:
     settings = drafted(
         "mode = 'big'",
         "if mode == 'big':\n    n = 3\nelif mode in ('small', 'tiny'):\n    n = 1",
@@ -282,7 +282,7 @@ def test_words_that_the_notebook_compares_are_its_choices(drafted: Drafted) -> N
     assert shape(settings, "mode") == ["big", "small", "tiny"]
 
 
-def test_momentum_belongs_to_sgd(drafted: Drafted) -> None:
+def test_momentum_is_in_the_branch_of_sgd(drafted: Drafted) -> None:
     settings = drafted("optimizer = 'sgd'  # sgd | adam\nmomentum = 0.9")
     assert settings.space["momentum"].when == {"optimizer": ("sgd",)}
     settings = drafted("optimizer = 'adam'  # sgd | adam\nmomentum = 0.9")
@@ -362,13 +362,13 @@ def test_the_objective_is_the_score_that_the_notebook_has(
         ("import scrapbook as sb\nsb.glue('keys', list(d))\nsb.glue('plot', fig)\nmae = 1", "mae"),
     ],
 )
-def test_what_is_no_single_number_of_the_models_is_passed_over(
+def test_what_is_not_a_single_number_of_the_model_is_skipped(
     drafted: Drafted, cell: str, score: str
 ) -> None:
     assert list(drafted("lr = 0.1", cell).objective) == [score]
 
 
-def test_without_a_score_there_is_a_line_to_fill_in(drafted: Drafted, tmp_path: Path) -> None:
+def test_a_draft_without_a_score_has_a_line_to_fill_in(drafted: Drafted, tmp_path: Path) -> None:
     settings = drafted("lr = 0.1", "print('loss 3')\naccs = [1]")
     assert list(settings.objective) == ["score"]
     assert "# FILL IN: no score was found" in (tmp_path / "drafted.yml").read_text()
@@ -387,7 +387,7 @@ def test_without_a_score_there_is_a_line_to_fill_in(drafted: Drafted, tmp_path: 
         "import scrapbook as sb\nsb.glue('hello', 'world')\nsb.glue('rows', df)",
     ],
 )
-def test_a_clock_a_counter_and_an_array_are_no_scores(
+def test_clocks_counters_and_arrays_are_no_scores(
     drafted: Drafted, tmp_path: Path, cell: str
 ) -> None:
     assert list(drafted("lr = 0.1", cell).objective) == ["score"]
@@ -409,7 +409,9 @@ def test_a_parameter_is_no_score(drafted: Drafted) -> None:
     assert list(drafted("lr = 0.1\nloss = 'mse'  # mse | mae").objective) == ["score"]
 
 
-def test_a_pruner_is_offered_to_who_reports_while_it_runs(drafted: Drafted, tmp_path: Path) -> None:
+def test_a_notebook_that_reports_while_it_runs_gets_a_pruner_in_a_comment(
+    drafted: Drafted, tmp_path: Path
+) -> None:
     drafted("lr = 0.1", "import sweeper\nsweeper.report(0, acc=1)")
     assert "# pruner: median" in (tmp_path / "drafted.yml").read_text()
     drafted("lr = 0.1", "acc = 1")
@@ -442,24 +444,24 @@ def test_a_space_has_dimensions_of_each_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "fragment"),
     [
         ("pass", "assigns nothing: nothing to sweep; assign plain numbers"),
         ("seed = 0\npath = 'a/b'", "assigns only seed, path: nothing to sweep"),
         ("lr = ", "the parameters cell, line 1: invalid syntax"),
     ],
 )
-def test_where_nothing_can_be_swept_the_notebook_is_named_with_what_to_do(
-    tmp_path: Path, parameters: str, said: str
+def test_the_message_for_a_notebook_without_parameters_names_it_and_the_remedy(
+    tmp_path: Path, parameters: str, fragment: str
 ) -> None:
     path = write_notebook(tmp_path / "bare.ipynb", parameters=parameters)
     with pytest.raises(NotebookError) as raised:
         draft(ResearchNotebook(path))
     assert str(path) in str(raised.value)
-    assert said in str(raised.value)
+    assert fragment in str(raised.value)
 
 
-def test_a_notebook_in_another_language_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_notebook_in_another_language_is_refused(tmp_path: Path) -> None:
     node = nbformat.v4.new_notebook()
     node.metadata["kernelspec"] = {"name": "ir", "language": "R", "display_name": "R"}
     cell = nbformat.v4.new_code_cell("lr <- 0.1")
@@ -473,7 +475,7 @@ def test_a_notebook_in_another_language_is_refused_in_words(tmp_path: Path) -> N
         draft(ResearchNotebook(path))
 
 
-def test_a_draft_is_aligned_and_tells_what_the_notebook_has(tmp_path: Path) -> None:
+def test_a_draft_is_aligned_and_has_the_notebooks_values_in_comments(tmp_path: Path) -> None:
     source = "lr = 1e-3\nbatch_size = 32\nepochs = 5\nseed = 0"
     cell = "import sweeper\nsweeper.report(0, val_loss=1, val_acc=0.5)"
     path = write_notebook(tmp_path / "n.ipynb", cell, parameters=source)
