@@ -171,6 +171,11 @@ class Kernel:
         return code
 
     @property
+    def is_usable(self) -> bool:
+        """Whether its process runs and its sockets are there, which may have been cleaned away."""
+        return self.exit_code is None and self._folder.is_dir()
+
+    @property
     def is_orphan(self) -> bool:
         """Whether it has ended because the process that it was forked from has."""
         return isinstance(self._process, ForkedProcess) and self._process.is_orphan

@@ -127,10 +127,11 @@ class KernelPool:
         best = self.policy.origin(self.offer)
         if kernel is None:
             return self._start(env, best)
-        # Discard the prepared kernel if it died while idle, or if the best way has changed.
+        # Discard the prepared kernel if it died or lost its sockets while idle, or if the best way
+        # has changed.
         is_best = kernel.is_warm == (best.way is not Way.STARTED)
         is_best = is_best and (kernel.shared is best.shared or best.way is not Way.SHARED)
-        if kernel.exit_code is not None or not is_best:
+        if not kernel.is_usable or not is_best:
             kernel.kill()
             return self._start(env, best)
         return kernel
