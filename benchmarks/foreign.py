@@ -213,9 +213,9 @@ def swept(foreign: Foreign, clone: Path, place: Path, way: str, options: argpars
     command += ["--study", f"{study['name']} {way}"]
     command += ["--tracking-uri", f"sqlite:///{place.parent}/mlflow.db"]  # made only once
     started_s = time.monotonic()
-    said, complaint, code = _finished(command, cwd=place, limit_s=options.limit)
+    output, complaint, code = _finished(command, cwd=place, limit_s=options.limit)
     took_s = time.monotonic() - started_s
-    lines = said.splitlines()
+    lines = output.splitlines()
     result = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {"trials": []}
     if not result["trials"]:
         last = complaint.strip().splitlines() or ["nothing"]
@@ -238,14 +238,14 @@ def _finished(command: Sequence[str], *, cwd: Path, limit_s: float) -> tuple[str
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
     )
     try:
-        said, complaint = running.communicate(timeout=limit_s)
+        output, complaint = running.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         running.terminate()  # the sweep ends its kernels itself
-        said, complaint = running.communicate()
+        output, complaint = running.communicate()
         complaint += f"\nit did not end within {limit_s:.0f} s"
     finally:
         running.terminate()
-    return said, complaint, running.returncode
+    return output, complaint, running.returncode
 
 
 def prepared(foreign: Foreign, path: Path) -> NotebookNode:

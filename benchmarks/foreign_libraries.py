@@ -12,7 +12,7 @@ from foreign_notebooks import Foreign
 
 #: By library: the modules it needs, its import, a cell that shows something, and one that shows
 #: something of `x`.
-_SHOWN: dict[str, tuple[Sequence[str], str, str, str]] = {
+_ROWS: dict[str, tuple[Sequence[str], str, str, str]] = {
     "plotly": (
         ["plotly"],
         "import plotly.graph_objects as go",
@@ -172,7 +172,7 @@ def _forms() -> Sequence[Foreign]:
             needs=needs,
             score="x",
         )
-        for name, (needs, import_, leading, later) in _SHOWN.items()
+        for name, (needs, import_, leading, later) in _ROWS.items()
         for form, cells in (
             ("first", (import_, leading, _WORK, later)),
             ("after x", (f"print(x)\n{import_}", leading, later)),

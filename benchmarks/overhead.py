@@ -193,11 +193,11 @@ def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: st
     result = sweep.run()
     cpu_s = cpu_of_all_s() - cpu_s
     assert result.counts["completed"] == trials, result.records
-    told = [json.loads(record.notebook.read_text()) for record in result.records]
+    notebooks = [json.loads(record.notebook.read_text()) for record in result.records]
     starts = [record.started_at_s for record in result.records]
-    ready = _as_fast_as_it_gets([notebook["metadata"]["sweeper"] for notebook in told])
+    ready = _as_fast_as_it_gets([notebook["metadata"]["sweeper"] for notebook in notebooks])
     steady = sorted(starts[number] for number in ready)[jobs:]
-    cells_s = statistics.median(_cells_s(told[number]) for number in ready[jobs:])
+    cells_s = statistics.median(_cells_s(notebooks[number]) for number in ready[jobs:])
     trial_s = statistics.median(
         (later - earlier) / (len(steady) // 2) * jobs
         for earlier, later in zip(steady, steady[len(steady) // 2 :], strict=False)
@@ -206,7 +206,7 @@ def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: st
     path_s = None
     if jobs == 1:
         gaps = itertools.pairwise(ready[1:])
-        path_s = statistics.median(starts[b] - starts[a] - _cells_s(told[a]) for a, b in gaps)
+        path_s = statistics.median(starts[b] - starts[a] - _cells_s(notebooks[a]) for a, b in gaps)
     print(f"  {name}, {jobs} at once, {execution}: cells {cells_s:.3f} s", file=sys.stderr)
     return Batch(
         trial_s=trial_s,
@@ -216,12 +216,12 @@ def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: st
     )
 
 
-def _as_fast_as_it_gets(told: list[dict[str, object]]) -> list[int]:
+def _as_fast_as_it_gets(notebooks: list[dict[str, object]]) -> list[int]:
     """Which trials ran in the best kernel that any had."""
     for is_best in (lambda t: "shared_cells" in t, lambda t: t["kernel"] == "warm"):
-        if found := [number for number, trial in enumerate(told) if is_best(trial)]:
+        if found := [number for number, trial in enumerate(notebooks) if is_best(trial)]:
             return found
-    return list(range(len(told)))
+    return list(range(len(notebooks)))
 
 
 def _cells_s(notebook: Mapping[str, object]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from sweeper.notebook_api.messages import TRIAL_VARIABLE
 from sweeper.testing import trial_spec
-from sweeper.tracking.files import make_store
 from sweeper.trials import TrialSpec
 
 pytest_plugins = ["s3_server"]
@@ -44,18 +42,6 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     yield folder
     os.chdir(before)
-
-
-@pytest.fixture(scope="session")
-def mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """Puts an empty MLflow store into a folder; MLflow needs seconds to make its tables."""
-    made = tmp_path_factory.mktemp("store") / "mlflow.db"
-    make_store(made)
-
-    def put(folder: Path) -> Path:
-        return Path(shutil.copy(made, folder / "mlflow.db"))
-
-    return put
 
 
 @pytest.fixture

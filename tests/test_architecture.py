@@ -237,7 +237,7 @@ def test_a_kernel_pays_next_to_nothing_for_import_sweeper() -> None:
     assert took_s < IMPORT_CPU_S
 
 
-def test_all_that_is_promised_can_be_imported_and_nothing_else_is_shown() -> None:
+def test_all_that_is_promised_can_be_imported_and_nothing_else_is_listed() -> None:
     for name in sweeper.__all__:
         assert getattr(sweeper, name).__name__ == name
     assert dir(sweeper) == sorted(sweeper.__all__)

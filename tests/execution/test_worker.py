@@ -139,8 +139,12 @@ def test_a_trial_that_reports_completes_and_its_file_says_so(bench: Bench) -> No
     assert outcome.scores == {"val": 2.0 / 3 + 3, "loss": 0.25, "extra": 0.1 + 0.2}
     assert outcome.series["val"] == [(i, 2.0 / 3 + i) for i in range(4)]
     nbformat.validate(node)
-    told = node.metadata["sweeper"]
-    assert (told["state"], told["run_id"], told["params"]) == ("completed", "0000", {"x": 2.0})
+    metadata = node.metadata["sweeper"]
+    assert (metadata["state"], metadata["run_id"], metadata["params"]) == (
+        "completed",
+        "0000",
+        {"x": 2.0},
+    )
     assert statuses(node) == ["completed"] * 4
     assert node.metadata["language_info"]["name"] == "python"
     objectives = Settings.from_mapping(
@@ -148,8 +152,8 @@ def test_a_trial_that_reports_completes_and_its_file_says_so(bench: Bench) -> No
     ).objective
     again = scrape(node, sources={}, objectives=objectives)
     assert again.scores == dict(outcome.scores)
-    shown = [o for cell in node.cells for o in cell.outputs if o.output_type == "display_data"]
-    assert len(shown) == 2, "one display for each cell that reports, however often it does"
+    displays = [o for cell in node.cells for o in cell.outputs if o.output_type == "display_data"]
+    assert len(displays) == 2, "one display for each cell that reports, however often it does"
 
 
 def test_points_arrive_while_the_cell_still_runs(bench: Bench) -> None:
@@ -202,7 +206,7 @@ def test_a_killed_kernel_fails_the_trial_and_keeps_what_it_had_put_out(bench: Be
     assert node.metadata["sweeper"]["exit_code"] == -9
 
 
-def test_a_crash_is_told_by_its_signal(bench: Bench) -> None:
+def test_the_message_of_a_crash_names_its_signal(bench: Bench) -> None:
     outcome, _ = bench.run("import ctypes\nctypes.string_at(0)")
     assert outcome.reason is Reason.KERNEL_DIED
     assert "signal 11" in outcome.message
@@ -461,9 +465,9 @@ def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
     assert outcome.reason is Reason.TIME_LIMIT
     assert took_s >= 1.5 + 1, "the limit ran while the trial waited"
     assert 1 <= outcome.duration_s <= took_s - 1.5
-    told = node.metadata["sweeper"]
-    assert told["duration_s"] <= took_s - 1.5
-    started_at = datetime.datetime.fromisoformat(told["started_at"])
+    metadata = node.metadata["sweeper"]
+    assert metadata["duration_s"] <= took_s - 1.5
+    started_at = datetime.datetime.fromisoformat(metadata["started_at"])
     assert (started_at - began_at).total_seconds() >= 1.4
 
 

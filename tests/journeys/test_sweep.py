@@ -112,7 +112,7 @@ def wait_until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
 def wait_for(path: Path, text: str, limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not (path.exists() and text in path.read_text()):
-        assert time.monotonic() < deadline, f"{path} never said {text}"
+        assert time.monotonic() < deadline, f"{path} never had {text}"
         time.sleep(0.05)
 
 
@@ -208,8 +208,8 @@ def test_layers_may_be_swept_as_lists_here_by_hand_and_on_the_next_machine(
 
     def sweep_in(out: str, *more: str) -> Any:
         output = f"{out}/l.{{run_id}}.ipynb"
-        result, said = run("-i", str(notebook), "-p", str(parameters), "-o", output, *more)
-        assert "layers=[64, 64.0]" in said
+        result, output = run("-i", str(notebook), "-p", str(parameters), "-o", output, *more)
+        assert "layers=[64, 64.0]" in output
         return result
 
     first = sweep_in("layers-a", "--trials", "2")
@@ -232,14 +232,14 @@ def test_layers_may_be_swept_as_lists_here_by_hand_and_on_the_next_machine(
     there = sweep_in("layers-b", "--trials", "3")
     assert [trial["attempt"] for trial in there["trials"]] == [1, 1, 1]
     assert [repr(trial["params"]) for trial in there["trials"]][:2] == tried
-    seen, said = run("status", "layers-b/layers")
+    seen, output = run("status", "layers-b/layers")
     assert seen["trials"] == there["trials"]
-    assert "layers=[64, 64.0]" in said
+    assert "layers=[64, 64.0]" in output
     assert main(["enqueue", "layers-b/layers", "layers=[64, 64]"]) == 2
     assert "[64, 64] is outside the space; expected one of [], [32]" in capsys.readouterr().err
-    queued, said = run("enqueue", "layers-b/layers", "layers=[32]", "--like", "0000")
+    queued, output = run("enqueue", "layers-b/layers", "layers=[32]", "--like", "0000")
     assert queued["params"] == {"layers": [32], "augment": {"flip": 1, "crop": 2.5}}
-    assert 'layers=[32], augment={"flip": 1, "crop": 2.5}' in said
+    assert 'layers=[32], augment={"flip": 1, "crop": 2.5}' in output
 
 
 def test_magics_in_the_parameters_cell_and_slips_in_the_file_keep_nobody_from_sweeping() -> None:
@@ -270,8 +270,8 @@ def test_magics_in_the_parameters_cell_and_slips_in_the_file_keep_nobody_from_sw
 def test_the_same_sweep_in_two_empty_folders_gives_the_same_trials() -> None:
     first = sweep("twice", jobs=1, out="one", study={"trials": 3, "sampler": "tpe"}).run()
     second = sweep("twice", jobs=1, out="two", study={"trials": 3, "sampler": "tpe"}).run()
-    told = [[(r.params, r.scores, r.seed) for r in result.records] for result in (first, second)]
-    assert told[0] == told[1]
+    both = [[(r.params, r.scores, r.seed) for r in result.records] for result in (first, second)]
+    assert both[0] == both[1]
     assert len({json.dumps(dict(r.params)) for r in first.records}) == 3
 
 
@@ -315,8 +315,8 @@ def test_trials_that_fail_in_every_way_are_outcomes_and_the_sweep_goes_on() -> N
     assert set(drawn) == set(kinds)
     for trial in result["trials"]:
         assert (trial["state"], trial["reason"]) == expected[trial["params"]["kind"]]
-        told = nbformat.read(trial["notebook"], as_version=4).metadata["sweeper"]
-        assert told["state"] == trial["state"]
+        metadata = nbformat.read(trial["notebook"], as_version=4).metadata["sweeper"]
+        assert metadata["state"] == trial["state"]
     assert result["counts"]["completed"] == drawn["good"]
     assert result["counts"]["failed"] == 24 - drawn["good"]
     statuses = {name: run.info.status for name, run in runs_by_name(result).items()}
@@ -495,7 +495,7 @@ def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> N
     assert ours() == []
 
 
-def test_what_mlflow_was_not_told_is_told_by_the_next_sweep() -> None:
+def test_what_mlflow_lacks_is_delivered_by_the_next_sweep() -> None:
     result = sweep("missed", study={"trials": 3}).run().to_json()
     client = mlflow(result["tracking_uri"])
     lost, half, unreadable = (trial["mlflow_run_id"] for trial in result["trials"])
@@ -645,9 +645,11 @@ def wrong_folder(here: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("changed", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+@pytest.mark.parametrize(
+    (("changed", "fragments")), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG]
+)
 def test_a_wrong_call_says_one_thing_and_writes_nothing(
-    wrong_folder: Path, changed: list[str], said: list[str]
+    wrong_folder: Path, changed: list[str], fragments: list[str]
 ) -> None:
     right = {"-i": "right.ipynb", "-o": "new/{run_id}.ipynb", "-p": "right.yml"}
     flags = {**right, **dict(zip(changed[::2], changed[1::2], strict=True))}
@@ -663,7 +665,7 @@ def test_a_wrong_call_says_one_thing_and_writes_nothing(
     )
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
-    for fragment in said:
+    for fragment in fragments:
         assert fragment in done.stderr
     *progress, message = done.stderr.splitlines()
     assert message.startswith("notebook_hpo.py: ")
@@ -673,13 +675,13 @@ def test_a_wrong_call_says_one_thing_and_writes_nothing(
 
 
 def test_help_names_the_commands_that_work() -> None:
-    said = call("--help").stdout
-    assert "run" in said
-    assert "status" in said
-    assert "replay" not in said
+    output = call("--help").stdout
+    assert "run" in output
+    assert "status" in output
+    assert "replay" not in output
 
 
-def test_a_study_does_not_go_on_with_something_else_unless_it_is_told_to() -> None:
+def test_a_study_does_not_go_on_with_something_else_unless_changes_are_allowed() -> None:
     Path("beside.py").write_text("VALUE = 1\n")
     sweep("made", "import beside", TRAIN, study={"trials": 1}).run()
     assert sweep("made", "import beside", TRAIN, study={"trials": 1}).run().counts["completed"] == 1

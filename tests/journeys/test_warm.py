@@ -15,6 +15,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from studies import put_mlflow_store
 
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
@@ -47,7 +48,9 @@ def sweep(
         "execution": {"kernels": kernels},
         **settings,
     }
-    output = f"{folder}/out-{kernels}/{{run_id}}.ipynb"
+    outputs = folder / f"out-{kernels}"
+    put_mlflow_store(outputs)
+    output = f"{outputs}/{{run_id}}.ipynb"
     read = Settings.from_mapping(data)
     return Sweep.from_settings(read, notebook=notebook, output=output, jobs=jobs).run()
 

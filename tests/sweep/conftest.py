@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from optuna.storages import RDBStorage
+from studies import put_mlflow_store
 
 from sweeper.settings import Settings
 from sweeper.study import SamplerFactory, Study
@@ -24,13 +25,13 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
 
 
 @pytest.fixture
-def tracker(mlflow_store: Callable[[Path], Path], tmp_path: Path) -> Iterator[Tracker]:
+def tracker(tmp_path: Path) -> Iterator[Tracker]:
     """One that writes to a store of the test's own."""
     tracker = Tracker.open(
         None,
         study="s",
         study_id="1",
-        embedded=mlflow_store(tmp_path),
+        embedded=put_mlflow_store(tmp_path),
         artifacts=tmp_path / "artifacts",
     )
     yield tracker

@@ -74,12 +74,12 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Service]]:
 
 @pytest.mark.slow  # it asks once a second
 @pytest.mark.parametrize("cloud", ["gcp", "aws"])
-def test_a_notice_is_told_once(cloud: Cloud, service: type[Service]) -> None:
-    told: list[float] = []
+def test_a_notice_arrives_once(cloud: Cloud, service: type[Service]) -> None:
+    noticed_s: list[float] = []
     heard = threading.Event()
 
     def on_notice() -> None:
-        told.append(time.monotonic())
+        noticed_s.append(time.monotonic())
         heard.set()
 
     notice = PreemptionWatcher(cloud, on_notice)
@@ -87,7 +87,7 @@ def test_a_notice_is_told_once(cloud: Cloud, service: type[Service]) -> None:
     service.preempted = True
     assert heard.wait(10)
     notice.close()
-    assert len(told) == 1
+    assert len(noticed_s) == 1
 
 
 NONSENSE = (
@@ -170,11 +170,11 @@ def test_a_sweep_on_a_machine_that_is_taken_away_ends_with_143_and_goes_on_later
     ]
     sweep = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert sweep.stderr is not None
-    said = ""
-    while "completed" not in said:
+    printed = ""
+    while "completed" not in printed:
         line = sweep.stderr.readline()
-        assert line, said
-        said += line
+        assert line, printed
+        printed += line
     service.preempted = True
     _, rest = sweep.communicate(timeout=60)
     assert sweep.returncode == 143

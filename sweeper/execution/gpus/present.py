@@ -52,18 +52,18 @@ def _installed_gpus() -> dict[str, int | None]:
     except (OSError, subprocess.SubprocessError):
         return {}
     lines = [line.partition(",") for line in asked.stdout.splitlines()]
-    # Between them the tool writes warnings, and in their place that there are none.
-    return {uuid.strip(): _read_memory(said) for uuid, _, said in lines if uuid.startswith("GPU-")}
+    # The tool prints warnings among the lines, or instead of them that there is no GPU.
+    return {uuid.strip(): _read_memory(text) for uuid, _, text in lines if uuid.startswith("GPU-")}
 
 
-def _read_memory(said: str) -> int | None:
-    """What the tool says of a GPU's memory, in bytes; None when it says nothing that is of use."""
+def _read_memory(text: str) -> int | None:
+    """A GPU's memory as the tool prints it, in bytes; None where that is no number."""
     try:
-        return int(said) * 1024**2
+        return int(text) * 1024**2
     except ValueError:
         pass
     # A GPU without memory of its own (GB10, Jetson) takes the machine's.
-    is_shared = said.strip() in ("[N/A]", "[Not Supported]")
+    is_shared = text.strip() in ("[N/A]", "[Not Supported]")
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_shared else None
 
 

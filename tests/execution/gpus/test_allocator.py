@@ -230,7 +230,7 @@ def test_a_gpu_that_shares_the_machines_memory_has_room_for_what_that_holds(
 
 
 @pytest.mark.parametrize(
-    ("said", "gpus"),
+    ("printed", "gpus"),
     [
         ("No gpus were found", []),
         ("WARNING: infoROM is corrupted at gpu 0000:02:00.0, 1\nGPU-a, 40960", ["GPU-a"]),
@@ -240,9 +240,9 @@ def test_a_gpu_that_shares_the_machines_memory_has_room_for_what_that_holds(
     ],
 )
 def test_whatever_the_driver_tool_writes_the_gpus_are_read_out_of_it(
-    make_tool: Callable[[str], None], said: str, gpus: list[str]
+    make_tool: Callable[[str], None], printed: str, gpus: list[str]
 ) -> None:
-    make_tool(f"printf '%s\\n' '{said}'")
+    make_tool(f"printf '%s\\n' '{printed}'")
     assert GpuAllocator.find("auto", threads=1).gpus == gpus
     assert GpuAllocator.find("auto", threads=1, memory_bytes=10**9).gpus == gpus
 

@@ -52,7 +52,7 @@ for step in range(saved["step"] + 1, 5):
     try:
         sweeper.save_checkpoint(step=step)
     except OSError as error:
-        if error.errno not in (28, 30):  # no space left, or read-only: said to whoever saves
+        if error.errno not in (28, 30):  # no space left, or read-only
             raise
 """,
     "sweeper.score(val=TABLE[int(x * 9999)] * 7, seed=sweeper.trial().seed)",
@@ -99,7 +99,7 @@ class Ground:
         """Start the one command, the same each time."""
         self.calls += 1
         storage = [] if self.server is None else ["--storage", self.server.url]
-        with open(self.folder / "said.txt", "w") as said:
+        with open(self.folder / "stderr.txt", "w") as stderr:
             return subprocess.Popen(
                 [
                     *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"),
@@ -108,7 +108,7 @@ class Ground:
                 ],
                 cwd=self.folder,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=stderr,
                 text=True,
                 env={**os.environ, **self._clock_env()},
             )
@@ -141,23 +141,23 @@ class Ground:
                 time.sleep(self.chance.uniform(0.0, 4.0))
                 if sweep.poll() is None:
                     self._strike(sweep.pid)
-            said, _ = sweep.communicate(timeout=300)
+            stdout, _ = sweep.communicate(timeout=300)
             is_calm, complaints = self.blows.total() == before, self.complaints()
             assert not is_calm or sweep.returncode != 2, complaints
             assert "Traceback" not in complaints, complaints
             self.check_nothing_runs()
             self.check_files()
             if sweep.returncode == 0:
-                result: dict[str, Any] = json.loads(said.splitlines()[-1])
-                # What MLflow did not take is told by the next call.
-                is_told = "did not reach MLflow" not in complaints
+                result: dict[str, Any] = json.loads(stdout.splitlines()[-1])
+                # The next call delivers what MLflow did not take.
+                is_delivered = "did not reach MLflow" not in complaints
                 ended = sum(result["counts"].values()) - result["counts"]["stopped"]
-                if ended == TRIALS and is_told:
+                if ended == TRIALS and is_delivered:
                     return result
 
     def complaints(self) -> str:
-        """What the last call said on its standard error."""
-        return (self.folder / "said.txt").read_text()
+        """What the last call has printed on its standard error."""
+        return (self.folder / "stderr.txt").read_text()
 
     def _strike(self, pid: int) -> None:
         blows = {**BLOWS, **(BLOWS_TO_A_DISK if self.has_disk else {})}
@@ -424,10 +424,10 @@ def test_a_disk_that_is_full_costs_no_trial(tmp_path: Path) -> None:
             time.sleep(0.1)
         time.sleep(2)  # it waits for room, or has ended by now
         _mount("-o", "remount,size=100m", str(tmp_path / "out"))
-        said, _ = full.communicate(timeout=300)
+        stdout, _ = full.communicate(timeout=300)
         if full.returncode != 0:
-            said, _ = ground.call().communicate(timeout=120)
-        result = json.loads(said.splitlines()[-1])
+            stdout, _ = ground.call().communicate(timeout=120)
+        result = json.loads(stdout.splitlines()[-1])
         assert result["counts"]["completed"] == TRIALS
         assert all(t["scores"]["val"] == 2 * t["params"]["x"] for t in result["trials"])
 

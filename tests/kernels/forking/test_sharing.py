@@ -16,6 +16,7 @@ from compared_outputs import seen
 from kernels_alone import kernel_pool, run_alone, share_cells
 from made_up_notebooks import SETUP, Notebook, Run, code, made_up
 from nbformat import NotebookNode
+from studies import put_mlflow_store
 
 from sweeper.kernels import (
     KernelPool,
@@ -53,7 +54,9 @@ def sweep(
         "execution": {"prefix": prefix},
         **settings,
     }
-    output = f"{folder}/out-{prefix}/{{run_id}}.ipynb"
+    outputs = folder / f"out-{prefix}"
+    put_mlflow_store(outputs)
+    output = f"{outputs}/{{run_id}}.ipynb"
     given = Settings.from_mapping(told)
     return Sweep.from_settings(given, notebook=notebook, output=output, jobs=jobs).run()
 

@@ -56,9 +56,9 @@ def watched(*records: TrialRecord, earlier: tuple[TrialRecord, ...] = ()) -> lis
 
 
 def test_three_failures_alike_before_any_parameter_are_enough() -> None:
-    said = watched(*(failed(n, "import os", "import timmm") for n in range(ENOUGH)))
-    assert said[:-1] == [None] * (ENOUGH - 1)
-    assert said[-1] == (
+    reasons = watched(*(failed(n, "import os", "import timmm") for n in range(ENOUGH)))
+    assert reasons[:-1] == [None] * (ENOUGH - 1)
+    assert reasons[-1] == (
         "the same error in code cell 3 of the first 3 trials, which no parameter reaches"
     )
 
@@ -73,8 +73,8 @@ def test_three_failures_alike_before_any_parameter_are_enough() -> None:
 )
 def test_what_many_notebooks_do_first_is_no_way_to_a_parameter(cell: str) -> None:
     first = FirstFailures({"lr"}, ())
-    said = [first.note(failed(n, cell, "import timmm")) for n in range(ENOUGH)]
-    assert said[-1] is not None
+    reasons = [first.note(failed(n, cell, "import timmm")) for n in range(ENOUGH)]
+    assert reasons[-1] is not None
 
 
 def test_trials_that_were_stopped_say_nothing_either_way() -> None:
