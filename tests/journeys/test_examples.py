@@ -49,7 +49,7 @@ def test_digits_learns_and_scores_the_same_alone_and_beside_others(tmp_path: Pat
     }
 
 
-def test_untouched_is_swept_though_it_never_heard_of_us(tmp_path: Path) -> None:
+def test_untouched_is_swept_without_importing_sweeper(tmp_path: Path) -> None:
     source = (ROOT / "notebooks" / "untouched.ipynb").read_text()
     assert "sweeper" not in source
     result = run(tmp_path, "untouched", "--trials", "2", "-j", "2")
