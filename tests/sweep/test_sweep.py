@@ -1,0 +1,153 @@
+"""Whole sweeps with a real study and a real MLflow store, in which functions stand for kernels."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies import put_mlflow_store, small_settings
+
+from sweeper import Sweep
+from sweeper.notebook_api.messages import StopReason
+from sweeper.sweep.preemption import PREEMPTED
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import (
+    Event,
+    Observer,
+    Reason,
+    RunningTrial,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    TrialState,
+)
+
+pytestmark = pytest.mark.slow  # MLflow is imported
+
+RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
+
+
+def scored(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    """A trial whose score is its param."""
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))})
+
+
+def wait_for_stop(_: TrialSpec, running: RunningTrial) -> TrialOutcome:
+    stopped = threading.Event()
+    running.on_stop(stopped.set)
+    assert stopped.wait(30), "nothing has stopped the trial"
+    assert running.stop_reason is StopReason.INTERRUPTED
+    return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
+
+
+@pytest.fixture
+def make_sweep(tmp_path: Path) -> Callable[..., Sweep]:
+    """Builds a sweep whose trials are calls of a function."""
+
+    def make(
+        run_trial: RunTrial,
+        *,
+        out: str = "out",
+        jobs: int = 2,
+        observer: Observer | None = None,
+        timeout_s: float | None = None,
+        **changes: Any,
+    ) -> Sweep:
+        if not (tmp_path / out).exists():
+            put_mlflow_store(tmp_path / out)
+        return Sweep.from_settings(
+            small_settings("inline", **changes),
+            notebook=write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5"),
+            output=f"{tmp_path / out}/{{run_id}}.ipynb",
+            executor=lambda _: InlineExecutor(run_trial, jobs=jobs),
+            observer=observer,
+            timeout_s=timeout_s,
+        )
+
+    return make
+
+
+Make = Callable[..., Sweep]
+
+
+def test_the_same_sweep_in_two_empty_folders_gives_the_same_trials(make_sweep: Make) -> None:
+    study = {"trials": 6, "sampler": "tpe"}
+    results = [make_sweep(scored, out=out, jobs=1, study=study).run() for out in ("one", "two")]
+    one, two = [[(r.params, r.scores, r.seed) for r in result.records] for result in results]
+    assert one == two
+    assert len({json.dumps(dict(record.params)) for record in results[0].records}) == 6
+
+
+def test_a_second_call_goes_on_counting_and_a_third_has_nothing_to_do(make_sweep: Make) -> None:
+    calls: list[int] = []
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        calls.append(spec.number)
+        return scored(spec, running)
+
+    for trials, numbers in ((2, [0, 1]), (3, [0, 1, 2]), (3, [0, 1, 2])):
+        result = make_sweep(run, study={"trials": trials}).run()
+        assert [record.number for record in result.records] == numbers
+        assert sorted(calls) == numbers
+
+
+def test_failed_trials_in_a_row_end_the_sweep(make_sweep: Make) -> None:
+    def fail(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        raise ValueError(f"{spec.params['x']} is too much")
+
+    result = make_sweep(fail, jobs=1, study={"stop_after_failures": 2}).run()
+    assert result.counts["failed"] == 2
+    assert "2 failed trials in a row" in str(result.stopped_by)
+    assert "is too much" in result.records[0].message
+
+
+def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
+    cost = {"price_per_hour": 3600.0, "budget": 8.0}
+    first = make_sweep(wait_for_stop, cost=cost).run()
+    assert "cost.budget" in str(first.stopped_by)
+    assert first.counts["stopped"] == 2
+    assert first.to_json()["cost"] >= 8.0
+    second = make_sweep(wait_for_stop, cost=cost).run()
+    assert [record.attempt for record in second.records] == [1, 1], "nothing was started"
+
+
+def test_the_time_limit_stops_all_trials(make_sweep: Make) -> None:
+    result = make_sweep(wait_for_stop, timeout_s=0.5).run()
+    assert "--timeout after 0.5 s" in str(result.stopped_by)
+    assert result.counts["stopped"] == 2
+
+
+def test_a_preempted_sweep_says_so_in_its_result(make_sweep: Make) -> None:
+    def observe(event: Event, _: TrialRecord | None) -> None:
+        if event is Event.TRIAL_STARTED:
+            sweep.preempt(PREEMPTED)
+
+    sweep = make_sweep(wait_for_stop, jobs=1, observer=observe)
+    result = sweep.run()
+    assert result.is_preempted
+    assert result.counts["stopped"] == 1
+
+
+def test_several_objectives_have_several_best_trials(make_sweep: Make) -> None:
+    def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        x = float(str(spec.params["x"]))
+        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": x, "cost": x * x})
+
+    result = make_sweep(
+        run,
+        objective={"val": "maximize", "cost": "minimize"},
+        space={"x": [0.1, 0.2, 0.3]},
+        study={"trials": 3, "sampler": "grid"},
+    ).run()
+    best = result.to_json()["best"]
+    assert sorted(trial["params"]["x"] for trial in best) == [0.1, 0.2, 0.3]
+
+
+def test_mlflow_has_every_trial_though_there_is_no_notebook(make_sweep: Make) -> None:
+    result = make_sweep(scored, study={"trials": 3}).run()
+    assert result.unlogged == 0
+    assert sorted(result.mlflow_run_ids) == ["0000", "0001", "0002"]
