@@ -1,6 +1,6 @@
-"""The command line: flags in, one frozen `Settings` and its parts, exit codes out.
+"""The command line: reads flags, calls the other folders, prints, and returns exit codes.
 
-The only room that prints.
+No other folder prints, and nothing that the library can do is decided here.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command, code = _run(list(sys.argv[1:] if arguments is None else arguments))
         stdout.flush()
         if stdout.fault is not None:
-            _complain(f"standard output cannot be written: {stdout.fault}")
-            # A sweep leaves all in its study; what other commands print is all that they do.
+            _print_error(f"standard output cannot be written: {stdout.fault}")
+            # A sweep's results are in its study; the output of other commands is lost.
             code = code if command is run else WRONG_USE
     return code
 
 
-def _run(given: Sequence[str]) -> tuple[_Command | None, int]:
+def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
     """Run a command.
 
     Returns:
-        the command, None where that is not clear, and its exit code.
+        the command, None where the words name none, and its exit code.
     """
     command: _Command | None = None
     try:
-        options = parse(given)
+        options = parse(words)
         command = options.command
         _quiet_libraries(verbose=getattr(options, "verbose", False))
         return command, options.command(options)
     except SweepError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return command, NOTHING_COMPLETED if isinstance(error, BrokenError) else WRONG_USE
-    except KeyboardInterrupt:  # before the sweep has begun: nothing to end, nothing to lose
-        _complain("stopped by Ctrl-C before anything had started")
+    except KeyboardInterrupt:  # before the sweep has begun, so there is nothing to end
+        _print_error("stopped by Ctrl-C before anything had started")
         return command, INTERRUPTED
     except SystemExit:  # argparse has printed the help or the version
         return command, OK
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     print(f"notebook_hpo.py: {message}", file=sys.stderr)
 
 
 class _ToStderr(logging.Handler):
-    """To whatever stands for standard error at the time: the live table puts itself before it."""
+    """Writes to the current `sys.stderr`, which the live table replaces while it is drawn."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stderr)
 
 
 def _quiet_libraries(*, verbose: bool) -> None:
-    """The libraries below talk to their own users; ours hear from us."""
+    """Silence the messages of libraries that our own messages replace."""
     level = logging.INFO if verbose else logging.ERROR
     logging.basicConfig(
         level=logging.WARNING, format="%(name)s: %(message)s", handlers=[_ToStderr()]
@@ -74,8 +74,8 @@ def _quiet_libraries(*, verbose: bool) -> None:
     logging.getLogger("sweeper").setLevel(logging.INFO if verbose else logging.WARNING)
     for name in ("papermill", "asyncio", "optuna"):
         logging.getLogger(name).setLevel(level)
-    # It tells of pictures without a description, and of faults that our own message tells better.
+    # nbconvert warns about pictures without a description, and logs errors that it also raises.
     logging.getLogger("traitlets").setLevel(level if verbose else logging.CRITICAL)
-    # nbclient logs the deaths and failures that every outcome tells anyway.
+    # nbclient logs dead kernels and failed cells, which every outcome reports anyway.
     logging.getLogger("sweeper.kernels").setLevel(level if verbose else logging.CRITICAL)
     warnings.simplefilter("ignore")

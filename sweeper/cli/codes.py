@@ -1,7 +1,7 @@
-"""What the process says when it ends."""
+"""The exit codes of the command line."""
 
 OK, NOTHING_COMPLETED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
-#: The machine is taken away, said by a signal or otherwise.
+#: The machine is taken away, as a signal or the cloud's notice has announced.
 PREEMPTED = 143
 #: Signals that end a sweep at once.
 OF_SIGNALS = {"SIGTERM": PREEMPTED, "SIGHUP": 129}

@@ -1,4 +1,4 @@
-"""What is said where: progress on stderr, results on stdout, on stderr with `--json`."""
+"""The output of commands: progress on stderr, results on stdout, or on stderr with `--json`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ..sweep import Sweep
     from ..trials import Event
 
-#: How many ended trials `status` shows; with `-v` it shows all.
-_ENDED_SHOWN = 20
+#: How many ended trials `status` prints; with `-v` it prints all.
+_MOST_ENDED = 20
 
 
 class ConsoleOutput:
-    """The voice of one command."""
+    """Prints what one command has to report."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._quiet = options.quiet
@@ -37,7 +37,7 @@ class ConsoleOutput:
 
     @contextmanager
     def live(self, sweep: Sweep) -> Iterator[None]:
-        """While the block runs, tell of this sweep: on a terminal in a table, else in lines."""
+        """Print the progress of a sweep while the block runs: on a terminal as a live table."""
         self._sweep = sweep
         if self._quiet or not screen.is_live(sys.stderr):
             yield
@@ -47,15 +47,15 @@ class ConsoleOutput:
             yield
 
     def preparing(self, notebook: str) -> None:
-        """Tell that the command is at work, before anything that takes seconds."""
+        """Print that the sweep is being prepared, before anything that takes seconds."""
         self._progress(f"preparing the sweep of {notebook}: the study and the MLflow store")
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
-        """Tell of one event of the sweep."""
+        """Print one event of the sweep."""
         assert self._sweep is not None
         match event:
             case "sweep_started":
-                self._tell_plan(self._sweep)
+                self._print_plan(self._sweep)
             case "trial_started" if record is not None and not self._has_table:
                 again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
                 params = screen.params_line(record.params)
@@ -79,16 +79,16 @@ class ConsoleOutput:
                 )
 
     def summary(self, result: SweepResult) -> None:
-        """Tell what a sweep has come to."""
+        """Print the summary of a sweep."""
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
             self._print(screen.summary(result))
 
     def status(self, result: SweepResult, snapshot: Snapshot, owner: str | None) -> None:
-        """Tell how a study stands."""
+        """Print the state of a study."""
         if self._quiet:
             return
         ended = [record for record in result.records if record.state is not TrialState.RUNNING]
-        some = ended if self._verbose else ended[-_ENDED_SHOWN:]
+        some = ended if self._verbose else ended[-_MOST_ENDED:]
         lines = [f"study {result.study}: {screen.counts_line(result.counts)}"]
         lines.append(f"swept by {owner}" if owner else "no sweep is running")
         if len(some) < len(ended):
@@ -104,26 +104,26 @@ class ConsoleOutput:
         self._print("")
 
     def queued(self, existing: ExistingStudy, run_id: str, params: Params) -> None:
-        """Tell that a trial was put into the queue, and when it will run."""
+        """Print that a trial was queued, and when it will run."""
         line = f"{existing.study.name}: queued {run_id} ({screen.params_line(params)})"
-        self.say(f"{line}; {self.when(existing)}")
+        self.line(f"{line}; {self.when(existing)}")
 
     def when(self, existing: ExistingStudy) -> str:
-        """When trials that were put into the queue will run."""
-        swept = existing.is_swept()
-        return "the next free slot takes it" if swept else "the next sweep begins with it"
+        """When queued trials of a study will run, for messages."""
+        is_swept = existing.is_swept()
+        return "the next free slot takes it" if is_swept else "the next sweep begins with it"
 
-    def say(self, line: str) -> None:
-        """Tell that something was done."""
+    def line(self, text: str) -> None:
+        """Print a line of the result, unless the command is quiet."""
         if not self._quiet:
-            self._print(line)
+            self._print(text)
 
     def json(self, data: Any) -> None:
-        """The last line of stdout, for scripts."""
+        """Print the JSON object, as the last line of stdout."""
         if self._json:
             print(json.dumps(data, allow_nan=False), flush=True)
 
-    def _tell_plan(self, sweep: Sweep) -> None:
+    def _print_plan(self, sweep: Sweep) -> None:
         settings = sweep.plan.settings
         place = f", {sweep.plan.executor.description}" if sweep.plan.executor.description else ""
         self._progress(

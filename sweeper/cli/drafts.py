@@ -1,4 +1,4 @@
-"""Commands that help to write a parameters file."""
+"""The commands `init` and `schema`, which help to write a parameters file."""
 
 from __future__ import annotations
 

@@ -11,20 +11,20 @@ from ..settings.messages import nearest
 from . import drafts, run, studies
 
 COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry")
-#: Commands and flags that are planned, and that this version does not have.
+#: Commands and flags that are planned and not in this version.
 _PLANNED_COMMANDS = ("check", "replay", "diff", "export", "data", "ui")
 _PLANNED_FLAGS = ("--cluster", "--confirm", "--seeds", "--shared")
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises what is wrong as one message, instead of printing its usage."""
+    """A parser that raises one message for a wrong command line, instead of printing its usage."""
 
     def __init__(self, **options: Any) -> None:
         self.flags: list[str] = []
         super().__init__(**options)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """As its base; the flags are remembered for messages."""
+        """Add an argument, and remember its flags for messages."""
         self.flags += [name for name in names if name.startswith("--")]
         return super().add_argument(*names, **options)
 
@@ -34,11 +34,11 @@ class _Parser(argparse.ArgumentParser):
         Raises:
             SettingsError: always.
         """
-        said = message.replace("the following arguments are required", "missing")
-        raise SettingsError(f"{said}; see {self.prog} --help")
+        problem = message.replace("the following arguments are required", "missing")
+        raise SettingsError(f"{problem}; see {self.prog} --help")
 
     def refuse_rest(self, rest: Sequence[str]) -> None:
-        """Refuse the words of a command line that mean nothing.
+        """Refuse words of a command line that no argument takes.
 
         Raises:
             SettingsError: there is such a word; the text names the first.
@@ -57,23 +57,23 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _PrintVersion(argparse.Action):
-    """Prints the version and ends, as `--help` does."""
+    """Prints the version and exits, as `--help` does."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         print(f"notebook-hpo {_version()}")
         parser.exit()
 
 
-def parse(given: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read a command line; `command` of the result is the function to call.
 
     Args:
-        given: its words; `run` is the command where none is named.
+        arguments: the words of the command line; `run` is the command where none is named.
 
     Raises:
-        SettingsError: it is wrong; the text says in one line what would be right.
+        SettingsError: the command line is wrong; the text is one line with the remedy.
     """
-    words = list(given) or ["--help"]
+    words = list(arguments) or ["--help"]
     if not words[0].startswith("-"):
         _refuse_unknown(words[0])
     elif words[0] not in ("-h", "--help", "--version"):
@@ -197,7 +197,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on with a study although notebook, code or space have changed since",
     )
-    _add_talk(parser)
+    _add_output(parser)
     _add_version(parser)
 
 
@@ -220,7 +220,7 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
         storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
     )
-    _add_talk(parser)
+    _add_output(parser)
 
 
 def _add_stop(parser: argparse.ArgumentParser) -> None:
@@ -242,7 +242,7 @@ def _add_stop(parser: argparse.ArgumentParser) -> None:
         storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
     )
-    _add_talk(parser)
+    _add_output(parser)
 
 
 def _add_enqueue(parser: argparse.ArgumentParser) -> None:
@@ -260,7 +260,7 @@ def _add_enqueue(parser: argparse.ArgumentParser) -> None:
         storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
     )
-    _add_talk(parser)
+    _add_output(parser)
 
 
 def _add_retry(parser: argparse.ArgumentParser) -> None:
@@ -280,7 +280,7 @@ def _add_retry(parser: argparse.ArgumentParser) -> None:
         storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
     )
-    _add_talk(parser)
+    _add_output(parser)
 
 
 def _add_notebook(parser: argparse.ArgumentParser) -> None:
@@ -298,7 +298,7 @@ def _add_stores(parser: argparse.ArgumentParser, *, storage: str, tracking: str)
     parser.add_argument("--tracking-uri", metavar="URI", help=tracking)
 
 
-def _add_talk(parser: argparse.ArgumentParser) -> None:
+def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="last line of stdout is one JSON object"
     )

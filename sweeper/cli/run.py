@@ -1,4 +1,4 @@
-"""The command that everything else is about."""
+"""The command `run`, which sweeps a notebook."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
-    talk = ConsoleOutput(options)
-    sweep = _build(options, talk)
-    with talk.live(sweep), _signals(sweep) as received:
+    console = ConsoleOutput(options)
+    sweep = _build(options, console)
+    with console.live(sweep), _signals(sweep) as received:
         result = sweep.run()
-    talk.summary(result)
-    talk.json(result.to_json())
+    console.summary(result)
+    console.json(result.to_json())
     if received:
         return received[-1]
     if result.is_preempted:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     return OK if completed else NOTHING_COMPLETED
 
 
-def _build(options: argparse.Namespace, talk: ConsoleOutput) -> Sweep:
+def _build(options: argparse.Namespace, console: ConsoleOutput) -> Sweep:
     from ..notebooks import ResearchNotebook
     from ..settings import Settings
     from ..settings.flags import read_duration_flag, read_trials_flag, read_value
@@ -49,9 +49,9 @@ def _build(options: argparse.Namespace, talk: ConsoleOutput) -> Sweep:
     notebook = ResearchNotebook(options.input)
     notebook.check_parameters(settings.sources)
     StudyPaths.parse(options.output, study=settings.name)
-    # What is wrong so far was refused at once. What follows imports Optuna, papermill and MLflow,
-    # and may make a store: seconds, and on a machine that is busy a minute.
-    talk.preparing(notebook.display_name)
+    # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
+    # store, which takes seconds, and on a busy machine a minute.
+    console.preparing(notebook.display_name)
     from ..sweep import Sweep
 
     return Sweep.from_settings(
@@ -64,16 +64,19 @@ def _build(options: argparse.Namespace, talk: ConsoleOutput) -> Sweep:
         kernel=options.kernel,
         timeout_s=timeout_s,
         allow_changes=options.allow_changes,
-        observer=talk.observe,
+        observer=console.observe,
     )
 
 
 @contextmanager
 def _signals(sweep: Sweep) -> Iterator[list[int]]:
-    """Ctrl-C: no new trials; again: stop the running ones. SIGHUP: stop all now; SIGTERM: in time.
+    """Handle signals while the block runs.
+
+    The first Ctrl-C starts no more trials, the second one stops the running ones. SIGHUP stops all
+    at once, SIGTERM within the grace time.
 
     Yields:
-        the exit codes of the signals that came, filled while the block runs.
+        the exit codes of the signals received so far.
     """
     received: list[int] = []
 

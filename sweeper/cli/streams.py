@@ -1,4 +1,4 @@
-"""Standard output and error that never end a command: a reader may go away, a disk may be full."""
+"""Standard output and error that raise nothing when their reader goes away or the disk is full."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-#: The reader has gone: the other end of a pipe, or the terminal.
+#: The errors when the reader has gone: the other end of a pipe, or the terminal.
 _NO_READER = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
 
 
 class Output:
-    """A text stream that drops what cannot be written, from its first failure on.
+    """A text stream that drops all text after its first failed write.
 
     Attributes:
-        fault: why the stream takes no more, in words; None while it does, and where its reader has
-            gone, which is the reader's wish.
+        fault: why the write failed; None without a failure, and where the reader has gone, which
+            is no fault.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -43,7 +43,7 @@ class Output:
         return len(text)
 
     def flush(self) -> None:
-        """Have everything written."""
+        """Flush the stream, unless it has failed."""
         if not self._is_lost:
             try:
                 self._stream.flush()
@@ -65,7 +65,7 @@ class Output:
             self._is_lost = True
             if getattr(error, "errno", None) not in _NO_READER:
                 self.fault = getattr(error, "strerror", None) or str(error)
-            # What the stream still holds goes nowhere, or Python fails at it when it ends.
+            # Discard the stream's buffer, or Python fails when it flushes the buffer at its end.
             with contextlib.suppress(OSError, ValueError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, self._stream.fileno())
@@ -74,7 +74,7 @@ class Output:
 
 @contextmanager
 def unbreakable() -> Iterator[tuple[Output, Output]]:
-    """Have standard output and error drop what they cannot write, while the block runs.
+    """Replace standard output and error by `Output` while the block runs.
 
     Yields:
         both of them.
@@ -94,7 +94,7 @@ def unbreakable() -> Iterator[tuple[Output, Output]]:
 
 
 def _fill_closed() -> None:
-    """Have nothing that is opened later get the number of a standard stream that was closed."""
+    """Open the null device for closed standard streams, or later files would get their numbers."""
     for number in range(3):
         try:
             os.fstat(number)

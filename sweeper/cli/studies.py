@@ -1,4 +1,4 @@
-"""Commands about a study that is there already."""
+"""The commands about existing studies: `status`, `stop`, `enqueue` and `retry`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _RUN_ID = re.compile(r"\d{4,}")
 
 
 def status(options: argparse.Namespace) -> int:
-    """State of a study, from its storage."""
+    """Print the state of studies."""
     from ..control.lookup import clean_up_after_crash, find_studies
     from ..control.status import look
 
-    talk = ConsoleOutput(options)
+    console = ConsoleOutput(options)
     found = []
     for existing in find_studies(
         options.study, storage=options.storage, tracking_uri=options.tracking_uri
     ):
         clean_up_after_crash(existing)
         result, snapshot = look(existing)
-        talk.status(result, snapshot, existing.owner)
+        console.status(result, snapshot, existing.owner)
         found.append({**result.to_json(), "running": existing.owner is not None})
-    talk.json(found[0] if len(found) == 1 else found)
+    console.json(found[0] if len(found) == 1 else found)
     return OK
 
 
@@ -36,20 +36,20 @@ def stop(options: argparse.Namespace) -> int:
     from ..control import steering
     from ..control.lookup import clean_up_after_crash, find_study
 
-    talk = ConsoleOutput(options)
+    console = ConsoleOutput(options)
     targets = list(options.targets)
     wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
     existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
     clean_up_after_crash(existing)
     steering.stop(existing, targets, running_finish=options.finish)
     if options.finish:
-        said = f"{existing.study.name}: no new trials; running ones finish"
+        done = "no new trials; running ones finish"
     elif targets:
-        said = f"{existing.study.name}: stopped {', '.join(targets)}; retry runs them again"
+        done = f"stopped {', '.join(targets)}; retry runs them again"
     else:
-        said = f"{existing.study.name}: the sweep was stopped; the same command goes on from here"
-    talk.say(said)
-    talk.json({"study": existing.study.name, "stopped": targets})
+        done = "the sweep was stopped; the same command goes on from here"
+    console.line(f"{existing.study.name}: {done}")
+    console.json({"study": existing.study.name, "stopped": targets})
     return OK
 
 
@@ -59,15 +59,15 @@ def enqueue(options: argparse.Namespace) -> int:
     from ..control.lookup import clean_up_after_crash, find_study
     from ..settings.flags import read_value
 
-    talk = ConsoleOutput(options)
+    console = ConsoleOutput(options)
     targets = list(options.targets)
     wanted = None if not targets or "=" in targets[0] else targets.pop(0)
-    given = dict(read_value(text, flag="") for text in targets)
+    stated = dict(read_value(text, flag="") for text in targets)
     existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
     clean_up_after_crash(existing)
-    run_id, params = steering.enqueue(existing, given, like=options.like)
-    talk.queued(existing, run_id, params)
-    talk.json({"study": existing.study.name, "run_id": run_id, "params": params})
+    run_id, params = steering.enqueue(existing, stated, like=options.like)
+    console.queued(existing, run_id, params)
+    console.json({"study": existing.study.name, "run_id": run_id, "params": params})
     return OK
 
 
@@ -76,7 +76,7 @@ def retry(options: argparse.Namespace) -> int:
     from ..control import steering
     from ..control.lookup import clean_up_after_crash, find_study
 
-    talk = ConsoleOutput(options)
+    console = ConsoleOutput(options)
     targets = list(options.targets)
     wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
     if options.failed == bool(targets):
@@ -85,9 +85,10 @@ def retry(options: argparse.Namespace) -> int:
     clean_up_after_crash(existing)
     queued = steering.retry(existing, targets)
     for before, now in queued:
-        talk.say(f"{existing.study.name}: queued {now}, which tries {before} again")
-    talk.say(talk.when(existing) if queued else "no trial has failed that was not retried since")
-    talk.json({"study": existing.study.name, "queued": dict(queued)})
+        console.line(f"{existing.study.name}: queued {now}, which tries {before} again")
+    none = "no trial has failed that was not retried since"
+    console.line(console.when(existing) if queued else none)
+    console.json({"study": existing.study.name, "queued": dict(queued)})
     return OK
 
 

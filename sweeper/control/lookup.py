@@ -1,4 +1,4 @@
-"""A study that is there already, found by its name or its folder."""
+"""Finds existing studies by name or folder, and corrects what killed sweeps have left."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ..trials import Reason, StudyPaths, TrialState, display_path
 _log = logging.getLogger(__name__)
 
 _STORAGE_NAME = "study.db"
-#: The fact that MLflow has not been told of trials that were killed.
+#: The fact that MLflow may still have killed trials as running.
 _BEHIND = "tracking_is_behind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingStudy:
-    """A study in its storage, and where its files lie.
+    """A study in its storage, with the paths of its files.
 
     Attributes:
-        tracking: its MLflow store; without a password where none is known.
+        tracking: the study's MLflow store; without a password where none is known.
     """
 
     study: Study
@@ -37,12 +37,12 @@ class ExistingStudy:
     tracking: Address
 
     def is_swept(self) -> bool:
-        """Whether a sweep of it is alive now."""
+        """Whether a sweep of the study is alive now."""
         return is_held(self.paths)
 
     @property
     def owner(self) -> str | None:
-        """Who sweeps it now, in words; None when nobody does."""
+        """The process that sweeps the study now, for messages; None when there is none."""
         return owner_of(self.paths) if self.is_swept() else None
 
     @property
@@ -58,12 +58,12 @@ def find_studies(
 
     Args:
         wanted: a study's name, its folder, or a folder of outputs with several studies; None for
-            whatever lies in or below the working folder.
+            all studies in or below the working folder.
         storage: an Optuna storage in which to look for the name instead.
-        tracking_uri: their MLflow store, if its password is needed: a study stores none.
+        tracking_uri: the MLflow store with its password, which studies do not store.
 
     Raises:
-        StudyError: there is none.
+        StudyError: no study was found.
     """
     if storage is not None:
         url = Address.of(storage)
@@ -98,7 +98,7 @@ def find_study(
     """The one study that is meant; where none is named, the one that is being swept.
 
     Raises:
-        StudyError: there is none, or more than one.
+        StudyError: no study was found, or more than one.
     """
     studies = find_studies(wanted, storage=storage, tracking_uri=tracking_uri)
     if wanted is None and len(studies) > 1:
@@ -132,10 +132,10 @@ def _load(storage_url: Address, name: str, tracking_uri: str | None) -> Existing
 
 
 def clean_up_after_crash(existing: ExistingStudy) -> None:
-    """Put in order what a killed sweep has left: processes, trials and MLflow runs that `run`.
+    """End the processes of a killed sweep, and correct its trials and runs that are `running`.
 
-    Nothing happens while one is alive. Where MLflow is away, this is logged, and the next call
-    tells it.
+    Nothing happens while a sweep is alive. Where MLflow is away, a warning is logged and the next
+    call corrects the runs.
     """
     study = existing.study
     with while_unswept(existing.paths) as is_unswept:
@@ -143,11 +143,11 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
             return
         clear_up(existing.paths.folder)
         if any(record.state is TrialState.RUNNING for record in study.records()):
-            study.note_facts(**{_BEHIND: True})  # first, as this call may be killed, too
-            _correct(study)
+            study.note_facts(**{_BEHIND: True})  # first, because this call may be killed, too
+            _correct_trials(study)
         if study.facts.get(_BEHIND):
             try:
-                _tell(existing)
+                _correct_runs(existing)
             except TrackingError as error:
                 _log.warning(
                     "MLflow still shows killed trials of the study %r as running: %s; the next "
@@ -159,7 +159,7 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
                 study.note_facts(**{_BEHIND: False})
 
 
-def _correct(study: Study) -> None:
+def _correct_trials(study: Study) -> None:
     """Correct the states in the study and in the notebooks."""
     for record in study.mark_interrupted():
         metadata = read_metadata(record.notebook) or {}
@@ -167,11 +167,11 @@ def _correct(study: Study) -> None:
             mark_stopped(record.notebook, record.message)
 
 
-def _tell(existing: ExistingStudy) -> None:
+def _correct_runs(existing: ExistingStudy) -> None:
     """Correct the states in MLflow.
 
     Raises:
-        TrackingError: it is away.
+        TrackingError: MLflow is away.
     """
     study, paths = existing.study, existing.paths
     tracker = Tracker.open(
@@ -187,7 +187,7 @@ def _tell(existing: ExistingStudy) -> None:
         if not record.is_final:
             tracker.ended(record, {}, {})
         elif record.run_id in tracker.mlflow_run_ids:
-            # Its series and tags are told by the next sweep, which finds another state there.
+            # The next sweep finds another state there, and writes the series and tags.
             stopped = replace(record, state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
             tracker.ended(stopped, {}, {})
     if tracker.close():

@@ -1,4 +1,4 @@
-"""The state of a study from its files alone, also while it is swept elsewhere or after it died."""
+"""The state of a study, read from its files alone, also while another process sweeps it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .lookup import ExistingStudy
 
 
 def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
-    """What a study has come to, and how its running trials get on."""
+    """The results of a study so far, and the progress of its running trials."""
     study, facts = existing.study, existing.study.facts
     records, best = study.records(), study.best()
     running = [record for record in records if record.state is TrialState.RUNNING]
@@ -42,27 +42,28 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
 
 
 def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
-    """How far a trial is, as its notebook on disk has it.
+    """The progress of a running trial, read from its notebook.
 
     Args:
-        is_here: whether it runs on this machine.
+        is_here: whether the trial runs on this machine, so that its memory can be measured.
     """
-    told: Mapping[str, Any] = {}
+    metadata: Mapping[str, Any] = {}
     statuses: list[str] = []
     try:
         node = read_executed(record.notebook)
-        told = node.metadata.get("sweeper", {})
+        metadata = node.metadata.get("sweeper", {})
         statuses = [cell.metadata.get("papermill", {}).get("status") for cell in node.cells]
     except NotebookError:
-        pass  # its kernel is being started
-    series = {**told.get("printed", {}), **told.get("series", {})}
+        pass  # the trial's kernel is still starting
+    series = {**metadata.get("printed", {}), **metadata.get("series", {})}
     steps = [s["steps"][-1] for s in series.values()]
     last = {name: decode_float(s["values"][-1]) for name, s in series.items()}
-    finals = {name: decode_float(value) for name, value in told.get("finals", {}).items()}
+    finals = {name: decode_float(value) for name, value in metadata.get("finals", {}).items()}
     now = datetime.datetime.now(datetime.UTC)
-    # From its device on; before that there is no notebook to read.
-    began = datetime.datetime.fromisoformat(told["started_at"]) if "started_at" in told else now
-    pid = told.get("pid")
+    # A trial has no notebook while it waits for a GPU, and that wait is not its time.
+    started_at = metadata.get("started_at")
+    began = now if started_at is None else datetime.datetime.fromisoformat(started_at)
+    pid = metadata.get("pid")
     return Progress(
         run_id=record.run_id,
         params=record.params,

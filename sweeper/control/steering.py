@@ -1,4 +1,4 @@
-"""What can be asked of a study from another terminal: to stop, and to try something."""
+"""Commands for a study from another terminal: stop it, queue a trial, retry trials."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from ..trials import Params, TrialRecord, TrialState, display_path, run_id_of
 from .lookup import ExistingStudy
 
 _POLL_INTERVAL_S = 0.2
-#: How long a trial may take to stop: two interrupts with their time of grace, and the kill.
+#: How long a trial may take to stop: two interrupts with their grace time, and the kill.
 _PATIENCE_S = 60.0
 
 
 def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: bool) -> None:
-    """Ask the sweep of a study to stop trials, or to end; returns when that is done.
+    """Ask the sweep of a study to stop trials or to end, and wait until it has done so.
 
     Args:
-        run_ids: trials to stop for good; none for the whole sweep, whose trials are run again by
-            the next.
-        running_finish: start no more trials, and let those that run come to their end.
+        run_ids: trials to stop for good; none stops the whole sweep, and the next sweep runs its
+            interrupted trials again.
+        running_finish: start no more trials, but let the running ones finish; does not wait.
 
     Raises:
-        StudyError: nobody sweeps the study, or a trial does not run.
+        StudyError: no sweep of the study is alive, a trial does not run, or the sweep has not
+            stopped within a minute.
     """
     if not existing.is_swept():
         raise StudyError(
@@ -52,25 +53,25 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
     )
 
 
-def enqueue(existing: ExistingStudy, given: Params, *, like: str | None) -> tuple[str, Params]:
-    """Queue a trial by hand, beside those that the study plans.
+def enqueue(existing: ExistingStudy, stated: Params, *, like: str | None) -> tuple[str, Params]:
+    """Queue a trial by hand, in addition to those that the study plans.
 
     Args:
-        given: some or all of its params; the sampler chooses the others.
-        like: the run id of a trial whose params it has where `given` says nothing.
+        stated: some or all of the trial's params; the sampler chooses the others.
+        like: the run id of a trial that has the params which `stated` leaves open.
 
     Returns:
-        its run id, and the params that are settled.
+        the run id of the queued trial, and those of its params that are settled.
 
     Raises:
         StudyError: there is no trial `like`.
         SettingsError: the params are not of the study's space.
     """
     settings = _settings_of(existing)
-    if like is None and not given:
+    if like is None and not stated:
         raise SettingsError("nothing to try; give NAME=VALUE, or --like RUN_ID")
     before = {} if like is None else _record(existing, like).params
-    params = _joined(settings, before, given)
+    params = _joined(settings, before, stated)
     return run_id_of(existing.study.enqueue(params)), params
 
 
@@ -78,8 +79,8 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
     """Queue trials again, with the same params, seed and checkpoints, as trials of their own.
 
     Args:
-        run_ids: of failed trials, or such that were stopped by hand; none for all failed trials
-            that no later one has tried again.
+        run_ids: trials that failed or were stopped by hand; none for all failed trials that were
+            not retried since.
 
     Returns:
         pairs of the old and the new run id.
@@ -97,7 +98,7 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
             )
     if not run_ids:
         failed = (record for record in records if record.state is TrialState.FAILED)
-        # Of a trial that failed again and again, only the last.
+        # Of a trial that failed several times, only the last try is tried again.
         last = {r.first_number: r for r in failed}
         done = existing.study.tried_again()
         chosen = [record for first, record in sorted(last.items()) if first not in done]
@@ -105,32 +106,32 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
     return [(r.run_id, run_id_of(study.enqueue(r.params, again=r))) for r in chosen]
 
 
-def _joined(settings: Settings, before: Params, given: Params) -> dict[str, Any]:
-    """`given` over `before`, without what `given` has put out of its branch."""
+def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any]:
+    """`stated` over `before`, without those of `before` that are outside their branch now."""
     space = settings.search_space
-    for name in given:
+    for name in stated:
         if name in settings.fixed:
             raise SettingsError(
-                f"{name}={given[name]}: {name} is fixed to {settings.fixed[name]!r} in this study; "
-                "give another --study and --set for a study of its own"
+                f"{name}={stated[name]}: {name} is fixed to {settings.fixed[name]!r} in this "
+                "study; give another --study and --set for a study of its own"
             )
-    settings.check_params(given)
-    both: Mapping[str, Any] = {**before, **given}
+    settings.check_params(stated)
+    both: Mapping[str, Any] = {**before, **stated}
     params: dict[str, Any] = {}
     for name in space:
-        if name in both and (name in given or space.exists(name, params)):
+        if name in both and (name in stated or space.exists(name, params)):
             params[name] = both[name]
     settings.check_params(params)
     return params
 
 
 def _settings_of(existing: ExistingStudy) -> Settings:
-    told = existing.study.facts.get("settings")
-    if told is None:
+    stored = existing.study.facts.get("settings")
+    if stored is None:
         raise StudyError(
-            f"the study {existing.study.name!r} has not written down its settings; sweep it once"
+            f"the study {existing.study.name!r} has not stored its settings; sweep it once"
         )
-    return Settings.from_mapping(told)
+    return Settings.from_mapping(stored)
 
 
 def _record(existing: ExistingStudy, run_id: str) -> TrialRecord:

@@ -1,4 +1,4 @@
-"""What people read: lines about trials and studies, and the live table. The only owner of rich."""
+"""Lines about trials and studies, and the live table."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 #: How often the live table is drawn.
 _DRAWS_PER_S = 2
-_FAILURES_SHOWN = 5
+#: How many different errors, and trials per error, a summary names.
+_MOST_FAILURES = 5
 
 
 def duration(seconds: float) -> str:
-    """As people say it: `3.1s`, `4m05s`, `2h10m`."""
+    """A duration for people: `3.1s`, `4m05s`, `2h10m`."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
@@ -37,7 +38,7 @@ def duration(seconds: float) -> str:
 
 
 def params_line(params: Params) -> str:
-    """`lr=0.01, width=64`."""
+    """Params in one line: `lr=0.01, width=64`."""
     return ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value_text(value)}"
         for name, value in params.items()
@@ -45,7 +46,7 @@ def params_line(params: Params) -> str:
 
 
 def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
-    """How a trial ended: its scores, or why it has none."""
+    """How a trial ended: its state, time and scores, or why it has no scores."""
     known = [(name, record.scores[name]) for name in objectives if name in record.scores]
     scores = ", ".join(f"{name}={value:.6g}" for name, value in known)
     took = f" in {duration(record.duration_s)}" if record.duration_s else ""
@@ -56,12 +57,12 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
 
 
 def counts_line(counts: Mapping[str, int]) -> str:
-    """`11 completed, 1 failed`."""
+    """Counts in one line: `11 completed, 1 failed`."""
     return ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
 
 
 def best_lines(best: Sequence[TrialRecord], objectives: Sequence[str]) -> list[str]:
-    """The best trial, or all Pareto-optimal ones, with their notebooks."""
+    """The best trial, or all Pareto-optimal ones, each with its notebook."""
     if not best:
         return ["no trial completed"]
     lines = []
@@ -73,7 +74,7 @@ def best_lines(best: Sequence[TrialRecord], objectives: Sequence[str]) -> list[s
 
 
 def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """How many trials failed for which reason, and the first of them, each error once."""
+    """How many trials failed for each reason, and the first errors, each one once."""
     failed = [record for record in records if record.state is TrialState.FAILED]
     if not failed:
         return []
@@ -84,24 +85,20 @@ def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
         alike.setdefault((record.reason, record.message), []).append(record)
     groups = list(alike.values())
     lines = []
-    for first, *others in groups[:_FAILURES_SHOWN]:
+    for first, *others in groups[:_MOST_FAILURES]:
         lines.append(
             f"  {first.run_id} {ending_line(first, ())}\n    {display_path(first.notebook)}"
         )
         if others:
-            some = ", ".join(record.run_id for record in others[:_FAILURES_SHOWN])
-            rest = (
-                ""
-                if len(others) <= _FAILURES_SHOWN
-                else f" and {len(others) - _FAILURES_SHOWN} more"
-            )
-            lines.append(f"    likewise: {some}{rest}")
-    left = sum(map(len, groups[_FAILURES_SHOWN:]))
+            some = ", ".join(record.run_id for record in others[:_MOST_FAILURES])
+            n_more = len(others) - _MOST_FAILURES
+            lines.append(f"    likewise: {some}" + (f" and {n_more} more" if n_more > 0 else ""))
+    left = sum(map(len, groups[_MOST_FAILURES:]))
     return [f"failed: {counted}", *lines, *([f"  … and {left} more"] if left else [])]
 
 
 def summary(result: SweepResult) -> str:
-    """What a sweep has come to."""
+    """The summary of a sweep that has ended."""
     lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
     if result.cost is not None:
         lines.append(f"cost of the study so far: {result.cost:.2f}")
@@ -128,7 +125,7 @@ def summary(result: SweepResult) -> str:
 
 
 def table(snapshot: Snapshot) -> RenderableType:
-    """The trials that run, one row each, under how the study stands and above the best so far."""
+    """The state of the study, one row for each running trial, and the best trial so far."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -136,7 +133,7 @@ def table(snapshot: Snapshot) -> RenderableType:
     grid = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     grid.add_column("trial", no_wrap=True)
     grid.add_column("params", no_wrap=True, overflow="ellipsis", ratio=1)
-    grid.add_column(_metric_shown(snapshot), no_wrap=True, justify="right")
+    grid.add_column(_metric_name(snapshot), no_wrap=True, justify="right")
     for name in ("step", "cell", "time", "memory"):
         grid.add_column(name, no_wrap=True, justify="right")
     for trial in snapshot.running:
@@ -154,14 +151,14 @@ def table(snapshot: Snapshot) -> RenderableType:
 
 
 def print_table(snapshot: Snapshot, stream: TextIO) -> None:
-    """Print the table once, as wide as the terminal is."""
+    """Print the table once, in the terminal's width."""
     from rich.console import Console
 
     Console(file=stream, highlight=False).print(table(snapshot))
 
 
 def is_live(stream: TextIO) -> bool:
-    """Whether a table can be drawn again and again there."""
+    """Whether a stream is a terminal on which a table can be redrawn."""
     from rich.console import Console
 
     console = Console(file=stream)
@@ -170,11 +167,11 @@ def is_live(stream: TextIO) -> bool:
 
 @contextmanager
 def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[None]:
-    """Draw the table while the block runs; lines printed meanwhile appear above it.
+    """Redraw the table while the block runs; lines printed meanwhile appear above it.
 
     Args:
-        look: gives what is to be drawn; None for nothing yet.
-        stream: a terminal, for which `is_live` holds.
+        look: returns the state to draw; None while there is none.
+        stream: a terminal for which `is_live` returns True.
     """
     from rich.console import Console
     from rich.constrain import Constrain
@@ -183,11 +180,11 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
 
     def draw() -> RenderableType:
         snapshot = look()
-        # Room for the terminal's own ^C behind the last line: a wrapped line would leave traces.
+        # Space for the terminal's own ^C behind the last line: a wrapped line would not be erased.
         return Text() if snapshot is None else Constrain(table(snapshot), console.width - 4)
 
     console = Console(file=stream, highlight=False)
-    # Transient: what remains is the history above, and the summary that is printed at the end.
+    # Transient: the table is erased at the end, and only the lines above it remain.
     with Live(
         get_renderable=draw,
         console=console,
@@ -207,14 +204,14 @@ def _head(snapshot: Snapshot) -> str:
     return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{copy}"
 
 
-def _metric_shown(snapshot: Snapshot) -> str:
+def _metric_name(snapshot: Snapshot) -> str:
     return snapshot.objectives[0] if snapshot.objectives else "score"
 
 
 def _row(trial: Progress, snapshot: Snapshot) -> list[str]:
     again = "" if trial.attempt == 1 else f" ({trial.attempt})"
-    value = trial.metrics.get(_metric_shown(snapshot))
-    if value is None and trial.metrics:  # what it reports meanwhile says more than nothing
+    value = trial.metrics.get(_metric_name(snapshot))
+    if value is None and trial.metrics:  # until there is a value, another metric helps
         name = list(trial.metrics)[-1]
         reported = f"{name} {trial.metrics[name]:.4g}"
     else:

@@ -1,4 +1,4 @@
-"""What people type, and what they are answered, before anything runs."""
+"""Command lines that are refused or answered before anything runs."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
     """The one line with which a command line is refused."""
     assert main(list(arguments)) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("notebook_hpo.py: ")
-    assert len(told.err.splitlines()) == 1
-    return told.err.strip()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("notebook_hpo.py: ")
+    assert len(printed.err.splitlines()) == 1
+    return printed.err.strip()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["stats", "out/"], "unknown command 'stats'; did you mean 'status'?"),
         (["frobnicate"], "unknown command 'frobnicate'; known: run, init, "),
@@ -50,23 +50,23 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         ([*RIGHT, "lr=3"], "nothing is expected at 'lr=3'"),
     ],
 )
-def test_a_command_line_that_means_nothing_is_answered_with_what_was_meant(
-    arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(
+    arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said in refused(arguments, capsys)
+    assert message in refused(arguments, capsys)
 
 
 @pytest.mark.parametrize("command", ["check", "replay", "diff", "export", "data", "ui"])
-def test_a_command_that_does_not_exist_yet_says_so(
+def test_a_planned_command_is_refused_as_planned(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused([command, "out/", "--all"], capsys)
-    assert f"the command {command!r} is planned, and not part of version" in said
-    assert version("notebook-hpo") in said
+    message = refused([command, "out/", "--all"], capsys)
+    assert f"the command {command!r} is planned, and not part of version" in message
+    assert version("notebook-hpo") in message
 
 
 @pytest.mark.parametrize("flag", ["--cluster=local:2", "--confirm", "--shared"])
-def test_an_option_that_does_not_exist_yet_says_so(
+def test_a_planned_option_is_refused_as_planned(
     flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"{flag.partition('=')[0]} is planned" in refused([*RIGHT, flag], capsys)
@@ -82,7 +82,7 @@ def test_the_version_is_the_package_s(
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--study", ""], "notebook_hpo.py: --study: '' cannot name a study; use letters"),
         (["--set", "lrr=3"], "--set lrr=3: 'lrr' is not assigned in the parameters cell of n.ipyn"),
@@ -93,19 +93,19 @@ def test_the_version_is_the_package_s(
         (["-o", "n" * 260 + ".{run_id}.ipynb"], "has 271 bytes, and at most 239 are possible"),
     ],
 )
-def test_a_wrong_flag_is_blamed_on_the_flag(
-    flags: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_the_refusal_of_a_wrong_flag_names_the_flag_and_not_the_file(
+    flags: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = refused([*RIGHT, *flags], capsys)
-    assert said in told
-    assert "p.yml" not in told
+    refusal = refused([*RIGHT, *flags], capsys)
+    assert message in refusal
+    assert "p.yml" not in refusal
 
 
-# --- output that nobody takes --------------------------------------------------------------------
+# --- output that cannot be written ---------------------------------------------------------------
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
-def test_a_command_whose_output_is_lost_says_so() -> None:
+def test_a_command_whose_output_is_lost_reports_that_and_exits_with_2() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, ROOT / "notebook_hpo.py", "schema"],
@@ -119,7 +119,7 @@ def test_a_command_whose_output_is_lost_says_so() -> None:
     )
 
 
-def test_a_command_whose_streams_are_closed_ends_as_it_would() -> None:
+def test_a_command_whose_streams_are_closed_exits_with_its_usual_code() -> None:
     command = f"{sys.executable} {ROOT / 'notebook_hpo.py'} stats >&- 2>&-"
     assert subprocess.run(command, shell=True).returncode == 2
 

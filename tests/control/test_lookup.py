@@ -1,4 +1,4 @@
-"""Commands on a study that is there: what they correct, and what they leave alone."""
+"""Commands on existing studies: what they correct after a killed sweep, and what they do not."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sweeper.study_folder.ownership import held_folder
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialState, run_id_of
 
-#: Nobody listens there.
+#: No server listens there.
 AWAY = "http://127.0.0.1:1"
 
 
 @pytest.fixture
 def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
-    """A study whose sweep was killed while its first trial ran, and MLflow's server is away."""
+    """A study whose sweep was killed during its first trial, and whose MLflow server is away."""
     monkeypatch.chdir(tmp_path)
     paths = StudyPaths.parse("out/{run_id}.ipynb", study="killed")
     settings = Settings.from_mapping(
@@ -61,7 +61,7 @@ def states(paths: StudyPaths) -> list[TrialState]:
 
 
 @pytest.mark.slow  # MLflow makes its tables
-def test_status_of_a_killed_sweep_is_told_while_mlflow_is_away_and_mlflow_hears_of_it_later(
+def test_status_corrects_a_killed_sweep_while_mlflow_is_away_and_mlflow_when_it_is_back(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     from mlflow import MlflowClient
@@ -85,7 +85,7 @@ def test_status_of_a_killed_sweep_is_told_while_mlflow_is_away_and_mlflow_hears_
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.run_name, run.info.status) == ("0000", "KILLED")
-    assert main(["status", "killed"]) == 0  # there is nothing more to be told
+    assert main(["status", "killed"]) == 0  # MLflow needs no more corrections
     assert caplog.records == []
 
 
@@ -95,9 +95,9 @@ def test_status_leaves_trials_alone_that_run_on_another_machine(
     elsewhere = {"host": "far-away", "pid": os.getpid(), "machine": "another"}
     killed.owner.write_text(json.dumps(elsewhere))
     assert main(["status", "killed", "--json"]) == 0
-    said = capsys.readouterr()
-    assert f"swept by process {os.getpid()} on far-away" in said.err
-    assert json.loads(said.out)["running"] is True
+    printed = capsys.readouterr()
+    assert f"swept by process {os.getpid()} on far-away" in printed.err
+    assert json.loads(printed.out)["running"] is True
     assert states(killed) == [TrialState.RUNNING]
     touched_s = killed.owner.stat().st_mtime - ALIVE_S - 1
     os.utime(killed.owner, (touched_s, touched_s))
@@ -115,7 +115,7 @@ def test_a_command_makes_no_storage(
         connection.execute("CREATE TABLE runs (id)")
     before = other.read_bytes()
     (tmp_path / "empty.db").touch()
-    for name, said in (
+    for name, message in (
         ("typo.db", "there is no study in typo.db, for there is no such file"),
         ("other.db", "there is no study in other.db"),
         ("empty.db", "there is no study in empty.db"),
@@ -123,7 +123,7 @@ def test_a_command_makes_no_storage(
         for command in ("status x", "stop x", "enqueue x y=1", "retry x --failed"):
             assert main([*command.split(), "--storage", f"sqlite:///{name}"]) == 2
             (line,) = capsys.readouterr().err.splitlines()
-            assert said in line
+            assert message in line
     assert {file.name for file in tmp_path.iterdir()} == {"other.db", "empty.db"}
     assert other.read_bytes() == before
     assert (tmp_path / "empty.db").stat().st_size == 0

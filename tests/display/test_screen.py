@@ -1,4 +1,4 @@
-"""What people read of a running study, at the widths that terminals have."""
+"""Lines and tables about a running study, at the usual widths of terminals."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def completed(number: int) -> TrialRecord:
     )
 
 
-def drawn(shown: Snapshot, monkeypatch: pytest.MonkeyPatch, *, width: int = 100) -> list[str]:
+def drawn(state: Snapshot, monkeypatch: pytest.MonkeyPatch, *, width: int = 100) -> list[str]:
     monkeypatch.setenv("COLUMNS", str(width))
     stream = io.StringIO()
-    screen.print_table(shown, stream)
+    screen.print_table(state, stream)
     return stream.getvalue().splitlines()
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_known_yet_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[2].split()[-2:] == ["start", "0.2s"]
 
 
-def test_another_metric_is_shown_by_its_name_while_there_is_no_objective(
+def test_another_metric_is_printed_by_its_name_while_there_is_no_objective(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     row = drawn(snapshot(progress(metrics={"loss": 0.5})), monkeypatch)[2]
@@ -101,7 +101,7 @@ def test_a_trial_that_is_run_again_shows_its_attempt(monkeypatch: pytest.MonkeyP
     assert drawn(snapshot(progress(attempt=3)), monkeypatch)[2].startswith("0007 (3)")
 
 
-def test_gigabytes_are_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_printed_in_gigabytes_from_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn(snapshot(progress(memory_bytes=12_340_000_000)), monkeypatch)[2].endswith(
         "12.3 GB"
     )
@@ -113,7 +113,7 @@ def test_the_best_so_far_and_its_notebook_stand_below(monkeypatch: pytest.Monkey
     assert notebook == "  notebook: out/digits.0003.ipynb"
 
 
-def test_of_several_best_trials_one_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_best_trials_one_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     best = [completed(3), completed(5)]
     assert drawn(snapshot(best=best), monkeypatch)[1].endswith("(1 of 2 Pareto-optimal)")
 
@@ -157,7 +157,7 @@ def failed(number: int, message: str) -> TrialRecord:
     )
 
 
-def test_an_error_that_several_trials_had_is_shown_once() -> None:
+def test_an_error_that_several_trials_had_is_printed_once() -> None:
     records = [failed(n, "ZeroDivisionError" if n != 1 else "KeyError") for n in range(9)]
     assert screen.failure_lines([completed(9), *records]) == [
         "failed: 9 cell_error",
@@ -167,19 +167,19 @@ def test_an_error_that_several_trials_had_is_shown_once() -> None:
     ]
 
 
-def test_of_many_different_errors_the_first_are_shown() -> None:
+def test_of_many_different_errors_the_first_are_printed() -> None:
     lines = screen.failure_lines(failed(n, f"KeyError: {n}") for n in range(8))
     assert len(lines) == 7
     assert lines[-1] == "  … and 3 more"
 
 
-def test_a_remote_copy_that_lags_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_copy_that_lags_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "copy" not in drawn(snapshot(), monkeypatch)[0]
     assert drawn(snapshot(copy_late_s=40.2), monkeypatch)[0].endswith(" · copy 40s behind")
 
 
 def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:
-    def said(lag_s: float | None) -> str:
+    def text_with_lag(lag_s: float | None) -> str:
         return screen.summary(
             SweepResult(
                 study="digits",
@@ -195,8 +195,8 @@ def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:
             )
         )
 
-    assert "remote copy" not in said(None) + said(0.0)
-    assert "remote copy: not complete, 1m30s behind" in said(90)
+    assert "remote copy" not in text_with_lag(None) + text_with_lag(0.0)
+    assert "remote copy: not complete, 1m30s behind" in text_with_lag(90)
 
 
 def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() -> None:

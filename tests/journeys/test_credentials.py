@@ -1,4 +1,4 @@
-"""An MLflow server that wants a password, which works and is written down nowhere."""
+"""An MLflow server with a password: the password works, and no file or message has it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START_S = 300.0
 
 
 class Gate(BaseHTTPRequestHandler):
-    """Lets through to a server who gives user and password."""
+    """A proxy that passes on requests with the right user and password."""
 
     protocol_version = "HTTP/1.1"
     behind: int
@@ -45,8 +45,8 @@ class Gate(BaseHTTPRequestHandler):
         headers = {k: v for k, v in self.headers.items() if k not in ("Host", "Authorization")}
         server = http.client.HTTPConnection("127.0.0.1", self.behind, timeout=60)
         server.request(self.command, self.path, body, headers)
-        said = server.getresponse()
-        self.answer(said.status, said.headers.get_content_type(), said.read())
+        answer = server.getresponse()
+        self.answer(answer.status, answer.headers.get_content_type(), answer.read())
         server.close()
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
@@ -111,11 +111,11 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
         text=True,
     )
     assert sweeping.stdout is not None
-    said = ""
-    while "started" not in said:
+    printed = ""
+    while "started" not in printed:
         line = sweeping.stdout.readline()
-        assert line, said
-        said += line
+        assert line, printed
+        printed += line
     from mlflow import MlflowClient
 
     client = MlflowClient(f"http://me:{quote(PASSWORD, safe='')}@{server}")
@@ -127,8 +127,8 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
     sweeping.communicate()
 
     assert main(["status", "n", "--tracking-uri", whole, "--json"]) == 0
-    said += "".join(capsys.readouterr())
-    assert f'"tracking_uri": "{masked}"' in said
+    printed += "".join(capsys.readouterr())
+    assert f'"tracking_uri": "{masked}"' in printed
     assert main([*arguments, "--tracking-uri", masked]) == 2
     missing = capsys.readouterr().err
     assert masked in missing
@@ -146,8 +146,8 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
     runs = client.search_runs([experiment.experiment_id])
     assert [run.info.status for run in runs] == ["FINISHED", "FINISHED"]
     assert "0000.ipynb" in [file.path for file in client.list_artifacts(runs[-1].info.run_id)]
-    said += missing + refused + ended + str(runs) + str(experiment)
+    printed += missing + refused + ended + str(runs) + str(experiment)
     for secret in (PASSWORD, "hush"):
-        assert secret not in said
+        assert secret not in printed
         for file in Path("out").rglob("*"):
             assert not file.is_file() or secret.encode() not in file.read_bytes()

@@ -1,4 +1,4 @@
-"""Trials seen, pruned, stopped and added while a sweep runs; real kernels, study and MLflow."""
+"""Trials reported, pruned, stopped and queued while a sweep runs."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_reports_arrive_live_from_wherever_they_are_made(source: str) -> None:
+def test_reports_of_threads_and_child_processes_arrive_live(source: str) -> None:
     wait = "import time; time.sleep(120)"
     with running(source, "import sweeper", f"{SOURCES[source]}\n{wait}") as it:
         until(lambda: it.metrics().get("val") == 49.0)
@@ -139,7 +139,7 @@ def test_reports_arrive_live_from_wherever_they_are_made(source: str) -> None:
     assert steps == ([49] if source == "spawn" else list(range(50)))
 
 
-def test_a_report_arrives_within_a_second_and_its_display_is_one() -> None:
+def test_a_report_arrives_within_a_second_and_has_one_display() -> None:
     cell = (
         "import time, sweeper\nfor i in range(3000):\n"
         "    sweeper.report(i, val=x, sent=time.time())\ntime.sleep(120)"
@@ -173,7 +173,7 @@ def test_a_display_ends_with_the_last_report_of_its_cell() -> None:
 PRINTED: dict[str, Any] = {"scores": {"val": {"pattern": r"val=([0-9.]+)"}}}
 
 
-def test_printed_lines_are_heard_live_and_a_notebook_without_us_is_pruned() -> None:
+def test_printed_scores_are_read_live_and_prune_a_notebook_without_sweeper() -> None:
     cell = (
         "import time\nfor i in range(10**6):\n"
         "    print(f'epoch {i} val={1.0 if run_id == \"0000\" else 0.1}')\n    time.sleep(0.05)\n"
@@ -199,7 +199,7 @@ def test_printed_lines_are_heard_live_and_a_notebook_without_us_is_pruned() -> N
     assert "[sweeper: pruned at step 5" in "".join(outputs[-1]["text"])
 
 
-def test_a_progress_bar_is_heard_while_it_stands_still() -> None:
+def test_a_progress_bar_is_read_while_it_stands_still() -> None:
     cell = (
         "import sys, time\nfor i in range(3):\n"
         "    sys.stderr.write(f'\\r{i}/3 [00:01<00:02, val=0.{i}]'); sys.stderr.flush()\n"
@@ -212,7 +212,7 @@ def test_a_progress_bar_is_heard_while_it_stands_still() -> None:
     assert it.ended[0].scores == {"val": 0.2}
 
 
-def test_what_scrapbook_glues_is_seen_live() -> None:
+def test_scrapbooks_scores_arrive_live() -> None:
     glue = (
         "from IPython.display import display\nscrap = {'name': 'val', 'data': 0.75}\n"
         "display({'application/scrapbook.scrap.json+json': scrap}, raw=True)"
@@ -256,7 +256,7 @@ def test_the_sweep_is_stopped_from_another_terminal_and_goes_on_later() -> None:
     assert again.result.counts["completed"] == 3
 
 
-def test_a_sweep_can_be_left_to_finish_what_runs() -> None:
+def test_a_sweep_can_end_after_its_running_trials() -> None:
     wait = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
     with running("finish", wait, SHORT, study={"trials": 3}) as it:
         until(lambda: it.started)
@@ -281,14 +281,14 @@ def test_a_tag_in_mlflow_stops_a_trial() -> None:
         until(lambda: it.ended)
         until(lambda: it.result is not None)
     assert it.ended[0].message == "stopped by the tag sweeper.stop"
-    told = client.get_run(run.info.run_id)
-    assert told.info.status == "KILLED"
-    assert "sweeper.stop" not in told.data.tags
-    assert told.data.tags["sweeper.reason"] == "by_hand"
+    stopped = client.get_run(run.info.run_id)
+    assert stopped.info.status == "KILLED"
+    assert "sweeper.stop" not in stopped.data.tags
+    assert stopped.data.tags["sweeper.reason"] == "by_hand"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["stop", "nowhere"], "there is no study in 'nowhere'"),
         (["stop", "out/idle"], "is not being swept, so there is nothing to stop"),
@@ -300,17 +300,17 @@ def test_a_tag_in_mlflow_stops_a_trial() -> None:
         (["enqueue", "out/idle", "--like", "0007"], "has no trial 0007; it has 0000 to 0000"),
     ],
 )
-def test_a_wrong_request_says_one_thing(
-    arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_request_is_refused_in_one_line(
+    arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not Path("out/idle").exists():
         with running("idle", SHORT, fixed={"y": 0.25}) as it:
             until(lambda: it.result is not None)
     assert main(list(arguments)) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("notebook_hpo.py: ")
-    assert said in told
-    assert len(told.splitlines()) == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("notebook_hpo.py: ")
+    assert message in stderr
+    assert len(stderr.splitlines()) == 1
 
 
 def test_a_trial_that_does_not_run_cannot_be_stopped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,7 +329,7 @@ seen = pathlib.Path(f"{sweeper.trial().run_id}.seen")
 """
 
 
-def test_a_trial_that_asks_saves_and_ends_by_itself() -> None:
+def test_a_trial_that_asks_should_stop_saves_and_ends_by_itself() -> None:
     cell = (
         "for i in range(10**6):\n    sweeper.score(val=i)\n    time.sleep(0.05)\n"
         "    if sweeper.should_stop():\n        time.sleep(1)\n"
@@ -355,7 +355,7 @@ def nothing_seen(here: Path) -> None:
     (here / "0000.seen").unlink(missing_ok=True)
 
 
-def test_a_trial_that_ends_its_last_cell_because_it_was_asked_to_has_not_completed() -> None:
+def test_a_trial_that_ends_early_because_of_a_stop_has_not_completed() -> None:
     cell = "while not sweeper.should_stop():\n    time.sleep(0.05)\n    seen.touch()\nval = x"
     with running("lastcell", SAVING, cell) as it:
         until(Path("0000.seen").exists)
@@ -364,11 +364,11 @@ def test_a_trial_that_ends_its_last_cell_because_it_was_asked_to_has_not_complet
     assert it.ended[0].state is TrialState.STOPPED
 
 
-def test_what_was_to_be_done_on_a_stop_is_done_by_the_next_report() -> None:
+def test_the_next_report_after_a_stop_runs_the_stop_handlers() -> None:
     cell = (
         "sweeper.on_stop(lambda: seen.write_text('saved'))\ntry:\n"
         "    for i in range(10**6):\n        sweeper.report(i, val=x)\n        time.sleep(0.05)\n"
-        "except sweeper.TrialStopped as stopped:\n    print('told:', stopped)\n    raise"
+        "except sweeper.TrialStopped as stopped:\n    print('stopped:', stopped)\n    raise"
     )
     with running("called", SAVING, cell) as it:
         until(it.metrics)
@@ -377,12 +377,12 @@ def test_what_was_to_be_done_on_a_stop_is_done_by_the_next_report() -> None:
     assert Path("0000.seen").read_text() == "saved"
     outputs = json.loads(Path("out/called.0000.ipynb").read_text("utf-8"))["cells"][-1]["outputs"]
     text = "".join("".join(o.get("text", "")) for o in outputs)
-    assert "told: the sweep was stopped" in text
+    assert "stopped: the sweep was stopped" in text
     assert "[sweeper: stopped: interrupted]" in text
 
 
 @pytest.mark.slow
-def test_a_trial_that_asks_and_does_nothing_is_ended_within_the_grace_time() -> None:
+def test_a_trial_that_asks_should_stop_and_goes_on_is_ended_within_the_grace_time() -> None:
     cell = "while True:\n    sweeper.should_stop()\n    seen.touch()\n    time.sleep(0.05)"
     with running("deaf", SAVING, cell, limits={"grace": "15s"}) as it:
         until(Path("0000.seen").exists)
@@ -396,7 +396,7 @@ def test_a_trial_that_asks_and_does_nothing_is_ended_within_the_grace_time() -> 
 # --- adding --------------------------------------------------------------------------------------
 
 
-def test_a_trial_that_was_queued_by_hand_is_the_next_and_comes_beside_the_planned(
+def test_a_trial_queued_by_hand_is_the_next_and_in_addition_to_the_planned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cell = "import time\ntime.sleep(1.5)\nval = x"
@@ -410,9 +410,9 @@ def test_a_trial_that_was_queued_by_hand_is_the_next_and_comes_beside_the_planne
         until(lambda: len(it.started) == 2)
         assert main(["enqueue", "more", "x=0.125", "--like", "0000"]) == 0
         assert main(["enqueue", "more", "kind=a", "x=0.5", "--like", "0000"]) == 0
-        told = capsys.readouterr().out
-        assert "queued 0002 (x=0.125, kind=b, y=0.5); the next free slot takes it" in told
-        assert "queued 0003 (x=0.5, kind=a)" in told
+        stdout = capsys.readouterr().out
+        assert "queued 0002 (x=0.125, kind=b, y=0.5); the next free slot takes it" in stdout
+        assert "queued 0003 (x=0.5, kind=a)" in stdout
         until(lambda: it.result is not None)
     assert it.result is not None
     params = [dict(record.params) for record in it.result.records]
@@ -446,9 +446,9 @@ def test_failed_trials_are_tried_again_with_the_same_params_seed_and_checkpoints
         until(lambda: it.result is not None)
     assert [str(record.state) for record in it.ended] == ["failed", "failed"]
     assert main(["retry", "broken", "--failed"]) == 0
-    told = capsys.readouterr().out
-    assert "queued 0002, which tries 0000 again" in told
-    assert "queued 0003, which tries 0001 again" in told
+    stdout = capsys.readouterr().out
+    assert "queued 0002, which tries 0000 again" in stdout
+    assert "queued 0003, which tries 0001 again" in stdout
     assert main(["retry", "broken", "--failed"]) == 0
     assert "no trial has failed that was not retried since" in capsys.readouterr().out
     with running("broken", cell, study={"trials": 2}) as second:
@@ -475,14 +475,14 @@ def test_failed_trials_are_tried_again_with_the_same_params_seed_and_checkpoints
 # --- looking -------------------------------------------------------------------------------------
 
 
-def test_status_shows_how_far_running_trials_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_prints_the_progress_of_running_trials(capsys: pytest.CaptureFixture[str]) -> None:
     with running("seen", "1", FOREVER, study={"trials": 5}) as it:
         until(lambda: it.metrics())
         until(lambda: "val" in metadata("seen")["series"])
         assert main(["status", "seen"]) == 0
-        told = capsys.readouterr().out
-    assert "seen · 0 of 5 trials · 1 running" in told
-    header, row = (line.split() for line in told.splitlines()[3:5])
+        stdout = capsys.readouterr().out
+    assert "seen · 0 of 5 trials · 1 running" in stdout
+    header, row = (line.split() for line in stdout.splitlines()[3:5])
     assert header == ["trial", "params", "val", "step", "cell", "time", "memory"]
     assert row[0] == "0000"
     assert "3/3" in row or "4/4" in row
@@ -494,7 +494,7 @@ def test_status_shows_how_far_running_trials_are(capsys: pytest.CaptureFixture[s
 # --- going on from a checkpoint ------------------------------------------------------------------
 
 
-def test_a_trial_that_goes_on_from_a_checkpoint_has_its_whole_series_once() -> None:
+def test_a_trial_that_continues_from_a_checkpoint_has_its_whole_series_once() -> None:
     cell = (
         "import pathlib, time, sweeper\n"
         "saved = sweeper.load_checkpoint() or {'epoch': -1}\n"
@@ -523,7 +523,7 @@ def test_a_trial_that_goes_on_from_a_checkpoint_has_its_whole_series_once() -> N
     assert [metric.value for metric in history][:6] == series["values"]
 
 
-def test_a_trial_that_begins_anew_tells_mlflow_nothing_twice() -> None:
+def test_a_trial_that_starts_again_has_no_point_twice_in_mlflow() -> None:
     cell = (
         "import time, sweeper\nfor i in range(4):\n    sweeper.report(i, val=x + i)\n"
         "    if i == 2 and sweeper.trial().attempt == 1:\n        time.sleep(120)"

@@ -1,0 +1,98 @@
+"""Which output goes to which stream."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.cli.console_output import ConsoleOutput
+from sweeper.trials import Reason, Snapshot, SweepResult, TrialRecord, TrialState, count_by_state
+
+
+def console(**flags: bool) -> ConsoleOutput:
+    usual = {"quiet": False, "verbose": False, "json": False}
+    return ConsoleOutput(argparse.Namespace(**{**usual, **flags}))
+
+
+def record(number: int, state: TrialState = TrialState.COMPLETED) -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        state=state,
+        params={"x": 0.5},
+        seed=0,
+        attempt=1,
+        notebook=Path(f"out/{number:04d}.ipynb").absolute(),
+        scores={"val": 1.0} if state is TrialState.COMPLETED else {},
+        reason=None if state is TrialState.COMPLETED else Reason.CELL_ERROR,
+        message="" if state is TrialState.COMPLETED else "1/0",
+    )
+
+
+def state_of(*records: TrialRecord) -> tuple[SweepResult, Snapshot]:
+    best = [r for r in records if r.state is TrialState.COMPLETED][:1]
+    common: dict[str, Any] = {"study": "digits", "objectives": ["val"], "best": best}
+    result = SweepResult(
+        **common,
+        storage="sqlite:///study.db",
+        tracking_uri="sqlite:///mlflow.db",
+        experiment_id="1",
+        records=list(records),
+        mlflow_run_ids={},
+        compare_url=None,
+    )
+    return result, Snapshot(**common, trials=40, counts=count_by_state(records), running=[])
+
+
+def test_a_result_goes_to_stdout_and_with_json_to_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result, _ = state_of(record(0))
+    console().summary(result)
+    printed = capsys.readouterr()
+    assert "best: 0000" in printed.out
+    assert printed.err == ""
+    with_json = console(json=True)
+    with_json.summary(result)
+    with_json.json(result.to_json())
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["best"]["run_id"] == "0000"
+    assert "best: 0000" in printed.err
+
+
+def test_a_quiet_command_prints_a_summary_only_without_a_completed_trial(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    quiet = console(quiet=True)
+    quiet.summary(state_of(record(0))[0])
+    quiet.line("queued 0001")
+    quiet.preparing("n.ipynb")
+    assert capsys.readouterr() == ("", "")
+    quiet.summary(state_of(record(0, TrialState.FAILED))[0])
+    assert "1 failed" in capsys.readouterr().out
+
+
+def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixture[str]) -> None:
+    result, snapshot = state_of(*map(record, range(25)))
+    console().status(result, snapshot, None)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "study digits: 25 completed",
+        "no sweep is running",
+        "  … 5 earlier ones with -v",
+    ]
+    assert lines[3].startswith("  0005  completed")
+    console(verbose=True).status(result, snapshot, "process 1 on here")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "swept by process 1 on here"
+    assert lines[2].startswith("  0000  completed")
+
+
+def test_progress_goes_to_stderr_with_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    console().preparing("n.ipynb")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("[  0.0s] preparing the sweep of n.ipynb")

@@ -1,0 +1,81 @@
+"""The state of a study, read from its files while no kernel runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from sweeper import Settings
+from sweeper.control.lookup import find_study
+from sweeper.control.status import look
+from sweeper.study import SamplerFactory, Study
+from sweeper.study_folder.ownership import held_folder
+from sweeper.testing import write_notebook
+from sweeper.trials import Progress, StudyPaths, TrialOutcome, TrialState, run_id_of
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> StudyPaths:
+    """A study with a completed and a running trial; the running one has no notebook yet."""
+    settings = Settings.from_mapping(
+        {
+            "objective": {"val": "maximize"},
+            "space": {"x": {"low": 0.0, "high": 1.0}},
+            "study": {"name": "seen", "sampler": "random"},
+        }
+    )
+    paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="seen")
+    with held_folder(paths) as keep:
+        keep()
+        study = Study.open(f"sqlite:///{paths.storage}", settings)
+        study.note_facts(template=paths.template, tracking_uri="sqlite:///mlflow.db", trials=5)
+        samplers = SamplerFactory(settings)
+        for _ in range(2):
+            study.ask(settings, samplers, lambda n: paths.notebook(run_id_of(n)))
+        study.tell(0, TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5}))
+        study.close()
+    return paths
+
+
+def progress(paths: StudyPaths) -> Progress:
+    (running,) = look(find_study(str(paths.folder), storage=None))[1].running
+    return running
+
+
+def test_a_study_has_its_counts_best_trial_and_running_trials(paths: StudyPaths) -> None:
+    result, snapshot = look(find_study(str(paths.folder), storage=None))
+    assert result.counts == {
+        "completed": 1, "pruned": 0, "failed": 0, "stopped": 0, "running": 1
+    }  # fmt: skip
+    assert [record.run_id for record in result.best] == ["0000"]
+    assert (snapshot.trials, snapshot.counts) == (5, result.counts)
+    assert result.to_json()["tracking_uri"] == "sqlite:///mlflow.db"
+
+
+def test_a_trial_whose_kernel_starts_has_no_progress_yet(paths: StudyPaths) -> None:
+    running = progress(paths)
+    assert (running.run_id, running.cells, running.step, running.metrics) == ("0001", 0, None, {})
+
+
+def test_the_progress_of_a_trial_is_that_of_its_notebook(paths: StudyPaths) -> None:
+    file = write_notebook(paths.notebook("0001"), "1", "2", "3")
+    node = nbformat.read(file, as_version=4)
+    for cell, status in zip(node.cells, ("completed", "running", "pending"), strict=False):
+        cell.metadata["papermill"] = {"status": status}
+    metadata: dict[str, Any] = {
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "series": {"val": {"steps": [0, 4], "values": [0.25, 0.75]}},
+        "printed": {"loss": {"steps": [7], "values": [1.5]}},
+        "finals": {"auc": "nan"},
+    }
+    node.metadata["sweeper"] = metadata
+    nbformat.write(node, file)
+    running = progress(paths)
+    assert (running.cell, running.cells, running.step) == (2, len(node.cells), 7)
+    assert {k: str(v) for k, v in running.metrics.items()} == {
+        "loss": "1.5", "val": "0.75", "auc": "nan"
+    }  # fmt: skip
+    assert running.elapsed_s > 0
