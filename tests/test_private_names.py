@@ -55,14 +55,18 @@ NAMES = [
         "kernels/manager.py",
     ),
     ("jupyter_client", "jupyter_client.client.KernelClient._async_is_alive", "kernels/manager.py"),
-    ("nbclient", "nbclient.client.NotebookClient._async_poll_kernel_alive", "kernels/client.py"),
-    ("nbclient", "nbclient.client.NotebookClient._display_id_map", "kernels/client.py"),
+    (
+        "nbclient",
+        "nbclient.client.NotebookClient._async_poll_kernel_alive",
+        "kernels/cells/client.py",
+    ),
+    ("nbclient", "nbclient.client.NotebookClient._display_id_map", "kernels/cells/client.py"),
     (
         "ipykernel",
         "ipykernel.kernelbase.Kernel._process_children",
-        "kernels/forking/expressions.py",
+        "kernels/cells/expressions.py",
     ),
-    ("IPython", "IPython.core.history.HistoryManager._i00", "kernels/forking/expressions.py"),
+    ("IPython", "IPython.core.history.HistoryManager._i00", "kernels/cells/expressions.py"),
     ("ipykernel", "ipykernel.iostream.OutStream._master_pid", "kernels/forking/zygote/shell.py"),
     (
         "mlflow",
