@@ -133,9 +133,9 @@ class Notebook:
 
     def injected(self, values: Mapping[str, int]) -> list[tuple[str, ...]]:
         """As papermill makes it."""
-        said = "".join(f"{name} = {value}\n" for name, value in values.items())
+        injected = "".join(f"{name} = {value}\n" for name, value in values.items())
         before, after = self.cells[: self.place], self.cells[self.place :]
-        tagged = [(self.parameters, "parameters"), (said, "injected-parameters")]
+        tagged = [(self.parameters, "parameters"), (injected, "injected-parameters")]
         return [(SETUP,), *((c,) for c in before), *tagged, *((c,) for c in after)]
 
 
@@ -195,12 +195,12 @@ class Run:
     """Cells that ran in a namespace of their own, up to the first that raises."""
 
     def __init__(self) -> None:
-        self.said: list[Any] = []
+        self.printed: list[Any] = []
         self.raised: tuple[int, type] | None = None
         self.names: dict[str, Any] = {
             "__name__": "__main__",
             "random": random.Random(0),
-            "print": self.said.append,
+            "print": self.printed.append,
             "nullcontext": nullcontext,
         }
         self._ran = 0
@@ -219,7 +219,14 @@ class Run:
         names = self.names
         seen = [(name, plain(names[name])) for name in sorted({*names} - {"__builtins__"})]
         same = [names.get("l0") is names.get("l1"), names.get("f0") is names.get("f1")]
-        return [self.raised, seen, same, self.said, plain(names.get("l0")), plain(names.get("l1"))]
+        return [
+            self.raised,
+            seen,
+            same,
+            self.printed,
+            plain(names.get("l0")),
+            plain(names.get("l1")),
+        ]
 
 
 def plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""No process outlives us: a watchdog that ends whatever a dead sweep leaves behind.
+"""A watchdog that ends every process that a dead sweep has left.
 
 Every kernel carries a mark in its environment, which its children inherit. The guard is a small
 process that waits for the end of a pipe from its sweep. That end comes however the sweep dies, by
@@ -36,7 +36,7 @@ def marked_processes(mark: str) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes()
-        except OSError:  # it has ended, or belongs to somebody else
+        except OSError:  # the process has ended, or belongs to another user
             continue
         if any(variable.startswith(wanted) for variable in environment.split(b"\0")):
             found.append(int(folder.name))
@@ -90,7 +90,7 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C on the terminal is not for it
+            start_new_session=True,  # a Ctrl-C on the terminal must not end it
         )
 
     def close(self) -> None:

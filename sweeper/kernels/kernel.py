@@ -1,4 +1,4 @@
-"""One kernel's process: started ahead of its trial, and ended behind it."""
+"""One kernel's process: started before its trial begins, and ended after the trial's end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .specs import is_ipykernel
 _SHUTDOWN_S, _TERMINATE_S = 10.0, 2.0
 #: How long the request to shut down may be on its way.
 _DELIVERY_MS = 5000
-#: Where the system cannot tell of a process's end, how often to look.
+#: How often to look for a process's end on systems that do not signal it.
 _POLL_INTERVAL_S = 0.05
 _TAIL_BYTES = 2000
 
@@ -40,9 +40,9 @@ class Kernel:
     """A kernel's process, its private folder and everything that it starts.
 
     Attributes:
-        manager: jupyter_client's end of it.
-        name: the kernelspec's.
-        origin: how it came to be.
+        manager: jupyter_client's manager of the kernel.
+        name: the name of the kernelspec.
+        origin: how the kernel came to be.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Kernel:
         Raises:
             OSError: its command cannot be run.
         """
-        runtime_folder.mkdir(mode=0o700, exist_ok=True)  # somebody may have cleaned up in /tmp
+        runtime_folder.mkdir(mode=0o700, exist_ok=True)  # a clean-up of /tmp may have removed it
         folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
         mark = f"{token}.{folder.name};"
         log = logging.getLogger(__name__)
@@ -155,11 +155,11 @@ class Kernel:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The number of its process."""
         return int(self._process.pid)
 
     def ask_to_stop(self, kind: str, message: str) -> None:
-        """Have the notebook's next report raise, and tell it when it asks."""
+        """Let the notebook's next report raise, and `should_stop` return True."""
         beside = self.stop_file.with_suffix(".part")
         beside.write_text(json.dumps({"kind": kind, "message": message}), encoding="utf-8")
         beside.replace(self.stop_file)
@@ -187,12 +187,12 @@ class Kernel:
         return self._stderr.read().decode("utf-8", "replace").strip()
 
     def retire(self, on_gone: Callable[[], None]) -> threading.Thread:
-        """Ask the kernel to end, and see to it from a thread of its own.
+        """Ask the kernel to end, and ensure its end in a thread of its own.
 
-        Exit handlers run; what is left of it and of what it started is killed.
+        Exit handlers run; then the kernel and all processes that it has started are killed.
 
         Args:
-            on_gone: called when nothing of it is left.
+            on_gone: called when all of them have ended.
         """
         if self.exit_code is None:
             run_sync(self.manager._async_request_shutdown)()
@@ -207,7 +207,7 @@ class Kernel:
         return thread
 
     def kill(self) -> None:
-        """End it at once; for a kernel that has run nothing."""
+        """End the kernel at once, without exit handlers; for one that has run nothing."""
         self._signal(signal.SIGKILL)
         self.manager._close_control_socket()
         self._end(lambda: None)
@@ -218,7 +218,7 @@ class Kernel:
             if not self._exits_within(_TERMINATE_S):
                 self._signal(signal.SIGKILL)
         self._process.wait()
-        # DataLoader workers, subprocesses: what the kernel's end did not take with it.
+        # DataLoader workers and subprocesses may still run after the kernel's end.
         kill_marked(self._mark)
         if self.is_warm:
             kill_session(self._process.pid)
@@ -239,7 +239,7 @@ class Kernel:
         return False
 
     def _signal(self, number: int) -> None:
-        """To the kernel's whole group, of which it is the leader."""
+        """Send a signal to the kernel's process group, of which the kernel is the leader."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)

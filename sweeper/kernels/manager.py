@@ -1,4 +1,4 @@
-"""Many kernels at once: private sockets, no lost messages, no fixed waits."""
+"""jupyter_client for many kernels at once: private sockets, no lost messages, no fixed waits."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from traitlets import Type, default
 
 #: How soon to try again to reach a kernel that has not bound its sockets yet.
 _RECONNECT_MS = 5
-#: After these times it is seen whether the kernel lives, and asked again where that is needed.
+#: How long to wait for an answer before the next request: first, and at most.
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.02, 0.5
 
 
 class QuickClient(AsyncKernelClient):
-    """Ready when a request was seen to end on both sockets, not after 0.2 s of silence."""
+    """A client that is ready when both sockets receive, and not after 0.2 s of silence."""
 
     @default("context")
     def _own_context(self) -> zmq.asyncio.Context:
         self._created_context = True
         context = zmq.asyncio.Context()
         context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        # By default a kernel that prints faster than we read loses messages beyond the 1000th.
+        # By default, of a kernel that prints faster than this reads, messages beyond 1000 are lost.
         context.setsockopt(zmq.RCVHWM, 0)
         return context
 
     def start_channels(self, *_: Any, **__: Any) -> None:
-        """Open the two sockets that executing cells takes; a heartbeat would cost a thread."""
+        """Open the two sockets that executing cells needs; a heartbeat would take a thread."""
         super().start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
 
     def stop_channels(self) -> None:
@@ -55,19 +55,20 @@ class QuickClient(AsyncKernelClient):
         retry_s = _FIRST_RETRY_S
         asked = {self.kernel_info()}
         reply: dict[str, Any] | None = None
-        is_heard = False
-        while reply is None or not is_heard:
-            answered, heard = await asyncio.gather(
+        is_connected = False
+        while reply is None or not is_connected:
+            answered, connected = await asyncio.gather(
                 self._reply_within(retry_s if reply is None else 0.0),
-                self._heard_within(retry_s if not is_heard else 0.0, asked),
+                self._connected_within(retry_s if not is_connected else 0.0, asked),
             )
-            reply, is_heard = reply or answered, is_heard or heard
-            if reply is not None and not is_heard:
-                asked.add(self.kernel_info())  # the last one's end came before we listened
+            reply, is_connected = reply or answered, is_connected or connected
+            if reply is not None and not is_connected:
+                # The end of the last request came before this socket received.
+                asked.add(self.kernel_info())
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
             if reply is None and not await self._async_is_alive():
                 raise RuntimeError("it died before its first answer")
-            if time.monotonic() > deadline and not (reply and is_heard):
+            if time.monotonic() > deadline and not (reply and is_connected):
                 raise RuntimeError(f"no answer within {timeout:g} s")
         self._handle_kernel_info_reply(reply)
         self.language_info = reply["content"]["language_info"]
@@ -78,10 +79,11 @@ class QuickClient(AsyncKernelClient):
             return message if message["msg_type"] == "kernel_info_reply" else None
         return None
 
-    async def _heard_within(self, limit_s: float, asked: set[str]) -> bool:
-        """Whether we are heard to listen where outputs will come.
+    async def _connected_within(self, limit_s: float, asked: set[str]) -> bool:
+        """Whether outputs arrive from now on.
 
-        ipykernel welcomes who listens; of others, the end of one of our requests is seen.
+        ipykernel greets a new subscriber of its outputs; of other kernels, the end of one of the
+        requests `asked` arrives.
         """
         deadline = time.monotonic() + limit_s
         with suppress(Empty):
@@ -96,7 +98,7 @@ class QuickClient(AsyncKernelClient):
 
 
 class PrivateKernelManager(AsyncKernelManager):
-    """Talks to its kernel over Unix sockets in a folder of its own.
+    """Connects to its kernel by Unix sockets in a folder of its own.
 
     TCP ports are chosen before the kernel binds them, and kernels that start together collide.
     """

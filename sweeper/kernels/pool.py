@@ -24,9 +24,9 @@ class KernelPool:
 
     Args:
         env: the environment of all kernels; what differs between trials is set when one begins.
-        cwd: their working directory.
+        cwd: the working directory of all kernels.
         runtime_folder: a private folder with a short path, for sockets.
-        token: the beginning of the marks that they bear.
+        token: the beginning of the marks in their environments.
         warm: whether to fork kernels with the notebook's libraries imported, where possible.
         policy: decides which kernels are forked; by default only such as were proven.
     """
@@ -43,7 +43,7 @@ class KernelPool:
         policy: ForkPolicy | None = None,
     ) -> None:
         self.name = name
-        #: Whether a kernel can be told its trial's environment after it was started.
+        #: Whether a trial's environment can be set in a kernel that was started before.
         self.can_prepare = is_ipykernel(name)
         self._env = env
         self.cwd = cwd
@@ -59,7 +59,7 @@ class KernelPool:
         elif warm:
             self._no_offer = Offer(obstacle=f"kernels of {name} cannot be forked on this system")
         self._lock = threading.Lock()
-        #: Starting a process takes its time, which is not the slot's.
+        #: The start of a process takes a while, in which the slot goes on.
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")
         self._prepared: dict[int, Future[Kernel]] = {}
         self._ending: list[threading.Thread] = []
@@ -67,7 +67,7 @@ class KernelPool:
 
     @property
     def wants_import_profile(self) -> bool:
-        """Whether it should be told what the notebook has imported."""
+        """Whether `record_imports` should be called."""
         return self._fork_server is not None and not self._fork_server.has_import_profile
 
     def record_imports(self, profile: str) -> None:
@@ -95,7 +95,7 @@ class KernelPool:
         return self._no_offer if self._fork_server is None else self._fork_server.offer
 
     def claim_experiment(self, trials_left: int) -> Experiment | None:
-        """What the caller has to try before its next trial; it then calls `settle`."""
+        """The experiment that the caller has to make before its next trial; `settle` follows."""
         return self.policy.claim(self.offer, trials_left=trials_left)
 
     def settle(self, experiment: Experiment, evidence: Evidence | str | None) -> None:
@@ -153,14 +153,14 @@ class KernelPool:
                 self._prepared[threading.get_ident()] = start
 
     def retire(self, kernel: Kernel, on_gone: Callable[[], None]) -> None:
-        """Have a kernel end behind its trial's back; `on_gone` is called when it has."""
+        """Have a kernel end while the caller goes on; `on_gone` is called when it has ended."""
         ending = kernel.retire(on_gone)
         with self._lock:
             self._ending = [thread for thread in self._ending if thread.is_alive()]
             self._ending.append(ending)
 
     def close(self, *, patience_s: float | None = None) -> None:
-        """Wait until all kernels have ended; those that were prepared in vain are killed.
+        """Wait until all kernels have ended; prepared ones that no trial has taken are killed.
 
         Args:
             patience_s: how long at most, for their exit handlers; None for as long as it takes.

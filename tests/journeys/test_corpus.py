@@ -335,11 +335,11 @@ _theirs: dict[str, tuple[NotebookNode, bool]] = {}
 def test_a_notebook_looks_as_in_a_kernel_of_its_own(
     name: str, pool: KernelPool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    shared, told = LEADING[name] if name in LEADING else (None, CORPUS[name])
-    cells = [cell if isinstance(cell, str) else cell[0] for cell in told]
+    shared, contents = LEADING[name] if name in LEADING else (None, CORPUS[name])
+    cells = [cell if isinstance(cell, str) else cell[0] for cell in contents]
     source = write_notebook(tmp_path / "nb.ipynb", *cells)
     node = nbformat.read(source, as_version=4)
-    for cell, made_of in zip(node.cells[1:], told, strict=True):
+    for cell, made_of in zip(node.cells[1:], contents, strict=True):
         if not isinstance(made_of, str):
             cell.metadata["tags"] = [made_of[1]]
     nbformat.write(node, source)

@@ -1,4 +1,4 @@
-"""Warm kernels: forked with the libraries imported, and not to be told from fresh ones."""
+"""Warm kernels are forked with the libraries imported, and trials come out as in started ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sweep(
     return Sweep.from_settings(read, notebook=notebook, output=output, jobs=jobs).run()
 
 
-def told(record: Any) -> Any:
+def metadata(record: Any) -> Any:
     return json.loads(record.notebook.read_text())["metadata"]["sweeper"]
 
 
@@ -69,10 +69,10 @@ def test_warm_and_cold_kernels_give_the_same_scores(tmp_path: Path) -> None:
     warm = sweep(tmp_path, *cells)
     cold = sweep(tmp_path, *cells, kernels="cold")
     assert [r.scores for r in warm.records] == [r.scores for r in cold.records]
-    kinds = [told(record)["kernel"] for record in warm.records]
+    kinds = [metadata(record)["kernel"] for record in warm.records]
     assert kinds[0] == "cold", "the first trial tells what the notebook imports"
     assert kinds[-1] == "warm"
-    assert {told(record)["kernel"] for record in cold.records} == {"cold"}
+    assert {metadata(record)["kernel"] for record in cold.records} == {"cold"}
 
 
 def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
     )
     (finding,) = result.findings
     assert "not reproducible" in finding
-    assert told(result.records[-1])["proof"] == "none"
-    assert sum(told(record)["kernel"] == "warm" for record in result.records) >= 2
+    assert metadata(result.records[-1])["proof"] == "none"
+    assert sum(metadata(record)["kernel"] == "warm" for record in result.records) >= 2
     for name in ("val", "numpy", "uuid"):
         assert len({record.scores[name] for record in result.records}) == len(result.records)
 
@@ -107,7 +107,7 @@ def test_a_zygote_that_dies_costs_time_and_no_trial(tmp_path: Path) -> None:
     )
     assert (tmp_path / "killed").exists()
     assert result.counts["completed"] == 12
-    assert told(result.records[-1])["kernel"] == "warm", "another zygote was raised"
+    assert metadata(result.records[-1])["kernel"] == "warm", "another zygote was raised"
 
 
 FAILS_IN_FORKS = """
@@ -129,7 +129,7 @@ def test_what_fails_in_forked_kernels_only_is_run_in_started_ones(
     cells = (PAUSE, FAILS_IN_FORKS.replace("LIMIT", str(limit)))
     result = sweep(tmp_path, *cells, trials=16, jobs=1, start=[{"x": 1}])
     assert result.counts["completed"] == 16
-    assert [told(record)["kernel"] for record in result.records] == ["cold"] * 16
+    assert [metadata(record)["kernel"] for record in result.records] == ["cold"] * 16
     (finding,) = result.findings
     assert "re-initialize CUDA" in finding
 
@@ -145,7 +145,7 @@ def test_a_notebook_that_fails_anywhere_keeps_its_forked_kernels(tmp_path: Path)
         start=[{"x": 1}],
     )
     assert result.counts["completed"] == 1
-    assert told(result.records[-1])["kernel"] == "warm"
+    assert metadata(result.records[-1])["kernel"] == "warm"
 
 
 # --- never another number -------------------------------------------------------------------------
@@ -168,10 +168,12 @@ def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) 
     )
     seeded = random.Random(1337)
     warm = sweep(tmp_path, *cells, jobs=1)
-    kinds = [told(record)["kernel"] for record in warm.records]
+    kinds = [metadata(record)["kernel"] for record in warm.records]
     assert kinds[0] == "cold"
     assert kinds[-1] == "warm"
-    assert {told(r).get("proof") for r in warm.records if told(r)["kernel"] == "warm"} == {"equal"}
+    assert {metadata(r).get("proof") for r in warm.records if metadata(r)["kernel"] == "warm"} == {
+        "equal"
+    }
     first, last = (r.scores["val"] / r.params["x"] for r in (warm.records[0], warm.records[-1]))
     assert first == pytest.approx(last, rel=1e-15)
     assert first != pytest.approx(seeded.random()), "the import has drawn before the notebook"
@@ -193,7 +195,7 @@ def test_a_module_of_the_project_runs_in_each_trial_when_it_makes_something_of_i
     )
     result = sweep(tmp_path, *cells, trials=16, start=[{"x": 1000}])
     assert [r.scores["val"] for r in result.records] == [r.params["x"] for r in result.records]
-    assert told(result.records[-1])["kernel"] == "warm"
+    assert metadata(result.records[-1])["kernel"] == "warm"
 
 
 def test_a_split_that_nothing_seeds_is_not_shared_however_coarse_the_score(tmp_path: Path) -> None:
@@ -228,9 +230,9 @@ if all('zygote/__main__' in Path(f'/proc/{pid}/cmdline').read_text() for pid in 
         child = multiprocessing.get_context('fork').Process(target=time.sleep, args=[600])
         child.start()
         children = [subprocess.Popen(['sleep', '600']).pid, child.pid]
-        told = dict(kernel=os.getpid(), shared=shared, zygote=zygote, children=children)
+        numbers = dict(kernel=os.getpid(), shared=shared, zygote=zygote, children=children)
         part = Path(f'hangs.{os.getpid()}.part')
-        part.write_text(json.dumps(told))
+        part.write_text(json.dumps(numbers))
         part.rename(part.stem)
         time.sleep(600)
 val = x

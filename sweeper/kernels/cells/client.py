@@ -1,4 +1,4 @@
-"""The client of one kernel: sees every message as it arrives, and can stop a running cell."""
+"""Execute the cells of one trial, and process every message of the kernel as it arrives."""
 
 from __future__ import annotations
 

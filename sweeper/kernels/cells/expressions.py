@@ -1,4 +1,4 @@
-"""What we have a kernel evaluate beside the cells; nothing of it is left among their names."""
+"""Expressions that a kernel evaluates beside the cells; they leave no name in the notebook."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..forking.zygote import generators
 #: Two things that keep an ipykernel from ending in order. It closes the thread that sends its
 #: messages while the one that took the request to shut down may still have one to send, and then
 #: waits for ever; so that thread is waited for first, before the notebook's own exit handlers. And
-#: it waits up to 14 s for children that have ended, but that nobody has asked for their exit code.
+#: it waits up to 14 s for children that have ended, but whose exit code was not read.
 ORDERLY_EXIT = (
     "(lambda kernel: (__import__('atexit').register(kernel.parent.control_thread.join, 2), "
     "setattr(kernel, '_process_children', lambda all=kernel._process_children: "
@@ -32,7 +32,7 @@ IN_HISTORY = (
     "))(get_ipython().history_manager, get_ipython().user_ns, _i{count}, {source!r})"
 )
 _GENERATORS = Path(generators.__file__).read_text(encoding="utf-8")
-#: The states of the global random generators, as JSON; the kernel may have nothing of ours.
+#: The states of the global random generators, as JSON; the kernel may not have this package.
 GENERATOR_STATES = (
     f"(lambda names: (exec({_GENERATORS!r}, names), "
     "__import__('json').dumps(names['states']()))[1])({'__name__': 'sweeper_generators'})"

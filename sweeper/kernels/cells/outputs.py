@@ -1,4 +1,4 @@
-"""A cell's outputs in the order they came: text in few pieces, overwritten text gone.
+"""Join a cell's outputs: text in few pieces, overwritten text removed, the order kept.
 
 A kernel sends text in pieces of a fifth of a second. Pieces that follow each other in one stream
 become one, as Jupyter shows them; text and displays keep their order. Unlike nbclient's
@@ -34,7 +34,7 @@ def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
     left = [""] * len(pieces)
     for name in {_stream(piece) for piece in pieces}:
         places = [place for place, piece in enumerate(pieces) if _stream(piece) == name]
-        texts = as_shown(pieces[place].text for place in places)
+        texts = without_overwritten(pieces[place].text for place in places)
         for place, text in zip(places, texts, strict=True):
             left[place] = text
     visible = ((piece, text) for piece, text in zip(pieces, left, strict=True) if text)
@@ -47,8 +47,8 @@ def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
     return kept
 
 
-def as_shown(pieces: Iterable[str]) -> list[str]:
-    """What a stream's carriage returns leave of each of its pieces, in time linear in their length.
+def without_overwritten(pieces: Iterable[str]) -> list[str]:
+    """Remove from each piece of a stream what carriage returns overwrite; the time is linear.
 
     A return that ends its line overwrites nothing.
     """
@@ -94,7 +94,7 @@ def moved(
 
 
 def size(kind: str, content: Mapping[str, Any]) -> int:
-    """About how many bytes a message puts into its cell; 0 for one that shows nothing."""
+    """About how many bytes a message puts into its cell; 0 for one without an output."""
     if kind == "stream":
         return len(content["text"])
     if kind not in ("display_data", "execute_result"):
@@ -102,9 +102,9 @@ def size(kind: str, content: Mapping[str, Any]) -> int:
     return sum(len(part) if isinstance(part, str) else 100 for part in content["data"].values())
 
 
-def notice(said: str) -> NotebookNode:
-    """An output of ours, plainly not the notebook's."""
-    return NotebookNode(output_type="stream", name="stderr", text=f"\n[sweeper: {said}]\n")
+def notice(text: str) -> NotebookNode:
+    """An output that is plainly from the sweep and not from the notebook."""
+    return NotebookNode(output_type="stream", name="stderr", text=f"\n[sweeper: {text}]\n")
 
 
 def _stream(output: NotebookNode) -> str:

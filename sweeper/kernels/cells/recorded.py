@@ -1,4 +1,4 @@
-"""A cell that has run before us, answered as if it ran now: nbclient sees no difference."""
+"""Replay the messages of a shared cell to nbclient as if the cell ran now."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class RecordedClient:
 
     def __init__(self, ran: RanCell) -> None:
         count = {} if ran.execution_count is None else {"execution_count": ran.execution_count}
-        heard = {"msg_type": "execute_input", "content": count}
+        accepted = {"msg_type": "execute_input", "content": count}
         reply = {"msg_type": "execute_reply", "content": {"status": "ok", **count}}
         idle = {"msg_type": "status", "content": {"execution_state": "idle"}}
         self.shell_channel = _Channel(iter([reply]))
-        self.iopub_channel = _Channel(iter([heard, *map(dict, ran.messages), idle]))
+        self.iopub_channel = _Channel(iter([accepted, *map(dict, ran.messages), idle]))
 
     def execute(self, *_: Any, **__: Any) -> str:
         """The request that all the recorded messages answer."""

@@ -10,14 +10,14 @@ from ...notebook_api.messages import DATAGRAM_BYTES, HANDLES_STOP, STOPPING, Poi
 
 
 class ReportSocket:
-    """Where the points of one trial arrive, from its kernel and all that this has started.
+    """Receives the points of one trial from its kernel and from all processes that this starts.
 
     Args:
-        path: of the socket; short, and not there yet.
+        path: where the socket is made; short, and not there yet.
 
     Attributes:
         handles_stop: whether the notebook asks by itself whether it should stop.
-        is_stopping: whether it has been told so, and ends.
+        is_stopping: whether the notebook has received a stop, and ends.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,20 +33,20 @@ class ReportSocket:
         return self._socket.fileno()
 
     def take(self) -> list[Point]:
-        """What has arrived since the last time, in the order it was sent."""
+        """The points that have arrived since the last call, in the order they were sent."""
         points = []
         while True:
             try:
-                told = json.loads(self._socket.recv(DATAGRAM_BYTES))
-                self.handles_stop |= HANDLES_STOP in told
-                self.is_stopping |= STOPPING in told
-                if not {HANDLES_STOP, STOPPING} & told.keys():
-                    points.append(Point.decode(told))
+                message = json.loads(self._socket.recv(DATAGRAM_BYTES))
+                self.handles_stop |= HANDLES_STOP in message
+                self.is_stopping |= STOPPING in message
+                if not {HANDLES_STOP, STOPPING} & message.keys():
+                    points.append(Point.decode(message))
             except BlockingIOError:
                 return points
             except (ValueError, KeyError, TypeError, AttributeError):
-                continue  # sent by somebody else
+                continue  # not sent by `report` or `score`
 
     def close(self) -> None:
-        """Take no more; who still reports is not kept waiting."""
+        """Receive no more; a process that still reports is not blocked."""
         self._socket.close()

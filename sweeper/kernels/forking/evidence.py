@@ -1,4 +1,4 @@
-"""What one execution of a notebook has come to, and how two executions differ.
+"""Collect what one execution of a notebook has come to, and find how two executions differ.
 
 Two executions in started kernels already differ in times, rates and addresses, and some notebooks
 in more than that. A forked kernel may differ in the same places, and nowhere else.
@@ -18,7 +18,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from ..cells.outputs import as_shown
+from ..cells.outputs import without_overwritten
 from .zygote.generators import is_seeded_since
 
 Series = Mapping[str, Sequence[tuple[int, float]]]
@@ -64,9 +64,9 @@ class Evidence:
     Attributes:
         cells: the outputs of each cell, in order.
         widgets: how many widget models of which type there are.
-        at_start: the generators before the first cell that the kernel has run itself.
-        at_end: the generators after the last cell.
-        seeded: generators that cells had seeded before `at_start`.
+        at_start: states of the generators before the first cell that the kernel has run itself.
+        at_end: states of the generators after the last cell.
+        seeded: generators that shared cells had seeded before.
     """
 
     scores: Mapping[str, float]
@@ -85,7 +85,7 @@ class Difference:
     Attributes:
         where: in the user's words, such as `code cell 3`, `val_acc` or `the random state`.
         what: how they differ.
-        is_output: whether all numbers are the same, and something that is shown is not.
+        is_output: whether all numbers are the same, and an output is not.
         distance: how far two scores are apart, relatively; infinite for what is no number.
     """
 
@@ -182,7 +182,7 @@ def _outputs_differ(
         where = f"code cell {index + 1}"
         allowed = None if twin is None else twin.cells[index]
         if allowed is not None and [o.kind for o in allowed] != [o.kind for o in first]:
-            continue  # two started kernels show other things, so nothing can be compared
+            continue  # two started kernels put out different kinds, so nothing can be compared
         if [output.kind for output in first] != [output.kind for output in second]:
             what = f"shows {_kinds(first)}, and {_kinds(second)}"
             return Difference(where=where, what=what, is_output=True)
@@ -254,7 +254,7 @@ def _texts_agree(one: str | None, other: str | None, *, twin: str | None, closen
     if twin is not None:
         twin_words, twin_numbers = _split(twin)
         if twin_words != words:
-            return True  # two started kernels say other things here
+            return True  # two started kernels print different text here
         stable = [a == b for a, b in zip(numbers, twin_numbers, strict=True)]
     else:
         stable = [True] * len(numbers)
@@ -272,7 +272,7 @@ def _excerpt(one: str | None, other: str | None) -> str:
         return ""
     lines = itertools.zip_longest(one.split("\n"), other.split("\n"), fillvalue="")
     first, second = next((a, b) for a, b in lines if a != b)
-    # A long line is shown from shortly before the place where it differs.
+    # Of a long line, quote the part from shortly before the difference.
     place = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
     start = max(0, place - _EXCERPT_CHARACTERS // 3)
     parts = (line[start : start + _EXCERPT_CHARACTERS] for line in (first, second))
@@ -308,7 +308,7 @@ def _outputs(outputs: Sequence[NotebookNode]) -> Iterator[Output]:
 
 def _streams(streams: Mapping[str, str]) -> Iterator[Output]:
     for name, text in sorted(streams.items()):
-        yield Output(kind=name, texts={"text": _masked("".join(as_shown([text])))})
+        yield Output(kind=name, texts={"text": _masked("".join(without_overwritten([text])))})
 
 
 def _text_of(mime: str, part: Any) -> str:

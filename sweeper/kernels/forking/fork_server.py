@@ -23,7 +23,7 @@ from .process import ANSWER_S, ForkedProcess, request_fork
 from .sharing import CellsToShare, SharedRun
 from .zygote_process import ZygoteProcess, kernel_arguments
 
-#: Arguments that every kernel of ours gets.
+#: Arguments that every kernel gets.
 QUIET = ["--HistoryManager.enabled=False"]
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""What a notebook needs of a kernel, as the first of its kernels answers in the end."""
+"""What a notebook imports, as the first kernel that has run it answers in the end."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .zygote.libraries import READ_AT_IMPORT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportProfile:
-    """What the first kernels of a sweep tell of what the notebook needs.
+    """What the notebook needs of a kernel.
 
     Attributes:
-        modules: installed ones that it has imported, in order.
-        environment: variables that its cells have set, of those that libraries read at import.
+        modules: installed modules that the notebook has imported, in order.
+        environment: variables that its cells have set, of those that libraries read when imported.
     """
 
     modules: Sequence[str]
     environment: Mapping[str, str]
 
     @classmethod
-    def read(cls, told: str, env: Mapping[str, str]) -> ImportProfile:
+    def read(cls, answer: str, env: Mapping[str, str]) -> ImportProfile:
         """Read a kernel's answer to `IMPORT_PROFILE`.
 
         Args:
             env: what the kernel was started with.
         """
-        data = json.loads(told)
+        data = json.loads(answer)
         changed = {k: v for k, v in data["environment"].items() if env.get(k) != v}
         return cls(modules=data["modules"], environment=changed)
 

@@ -226,8 +226,8 @@ class ForkPolicy:
         if found is None:
             self._accept(way, Proof.EQUAL)
         elif self._twin is None:
-            # Only a second started kernel tells a notebook that never comes to the same again from
-            # one that comes to something else because its kernel was forked.
+            # Only a second started kernel can show whether the notebook comes to something else
+            # each time, or only in a forked kernel.
             self._doubt = _Doubt(experiment=experiment, evidence=evidence, difference=found)
         elif difference(reference, evidence, twin=self._twin, closeness=self._closeness) is None:
             self._accept(way, Proof.CLOSE)

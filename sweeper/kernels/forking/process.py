@@ -26,7 +26,7 @@ class ForkedProcess:
     def __init__(self, lease: socket.socket, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        #: Whether it was the zygote's end that ended it.
+        #: Whether the process ended because the zygote did.
         self.is_orphan = False
         self._lease = lease
         self.pidfd = os.pidfd_open(pid)
@@ -40,27 +40,31 @@ class ForkedProcess:
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for its end."""
+        """Wait for the end; return the exit code.
+
+        Raises:
+            TimeoutExpired: the process still runs after `timeout` seconds.
+        """
         if is_readable(self.pidfd, timeout) or self.returncode is not None:
             return self.poll()
         raise subprocess.TimeoutExpired("forked kernel", timeout or 0.0)
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, if it is still there."""
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def release(self) -> None:
-        """Give the lease back; its number may be another's from now on."""
+        """Close the lease; the zygote then frees the process's number."""
         with self._lock:
             self._lease.close()
             os.close(self.pidfd)

@@ -1,4 +1,4 @@
-"""Leading cells that run once for all trials: what is asked for, and what came of it."""
+"""Leading cells that run once for all trials: which are wanted, and what has run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CellsToShare:
     """Cells that cannot depend on a swept parameter.
 
     Attributes:
-        sources: of the cells to run, by their place in the notebook.
+        sources: the code of the cells to run, by their place in the notebook.
         parameters_at: the place of the parameters cell, if it is among them.
         swept: names that each trial gets its own value of.
         ended_by: why there are no more; empty when the whole notebook can be shared.
@@ -40,7 +40,7 @@ class CellsToShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanCell:
-    """What one of them said, as messages of a kernel, and what it took."""
+    """One shared cell that has run: its messages, and how long it took."""
 
     messages: Sequence[Mapping[str, Any]]
     execution_count: int | None
@@ -53,9 +53,9 @@ class SharedRun:
     """Cells that have run; kernels can be forked after them.
 
     Attributes:
-        path: the socket of the process in which they ran.
-        cells: by their place in the notebook.
-        seeded: the global random generators that they have seeded.
+        path: the socket of the process in which the cells ran.
+        cells: the cells by their place in the notebook.
+        seeded: the global random generators that the cells have seeded.
     """
 
     path: str
@@ -69,7 +69,7 @@ class SharedRun:
 
     @property
     def duration_s(self) -> float:
-        """What each trial saves."""
+        """How long the cells ran, which each trial saves."""
         return sum(cell.duration_s for cell in self.cells.values())
 
 

@@ -1,4 +1,4 @@
-"""Our end of one zygote: start it, wait for its report, end it."""
+"""Start one zygote, wait for its report, and end it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class ZygoteProcess:
 
     Args:
         interpreter: the Python that runs the kernels.
-        env: its whole environment.
-        imports: what it should import, as `ImportProfile.encode` has it.
-        runtime_folder: where its socket lies.
+        env: the whole environment of the process.
+        imports: what to import, from `ImportProfile.encode`.
+        runtime_folder: the folder for the socket.
 
     Attributes:
-        path: the socket at which it serves, once it has reported.
+        path: the socket at which the zygote serves, once it has reported.
 
     Raises:
         OSError: the interpreter cannot be run.
@@ -62,15 +62,15 @@ class ZygoteProcess:
             self._process.stdin.close()
 
     def wait_for_report(self, limit_s: float) -> Mapping[str, Any] | None:
-        """What it reports when it has imported; None when it ends before or takes longer."""
+        """The report after the imports; None when the zygote ends before or takes longer."""
         report: Mapping[str, Any] | None = read_report(self._report, limit_s)
         self._has_reported = report is not None
         return report
 
     def end(self) -> None:
-        """End it, and with it every process that it has forked."""
+        """End the zygote, and with it every process that it has forked."""
         os.close(self._owner)
-        if not self._has_reported:  # it imports still, and does not watch its owner's pipe
+        if not self._has_reported:  # it still imports, and does not watch its owner's pipe
             self._process.kill()
         try:
             self._process.wait(ANSWER_S)

@@ -11,11 +11,11 @@ from nbclient.client import _RGX_CARRIAGERETURN
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
-from sweeper.kernels.cells.outputs import as_shown, joined, moved
+from sweeper.kernels.cells.outputs import joined, moved, without_overwritten
 
 
-def text(name: str, said: str) -> NotebookNode:
-    output: NotebookNode = new_output("stream", name=name, text=said)
+def text(name: str, content: str) -> NotebookNode:
+    output: NotebookNode = new_output("stream", name=name, text=content)
     return output
 
 
@@ -37,7 +37,7 @@ def figure(name: str) -> NotebookNode:
 def test_text_that_a_carriage_return_has_overwritten_is_gone_as_nbclient_has_it(
     pieces: list[str],
 ) -> None:
-    left = as_shown(pieces)
+    left = without_overwritten(pieces)
     assert "".join(left) == _RGX_CARRIAGERETURN.sub("", "".join(pieces))
     assert len(left) == len(pieces)
     for before, after in zip(pieces, left, strict=True):
@@ -48,8 +48,8 @@ def test_text_that_a_carriage_return_has_overwritten_is_gone_as_nbclient_has_it(
 @pytest.mark.parametrize("end", ["", "\r", "\rdone"])
 def test_a_line_of_megabytes_takes_no_longer_than_many_short_ones(end: str) -> None:
     started = time.process_time()
-    as_shown(["x" * 5_000_000 + end])
-    as_shown(["x" * 50] * 100_000 + [end])
+    without_overwritten(["x" * 5_000_000 + end])
+    without_overwritten(["x" * 50] * 100_000 + [end])
     assert time.process_time() - started < 5, "nbclient takes hours"
 
 
@@ -96,10 +96,10 @@ def test_a_progress_bar_shows_above_a_figure_how_far_it_was() -> None:
 
 
 def test_a_display_is_found_after_the_outputs_before_it_were_joined() -> None:
-    shown = new_output("display_data", data={"text/plain": "first"})
-    outputs = [*(text("stdout", piece) for piece in "abc"), shown]
+    display = new_output("display_data", data={"text/plain": "first"})
+    outputs = [*(text("stdout", piece) for piece in "abc"), display]
     places = {"id": {4: [3]}, "other": {2: [0]}}
     after = joined(outputs)
     moved(places, 4, outputs, after)
     assert places == {"id": {4: [1]}, "other": {2: [0]}}
-    assert after[1] is shown
+    assert after[1] is display

@@ -211,7 +211,7 @@ def test_of_a_generator_that_nothing_seeds_only_whether_it_moved_counts() -> Non
     assert "in one of them only" in str(difference(moved, forked(0)))
 
 
-def test_numpy_is_told_from_its_draws_like_python() -> None:
+def test_a_seed_of_numpy_is_distinguished_from_draws_as_for_python() -> None:
     numpy = pytest.importorskip("numpy")
     before = numpy.random.get_state()
     try:
@@ -225,7 +225,7 @@ def test_numpy_is_told_from_its_draws_like_python() -> None:
         numpy.random.set_state(before)
 
 
-def test_torch_is_told_from_its_draws_by_its_seed() -> None:
+def test_a_seed_of_torch_is_distinguished_from_draws_by_its_number() -> None:
     torch = pytest.importorskip("torch")
     before = torch.get_rng_state()
     try:

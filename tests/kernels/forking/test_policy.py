@@ -161,7 +161,7 @@ def test_a_notebook_that_is_close_to_itself_has_to_be_as_close_when_forked(
         assert policy.coverage(KernelOrigin(way=Way.FORKED)).get("proof") == proof
 
 
-def test_a_notebook_that_never_comes_to_the_same_is_never_shared_and_users_hear_of_it(
+def test_a_notebook_that_never_comes_to_the_same_is_never_shared_and_is_a_finding(
     policy: ForkPolicy,
 ) -> None:
     there_is = offer(shared=shared())

@@ -1,4 +1,4 @@
-"""Leading cells that run once for all trials: no trial can be told from one that ran them all."""
+"""Leading cells run once for all trials, and each trial comes out as if it had run them all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sweep(
     from sweeper import Sweep
 
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4")
-    told = {
+    data = {
         "objective": {"val": "maximize"},
         "space": {"x": {"low": 1, "high": 1000}},
         "study": {"trials": trials, "sampler": "random", "name": "shared"},
@@ -57,8 +57,8 @@ def sweep(
     outputs = folder / f"out-{prefix}"
     put_mlflow_store(outputs)
     output = f"{outputs}/{{run_id}}.ipynb"
-    given = Settings.from_mapping(told)
-    return Sweep.from_settings(given, notebook=notebook, output=output, jobs=jobs).run()
+    read_settings = Settings.from_mapping(data)
+    return Sweep.from_settings(read_settings, notebook=notebook, output=output, jobs=jobs).run()
 
 
 def read(record: Any) -> NotebookNode:
@@ -68,8 +68,8 @@ def read(record: Any) -> NotebookNode:
 
 def shared_cells(record: Any) -> int:
     """How many cells had run before the kernel of a trial was forked."""
-    told = json.loads(record.notebook.read_text())["metadata"]["sweeper"]
-    return int(told.get("shared_cells", 0))
+    metadata = json.loads(record.notebook.read_text())["metadata"]["sweeper"]
+    return int(metadata.get("shared_cells", 0))
 
 
 # --- kernels without a sweep ----------------------------------------------------------------------

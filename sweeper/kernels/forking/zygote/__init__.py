@@ -1,8 +1,8 @@
 """A process that has imported what a notebook imports, and forks a kernel per trial.
 
-Run by the kernel's own interpreter, so it knows the standard library and ipykernel only. One
-thread, no sockets of zmq, no CUDA: whatever a fork could not carry over makes it refuse, and
-kernels are started fresh.
+The kernel's own interpreter runs it, so it imports the standard library and ipykernel only. One
+thread, no sockets of zmq, no CUDA: where there is anything that a fork would not carry over, the
+zygote reports this and kernels are started.
 
     __main__.py SOCKET OWNER_FD REPORT_FD < modules, one a line
 

@@ -1,4 +1,4 @@
-"""The zygote's process."""
+"""Start the zygote."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 if sys.path and sys.path[0] == _FOLDER:
     del sys.path[0]  # of a script; a kernel has none
 
-# The interpreter may have nothing of ours installed, and a notebook must not find these files
-# under any name that it could mean.
+# The interpreter may not have this package installed, and a notebook must not find these files
+# under a name that it could import.
 _NAME = "_sweeper_zygote"
 _spec = importlib.util.spec_from_file_location(
     _NAME, os.path.join(_FOLDER, "__init__.py"), submodule_search_locations=[_FOLDER]
@@ -20,6 +20,6 @@ assert _spec is not None and _spec.loader is not None
 sys.modules[_NAME] = importlib.util.module_from_spec(_spec)
 
 if __name__ == "__main__":
-    importlib.import_module(f"{_NAME}.forked").live(
+    importlib.import_module(f"{_NAME}.forked").serve_forks(
         sys.argv[1], owner=int(sys.argv[2]), report=int(sys.argv[3])
     )

@@ -1,7 +1,7 @@
 """The leading cells of a notebook, run once; kernels are forked with everything they have made.
 
 They run in the shell that each forked kernel goes on with, under a session that records messages
-in place of sending them; whoever drives such a kernel replays them into the executed notebook.
+in place of sending them; the sweep replays them into the executed notebook of each trial.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REPLAYABLE = (
     *("update_display_data", "clear_output"),
 )
 _HIDDEN = object()
-#: Ours, which a development environment has outside of its installed libraries.
+#: This package, which a development environment has outside of its installed libraries.
 _OUR_PACKAGE = "sweeper"
 
 
@@ -40,8 +40,8 @@ class SharedCells:
 
     Attributes:
         report: `why` the cells cannot be shared (None when they can), which of them is to blame
-            (`refused_at`), what each one said and took and which modules of the project it has
-            imported (`cells`), and which generators they have `seeded`.
+            (`refused_at`), for each one its messages, its time and the modules of the project that
+            it has imported (`cells`), and the generators that they have `seeded`.
     """
 
     def __init__(self, request: dict[str, Any], app: App) -> None:
@@ -49,7 +49,7 @@ class SharedCells:
         app.enter_fork()
         app.recorder.take()
         self._files = libraries.open_files()
-        self._said_bytes = _said_bytes()
+        self._output_bytes = _output_bytes()
         self._known_modules = set(sys.modules)
         self._unseeded = _Unseeded()
         self._folders = installed_folders()
@@ -92,7 +92,7 @@ class SharedCells:
                 os.environ[name] = value
         os.chdir(self._cwd)
         self._app.attach(connection_file_of(argv))
-        # At last: a kernel's sockets may draw, some of them on threads of their own.
+        # Last of all: a kernel's sockets may draw numbers, some of them on threads of their own.
         self._app.shell.events.register("pre_execute", self._go_on_drawing)
         return self._app
 
@@ -101,7 +101,7 @@ class SharedCells:
         generators.restore(self._states)
 
     def _run(self, source: str) -> dict[str, Any]:
-        """Run one cell; return what it said and how long it took."""
+        """Run one cell; return its messages and how long it took."""
         started_at_s, started_s = time.time(), time.perf_counter()
         shell: Any = self._app.shell
         count = shell.execution_count
@@ -146,7 +146,7 @@ class SharedCells:
             return f"it {effects[0]}"
         if drawn := self._unseeded.drawn():
             return f"it draws from {drawn}, which nothing has seeded"
-        if _said_bytes() != self._said_bytes:
+        if _output_bytes() != self._output_bytes:
             return "it writes to the descriptors of the process"
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -190,7 +190,7 @@ class SharedCells:
         )
 
     def _try_a_kernel(self) -> str:
-        """In a throw-away fork: boot a kernel that nobody talks to."""
+        """In a throw-away fork: boot a kernel that no client connects to."""
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
@@ -201,7 +201,7 @@ class SharedCells:
 
 
 class _Unseeded:
-    """Tells the generators that the cells have seeded from those that they have only drawn from.
+    """Separates the generators that cells have seeded from those that they have only drawn from.
 
     An unseeded one begins anew in each fork, so the imports of installed libraries may draw from it
     as they like; what a cell draws from it would be the same in all trials.
@@ -212,11 +212,11 @@ class _Unseeded:
         self._before: dict[str, Any] = {}
 
     def before_import(self) -> None:
-        """An installed library is about to be imported."""
+        """Note the states before an installed library is imported."""
         self._before = generators.states()
 
     def after_import(self) -> None:
-        """It has been, and what it has drawn from an unseeded generator does not count."""
+        """Do not count what the import has drawn from an unseeded generator."""
         for name, state in generators.states().items():
             before, start = self._before.get(name), self._start.get(name)
             if before is None or (start is not None and before["digest"] == start["digest"]):
@@ -232,7 +232,7 @@ class _Unseeded:
         return None
 
     def seeded(self) -> dict[str, Any]:
-        """What restores those that the cells have seeded."""
+        """What `restore` needs for the generators that the cells have seeded."""
         states = generators.kept()
         return {
             name: states[name]
@@ -269,8 +269,8 @@ def reopen_files() -> None:
             os.close(again)
 
 
-def _said_bytes() -> int:
-    """How much was written to the process's own output, past IPython's streams."""
+def _output_bytes() -> int:
+    """How many bytes were written to the process's own output, past IPython's streams."""
     for stream in (sys.__stdout__, sys.__stderr__):
         if stream is not None:
             stream.flush()

@@ -1,8 +1,8 @@
-"""What cells do beyond their process, where it happens once for all trials instead of in each.
+"""Notice effects of shared cells beyond their process: those happen once, not in each trial.
 
 Files that are written, processes that are started and entropy that is drawn are seen while shared
-cells run. What an installed library does while it is imported is its own affair: nearly all of
-them draw entropy or make a folder then. So are the caches that libraries keep.
+cells run. What an installed library does while it is imported does not count: nearly all of them
+draw entropy or make a folder then. Neither do the caches that libraries keep.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CACHE_VARIABLES = (
     *("HF_HOME", "KERAS_HOME", "NUMBA_CACHE_DIR", "SCIKIT_LEARN_DATA", "SEABORN_DATA", "NLTK_DATA"),
 )
 _CACHES = (".cache", ".config", ".keras", ".torch", "scikit_learn_data", "seaborn-data")
-#: Give displays and comms identifiers of their own.
+#: Packages that draw entropy for the identifiers of displays and comms.
 _SHELL_PACKAGES = ("IPython", "ipykernel", "comm", "jupyter_client", "traitlets")
 _FOLDER = str(Path(__file__).parent)
 _RUNNER = f"{_FOLDER}/cells.py"
@@ -61,7 +61,7 @@ class Effects:
         self._stdlib = (paths["stdlib"], paths["platstdlib"])
         self._caches = tuple(_cache_folders())
         self._urandom = os.urandom
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._audit)
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -75,7 +75,7 @@ class Effects:
             os.urandom = random._urandom = self._urandom  # type: ignore[attr-defined]
 
     def take(self) -> list[str]:
-        """What was seen since the last call, in words."""
+        """The effects since the last call, in words."""
         seen, self._seen = self._seen, []
         return seen
 
@@ -85,13 +85,13 @@ class Effects:
             self._seen.append("draws random numbers that nothing seeds")
         return self._urandom(size)
 
-    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self._is_on:
             return
         what = None
         if event == "open":
             path, _, flags = arguments
-            # Who opens what is there to add to it has changed it, as far as anybody can tell.
+            # Code that opens a file to append counts as a change of the file.
             if isinstance(flags, int) and flags & _WRITING:
                 what = self._change(path)
         elif event in _CHANGES:
@@ -103,7 +103,7 @@ class Effects:
             self._seen.append(what)
 
     def _change(self, path: Any) -> str | None:
-        """What a change of a file means; None where it means nothing."""
+        """The effect of a change of a file, in words; None where the change does not count."""
         if not isinstance(path, str | bytes | os.PathLike):
             return None
         name = os.path.abspath(os.fsdecode(path))
@@ -112,7 +112,7 @@ class Effects:
         return None if self._is_kept_by_library(name) else f"writes {name}"
 
     def _is_kept_by_library(self, name: str) -> bool:
-        """Whether an installed library keeps a file in its cache, or makes a temporary one."""
+        """Whether an installed library writes the file to its cache, or makes a temporary file."""
         caller, through = self._caller(sys._getframe(3))
         if caller is None or not is_installed(caller, self._folders):
             return False
@@ -145,7 +145,7 @@ class Effects:
 
 
 def _bodies(frame: FrameType | None) -> Iterator[tuple[str, str]]:
-    """File and name of the code of a frame and of its callers, up to who runs the cells."""
+    """File and name of the code of a frame and of its callers, up to the runner of the cells."""
     while frame is not None and frame.f_code.co_filename != _RUNNER:
         code = frame.f_code
         if not code.co_filename.startswith(("<frozen", _FOLDER)):

@@ -1,4 +1,4 @@
-"""What a fork becomes: the kernel of one trial."""
+"""Turn a fork of the zygote into the kernel of one trial."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .server import Server
 from .shell import App
 
 
-def live(path: str, *, owner: int, report: int) -> NoReturn:
-    """Import what stdin lists, tell on `report` whether kernels can be forked, and fork them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is not for us
+def serve_forks(path: str, *, owner: int, report: int) -> NoReturn:
+    """Import what stdin lists, write to `report` whether kernels can be forked, and fork them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is meant for the sweep
     wanted = json.load(sys.stdin)
     before = dict(os.environ)
     app: App = App.instance(parent_handle=os.getppid())
     app.boot(wanted["argv"])
     libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
     server = Server(path, owner)
-    _tell(
+    _write_report(
         report,
         {
             "refusal": libraries.refusal,
@@ -43,20 +43,20 @@ def live(path: str, *, owner: int, report: int) -> NoReturn:
         _take_over(request, descriptors[0], libraries)
         cells = SharedCells(request, app)
         server = Server(request["path"], None)
-        _tell(descriptors[1], cells.report)
+        _write_report(descriptors[1], cells.report)
         if cells.report["why"] is not None:
             os._exit(0)
         request, descriptors = server.serve()
     _become_kernel(request, descriptors[0], libraries, app, cells)
 
 
-def _tell(descriptor: int, message: dict[str, Any]) -> None:
+def _write_report(descriptor: int, message: dict[str, Any]) -> None:
     with os.fdopen(descriptor, "w") as stream:
         json.dump(message, stream)
 
 
 def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> None:
-    """Make this fork's process what the request asks for."""
+    """Give this fork the environment, output and folder that the request states."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output, 1)
@@ -93,7 +93,7 @@ def _become_kernel(
         _deeper(1, app.start)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
-    except BaseException:  # noqa: BLE001  told as an interpreter would
+    except BaseException:  # noqa: BLE001  printed as an interpreter would
         import traceback
 
         traceback.print_exc(file=sys.__stderr__)
@@ -110,7 +110,7 @@ def _deeper(frames: int, call: Callable[[], None]) -> None:
 
 
 def _exit(app: Any, code: int) -> NoReturn:
-    """End as an interpreter does where it can be seen, without taking down every module."""
+    """End with the visible effects of an interpreter's end, without tearing down every module."""
     import atexit
     import io
 

@@ -89,7 +89,7 @@ def restore(states: Mapping[str, Any]) -> None:
 
 
 def snapshot() -> dict[str, Any]:
-    """Plain values by the generator's name; `==` says whether a generator has moved."""
+    """Plain values by the generator's name, which differ when a generator has moved."""
     now = kept()
     if "numpy" in now and "key" in now["numpy"]["state"]:
         state = now["numpy"]

@@ -28,7 +28,7 @@ _bootstrap: Any = importlib._bootstrap
 
 
 class ImportWatch:
-    """Notes who imports whom, and which modules have an effect that a notebook would see.
+    """Notes which module imports which, and which have an effect that a notebook would see.
 
     Args:
         effects: returns plain values that differ after an effect, by the effect's name.
@@ -68,7 +68,7 @@ class ImportWatch:
 
     @property
     def acting(self) -> dict[str, tuple[Any, Any]]:
-        """The modules with an effect, as said above."""
+        """The modules with an effect; see the class."""
         return {name: self._around[name] for name in self._began if name in self._with_effect}
 
     def importers_of(self, names: Iterable[str]) -> set[str]:
@@ -96,7 +96,7 @@ class ImportWatch:
     # --- what is put in the place of the interpreter's own ---------------------------------------
 
     def _load(self, spec: ModuleSpec) -> ModuleType:
-        """Execute a module's body, and see what it does beside its own imports."""
+        """Execute a module's body, and note its effects without those of its imports."""
         self._see()
         before = self._keep()
         self._running.append(spec.name)
@@ -176,7 +176,7 @@ class _Hidden:
             del sys.modules[name]
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """As every finder's."""
+        """Find a hidden module; see `importlib.abc.MetaPathFinder`."""
         if name not in self._modules:
             return None
         original = self._specs[name]
@@ -190,7 +190,7 @@ class _Hidden:
         return self._modules[spec.name]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Have the effects of its import, and bring back what it needs."""
+        """Repeat the effects of the import, and bring back the modules that it needs."""
         assert module.__spec__ is not None
         name = module.__spec__.name
         module.__spec__ = self._specs[name]

@@ -1,4 +1,4 @@
-"""What is imported before the first fork, and whether a fork can carry it over."""
+"""Import what a notebook imports before the first fork, and check that a fork can carry it over."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Libraries:
         transient = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         transient = {k: v for k, v in transient.items() if k not in os.environ}
         os.environ.update(transient)
-        # A child that boots tells what every kernel imports, whatever its notebook.
+        # A child that boots returns what every kernel imports, with any notebook.
         _import_all(in_a_fork(self._boot_and_list).split("\n"))
         app.recorder.take()
         started_s = time.perf_counter()
@@ -103,7 +103,7 @@ class Libraries:
         return generators.kept(), self._effects()
 
     def _boot_and_list(self) -> str:
-        """Boot a kernel that nobody talks to; return `cuda` or `fine`, and what it has imported."""
+        """Boot a kernel without a client; return `cuda` or `fine`, and what it has imported."""
         before = set(sys.modules)
         import tempfile
 
@@ -143,9 +143,11 @@ class Libraries:
 
 
 def settle() -> None:
-    """Make what there is now ready to be shared by many forks."""
+    """Prepare all objects of this process to be shared by many forks."""
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False  # ours to run, not a child's: think of shared folders
+        finalizer.atexit = (
+            False  # only this process runs it, or a child would remove shared folders
+        )
     gc.collect()
     gc.freeze()  # the collector would otherwise write to every shared page
 
@@ -171,7 +173,7 @@ def in_a_fork(call: Any) -> str:
 
 
 def lost_by_a_fork() -> str | None:
-    """What this process has that a fork of it would not; None when it has nothing such."""
+    """What this process has that a fork of it would not have; None when there is nothing."""
     if threading.active_count() > 1:
         return "threads: " + ", ".join(t.name for t in threading.enumerate()[1:])
     if foreign := _foreign_threads():
@@ -209,7 +211,7 @@ def _foreign_threads() -> dict[int, str]:
 
 
 def _texts_of(messages: Iterable[Mapping[str, Any]]) -> str:
-    """All that messages show, as one text."""
+    """The outputs in messages, as one text."""
     return "".join(
         str(m["content"].get("text", m["content"].get("data", m["msg_type"]))) for m in messages
     )
@@ -221,7 +223,7 @@ def _import_all(modules: Iterable[str]) -> None:
             if name and not name.startswith(DENIED):
                 try:
                     importlib.import_module(name)
-                except BaseException:  # noqa: BLE001  what fails is the notebook's own affair
+                except BaseException:  # noqa: BLE001  the notebook's own import will fail, too
                     continue
 
 

@@ -1,8 +1,8 @@
-"""Forks a child for each request.
+"""Fork a child for each request.
 
-One connection a child, which is also its lease: a request comes in with open files, the child's pid
-goes out, later its exit code; when the connection closes, the child and its session are killed.
-When the owner's pipe closes, all are.
+Each child has a connection, which is also its lease: a request comes in with open files, the
+child's pid goes out, later its exit code. When the connection closes, the child and its session are
+killed; when the owner's pipe closes, all children are.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Server:
                     connection, _ = self._listener.accept()
                     self._children[connection] = None
                 elif source in pidfds:
-                    self._tell_end(pidfds[source])
+                    self._send_exit_code(pidfds[source])
                 elif source in self._children:
-                    request = self._hear(source)
+                    request = self._answer(source)
                     if request is not None:
                         return request
-                break  # what was ready may be gone by now
+                break  # the other ready sources may be closed by now
 
-    def _hear(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    def _answer(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         try:
             request, descriptors = receive(connection)
         except OSError:
@@ -109,8 +109,8 @@ class Server:
             if child is not None:
                 os.close(child.pidfd)
 
-    def _tell_end(self, connection: socket.socket) -> None:
-        """Tell the exit code; the zombie stays, and so its number, until the lease ends."""
+    def _send_exit_code(self, connection: socket.socket) -> None:
+        """Send the exit code; the zombie keeps its number until the lease ends."""
         child = self._children[connection]
         assert child is not None
         ended = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)

@@ -42,8 +42,8 @@ class Recorder(Session):
         message = msg_or_type
         if not isinstance(message, dict):
             names = ("content", "parent", "ident", "buffers", "track", "header", "metadata")
-            given = {**dict(zip(names, arguments, strict=False)), **options}
-            message = self.msg(msg_or_type, given.get("content"), metadata=given.get("metadata"))
+            parts = {**dict(zip(names, arguments, strict=False)), **options}
+            message = self.msg(msg_or_type, parts.get("content"), metadata=parts.get("metadata"))
         kept = ("msg_type", "content", "metadata")
         self.messages.append({name: message[name] for name in kept})
         return message
@@ -57,25 +57,25 @@ class Recorder(Session):
 
 
 class _NoThread(iostream.IOPubThread):
-    """Stands for the thread that sends what is printed, where none may be."""
+    """Replaces the thread that sends what is printed: a zygote may have no threads."""
 
     def __init__(self) -> None:
         self.thread: Any = None
         self.io_loop: Any = self
 
     def call_later(self, *_: Any) -> None:
-        """What is printed is kept until it is flushed."""
+        """Do nothing: what is printed is kept until it is flushed."""
 
     def schedule(self, f: Any) -> None:
-        """At once."""
+        """Call `f` at once."""
         f()
 
     def send_multipart(self, *_: Any, **__: Any) -> None:
-        """Nobody to send to."""
+        """Send nothing: there is no client."""
 
 
 class _OutStream(iostream.OutStream):
-    """One object for each name, set up anew when it is asked for again: cells may have kept it."""
+    """One object for each name, set up anew on each request: cells may have kept the object."""
 
     made: ClassVar[dict[str, _OutStream]] = {}
 
@@ -89,14 +89,14 @@ _OutStream.__module__ = iostream.__name__
 
 
 class App(IPKernelApp):
-    """A kernel's application, of which each fork runs the second half."""
+    """A kernel's application in two halves: `boot` in the zygote, `attach` in each fork."""
 
     recorder: Recorder
     shell: Any
     _send_comm: Any
 
     def boot(self, arguments: Sequence[str]) -> None:
-        """The first half: everything that imports and cells need to run."""
+        """Boot the first half: everything that imports and cells need to run."""
         BaseIPythonApplication.initialize(self, list(arguments))
         self.init_pdb()
         self.init_blackhole()
@@ -117,7 +117,7 @@ class App(IPKernelApp):
         self.kernel = self.shell.kernel = SimpleNamespace(
             eventloop=None, comm_manager=comm.get_comm_manager()
         )
-        # A comm drops its messages while there is no kernel; who shares cells has to know.
+        # A comm drops its messages while there is no kernel; a cell that sends one is not shared.
         self._send_comm = getattr(BaseComm, _SEND)
         setattr(BaseComm, _SEND, lambda *_, **__: self._note_lost())
         self.init_path()
@@ -126,12 +126,12 @@ class App(IPKernelApp):
         self.init_code()
 
     def enter_fork(self) -> None:
-        """In a fork that records, too: what is printed is this process's own."""
+        """In a fork that records messages: take what is printed as this process's own."""
         for stream in _OutStream.made.values():
             stream._master_pid = os.getpid()
 
     def attach(self, connection_file: str) -> None:
-        """The second half: everything that a client talks to."""
+        """Boot the second half: everything that a client connects to."""
         setattr(BaseComm, _SEND, self._send_comm)
         self.parent_handle = os.getppid()
         self.connection_file = connection_file
@@ -153,16 +153,16 @@ class App(IPKernelApp):
         sys.stderr.flush()
 
     def init_io(self) -> None:
-        """The streams that the cells know get their thread; they stay the same objects."""
+        """Give the streams their thread; they stay the same objects, which cells may have kept."""
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
         self.outstream_class = f"{__name__}._OutStream"
         super().init_io()
 
     def patch_io(self) -> None:
-        """Done once, in the first half."""
+        """Do nothing: `boot` has done it."""
 
     def output_count(self) -> int:
-        """How many messages there are by now of what was printed and displayed."""
+        """How many messages have been recorded of what was printed and displayed."""
         for stream in _OutStream.made.values():
             stream.flush()
         return len(self.recorder.messages)
