@@ -1,4 +1,4 @@
-"""Notebooks that are made up at random, and what running them comes to."""
+"""Notebooks that are made up at random, and the results of running them."""
 
 from __future__ import annotations
 
@@ -132,14 +132,14 @@ class Notebook:
     fixed: Sequence[str]
 
     def injected(self, values: Mapping[str, int]) -> list[tuple[str, ...]]:
-        """As papermill makes it."""
+        """The cells as papermill injects parameters into them."""
         injected = "".join(f"{name} = {value}\n" for name, value in values.items())
         before, after = self.cells[: self.place], self.cells[self.place :]
         tagged = [(self.parameters, "parameters"), (injected, "injected-parameters")]
         return [(SETUP,), *((c,) for c in before), *tagged, *((c,) for c in after)]
 
 
-#: What keeps an expression for later, and what uses it: more of these find more.
+#: Statements that keep an expression, and those that use it later, are drawn more often.
 KEEPING = [s for s in STATEMENTS if re.match(r"def|class|\{f\} = lambda|calls|text =|later", s)]
 USING = [s for s in STATEMENTS if re.search(r"= \{f\}\(|call\(\)|next\(|\.get\(\)|\(text\)", s)]
 
@@ -157,7 +157,7 @@ def statement(chance: random.Random, templates: Sequence[str], *, parameters: fl
 
 def made_up(seed: bytes, length: int) -> Notebook:
     chance = random.Random(seed)
-    # Few kinds in one notebook: with all of them, hardly a prefix would be long.
+    # Few kinds of statements in one notebook: with all of them, few leading cells could be shared.
     templates = [
         *chance.sample(STATEMENTS, 12),
         *chance.sample(KEEPING, 2),
@@ -215,7 +215,7 @@ class Run:
             self._ran += 1
 
     def left(self) -> list[Any]:
-        """All that can be seen of it; what can be called is."""
+        """All visible results; functions are called for theirs."""
         names = self.names
         seen = [(name, plain(names[name])) for name in sorted({*names} - {"__builtins__"})]
         same = [names.get("l0") is names.get("l1"), names.get("f0") is names.get("f1")]

@@ -37,7 +37,7 @@ _TAIL_BYTES = 2000
 
 
 class Kernel:
-    """A kernel's process, its private folder and everything that it starts.
+    """A kernel's process, with its private folder and all processes that the kernel starts.
 
     Attributes:
         manager: jupyter_client's manager of the kernel.
@@ -121,12 +121,12 @@ class Kernel:
 
     @property
     def is_warm(self) -> bool:
-        """Whether it was forked with the notebook's libraries imported."""
+        """Whether the kernel was forked with the notebook's libraries imported."""
         return self.origin.way is not Way.STARTED
 
     @property
     def shared(self) -> SharedRun | None:
-        """The leading cells that had run when it was forked; None when none had."""
+        """The leading cells that had run when the kernel was forked; None when none had."""
         return self.origin.shared
 
     async def ended(self) -> None:
@@ -145,17 +145,17 @@ class Kernel:
 
     @property
     def stop_file(self) -> Path:
-        """Appears when the trial should end by itself; `report` looks for it."""
+        """The file that appears when the trial should end by itself; `report` looks for it."""
         return self._folder / "stop"
 
     @property
     def reports_socket(self) -> Path:
-        """Where `report` sends its points."""
+        """The path of the socket to which `report` sends points."""
         return self._folder / "reports"
 
     @property
     def pid(self) -> int:
-        """The number of its process."""
+        """The number of the kernel's process."""
         return int(self._process.pid)
 
     def ask_to_stop(self, kind: str, message: str) -> None:
@@ -166,7 +166,7 @@ class Kernel:
 
     @property
     def exit_code(self) -> int | None:
-        """Negative for a signal; None while it runs."""
+        """The exit code of the kernel's process; negative for a signal, None while it runs."""
         code: int | None = self._process.poll()
         return code
 
@@ -177,7 +177,7 @@ class Kernel:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether it has ended because the process that it was forked from has."""
+        """Whether the kernel has ended because the zygote that it was forked from has."""
         return isinstance(self._process, ForkedProcess) and self._process.is_orphan
 
     def stderr_tail(self) -> str:

@@ -28,12 +28,12 @@ def check_kernel(name: str, *, asked_by: str) -> None:
 
 
 def language_of(name: str) -> str:
-    """The language that a kernel speaks, in lower case."""
+    """The language that a kernel runs, in lower case."""
     return str(_spec(name).language or "python").lower()
 
 
 def command_of(name: str) -> list[str]:
-    """How a kernel is started; `python` means the interpreter that runs us."""
+    """The command that starts a kernel; `python` means the interpreter of this process."""
     argv = list(_spec(name).argv)
     if argv and argv[0] in ("python", "python3"):
         argv[0] = sys.executable
@@ -41,7 +41,7 @@ def command_of(name: str) -> list[str]:
 
 
 def is_ipykernel(name: str) -> bool:
-    """Whether a kernel understands the arguments of IPython's own."""
+    """Whether a kernel is an ipykernel, and takes the arguments of one."""
     return any("ipykernel" in argument for argument in _spec(name).argv)
 
 

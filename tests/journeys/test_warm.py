@@ -240,7 +240,7 @@ val = x
 
 
 @pytest.mark.parametrize("victim", ["sweep", "zygote", "shared", "kernel"])
-def test_whoever_is_killed_takes_his_children_along_and_leaves_true_notebooks(
+def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
     victim: str, tmp_path: Path
 ) -> None:
     write_notebook(tmp_path / "nb.ipynb", PAUSE, HANGS, parameters="x = 1")

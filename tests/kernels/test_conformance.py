@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
 from typing import ClassVar
@@ -14,9 +11,9 @@ from typing import ClassVar
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_kernel_test import KernelTests
+from kernels_alone import kernel_pool
 
-from sweeper.execution.gpus import GpuAllocator
-from sweeper.kernels import ForkPolicy, Guard, Kernel, KernelPool, Proof, Way
+from sweeper.kernels import Kernel, KernelPool
 
 pytestmark = pytest.mark.kernel
 
@@ -49,27 +46,12 @@ class Conformance(KernelTests):
 
     _kernel: ClassVar[Kernel]
     _pool: ClassVar[KernelPool]
-    _guard: ClassVar[Guard]
 
     @classmethod
     def setUpClass(cls) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
-        cls._guard = Guard(token=folder.name, folder=folder)
-        cls._pool = KernelPool(
-            "python3",
-            env={**os.environ, **GpuAllocator([], threads=1).env},
-            cwd=folder,
-            runtime_folder=folder,
-            token=folder.name,
-            warm=cls.warm,
-            policy=ForkPolicy({Way.FORKED: Proof.EQUAL}),
-        )
-        if cls.warm:
-            cls._pool.record_imports(json.dumps({"modules": ["json", "numpy"], "environment": {}}))
-            deadline = time.monotonic() + 60
-            while not cls._pool.offer.can_fork:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        imports = "import json, numpy" if cls.warm else None
+        cls._pool = cls.enterClassContext(kernel_pool(folder, imports=imports))
         cls._kernel = cls._pool.take({})
         assert cls._kernel.is_warm == cls.warm
         cls.km = cls._kernel.manager
@@ -82,8 +64,6 @@ class Conformance(KernelTests):
     def tearDownClass(cls) -> None:
         cls.kc.stop_channels()
         cls._pool.retire(cls._kernel, lambda: None)
-        cls._pool.close()
-        cls._guard.close()
 
 
 class TestStartedKernels(Conformance):

@@ -69,14 +69,14 @@ def test_kernels_are_started_until_a_forked_one_has_repeated_the_reference(
     assert policy.findings == []
 
 
-def test_without_a_reference_or_while_libraries_are_imported_nobody_experiments(
+def test_there_is_no_experiment_without_a_reference_or_while_libraries_are_imported(
     policy: ForkPolicy,
 ) -> None:
     assert ForkPolicy().claim(offer(), trials_left=50) is None
     assert policy.claim(offer(is_settled=False), trials_left=50) is None
 
 
-def test_one_slot_at_a_time_experiments_and_one_that_was_stopped_proves_nothing(
+def test_one_slot_at_a_time_makes_an_experiment_and_a_stopped_one_proves_nothing(
     policy: ForkPolicy,
 ) -> None:
     there_is = offer()
