@@ -117,7 +117,7 @@ def _options_for(url: str) -> dict[str, Any]:
 
 
 def log_ahead(storage: RDBStorage) -> None:
-    """Set SQLite's write-ahead log: a commit waits once for the disk, and readers block nobody."""
+    """Set SQLite's write-ahead log: a commit waits once for the disk, and readers do not block."""
     if storage.engine.name == "sqlite":
         with storage.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")

@@ -182,7 +182,7 @@ class RemoteCopy:
                 remedy = (
                     "look at the URL and the credentials in the environment"
                     if error.is_refusal
-                    else "nobody knows whether it has this study, so none is begun; try again later"
+                    else "the copy may have this study, so no new one is begun; try again later"
                 )
                 raise SyncError(f"sync: {error}; {remedy}, or leave sync out") from error
             self._fail(str(error))

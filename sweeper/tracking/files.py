@@ -70,7 +70,7 @@ def forget_connections(uri: str) -> None:
 
 
 def log_ahead(file: Path) -> None:
-    """Set SQLite's write-ahead log: a commit waits once for the disk, and readers block nobody."""
+    """Set SQLite's write-ahead log: a commit waits once for the disk, and readers do not block."""
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
 
