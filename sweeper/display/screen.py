@@ -117,9 +117,10 @@ def summary(result: SweepResult) -> str:
             f"remote copy: not complete, {duration(result.sync_lag_s)} behind; what it lacks lies "
             "on this machine, and the same command here copies it"
         )
-    if result.unlogged:
+    if result.undelivered:
         lines.append(
-            f"  {result.unlogged} messages did not reach MLflow; the same command tells them again"
+            f"  {result.undelivered} messages did not reach MLflow; "
+            "the same command sends them again"
         )
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
 

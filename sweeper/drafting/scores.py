@@ -34,7 +34,7 @@ _CLOCKS = frozenset(
 _REFERENCES = frozenset("baseline threshold cutoff dummy chance majority tolerance target".split())
 #: First words of counters and identifiers.
 _COUNTS = frozenset("n num number count counter counts idx index id total_steps".split())
-#: Words that say which of several values a score is.
+#: Words for one of several values of a score.
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running macro".split())
 _MAY_BE_SCORES = (Kind.NUMBER, Kind.UNKNOWN)
 
@@ -197,7 +197,7 @@ def _globals(body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def _core(name: str) -> list[str]:
-    """The words of a name without those that say on which data, and which of several values."""
+    """The words of a name without those for the data split and for one of several values."""
     return [w for w in _metric_words(name) if w not in {*_SPLITS, *_TRAINED, *_QUALIFIERS}]
 
 

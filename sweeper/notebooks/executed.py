@@ -114,7 +114,7 @@ def _as_json(value: Any) -> Any:
 
 
 def read_metadata(path: Path) -> Mapping[str, Any] | None:
-    """Read the metadata of a trial from an executed notebook; None for a file that is none."""
+    """Read the metadata of a trial from its file; None for a file that no sweep has written."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         metadata = data["metadata"][METADATA]

@@ -66,7 +66,7 @@ class ResearchNotebook:
 
     @property
     def language(self) -> str:
-        """The language of the cells; `python` in lower case, `python` where none is named."""
+        """The language of the cells, with `python` in lower case; `python` where none is named."""
         metadata = self.node.metadata
         spec, info = metadata.get("kernelspec", {}), metadata.get("language_info", {})
         language = str(spec.get("language") or info.get("name") or "python")

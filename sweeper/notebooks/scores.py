@@ -86,7 +86,7 @@ def scrape(
 
 
 def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
-    """Take the score out of a series, the last value where the objective does not say."""
+    """Take the score out of a series: the last value for a score that is no objective."""
     values = [value for _, value in points]
     if objective is None or objective.take == "last":
         return values[-1]

@@ -190,7 +190,7 @@ def _is_script_guard(node: ast.AST) -> bool:
 
 
 class _Unsharable(Exception):
-    """Code cannot be shared; the text says what it does."""
+    """Code cannot be shared; the text is what the code does, as in `uses os`."""
 
 
 class _SharingCheck:

@@ -54,7 +54,7 @@ DATA = _entries(
     "n_outputs num_inputs num_outputs n_features num_features in_features out_features input_size "
     "output_size num_labels metric metrics scoring target targets columns column threshold_score"
 )
-#: What is trained. A notebook often knows more models than its author means to sweep.
+#: What is trained. A notebook often supports more models than its author wants to sweep.
 MODELS = _entries("arch architecture model backbone encoder decoder")
 SECRETS = _entries("token password passwd secret credential credentials api_key apikey")
 

@@ -257,7 +257,7 @@ class Settings(SettingsModel):
         fixed: Params | None = None,
         cold: bool = False,
     ) -> Settings:
-        """Change what one call's flags state; a fixed name leaves the space.
+        """Return these settings changed by the flags of one call; a fixed name leaves the space.
 
         Raises:
             SettingsError: an override is wrong.

@@ -199,7 +199,7 @@ class Sweep:
                 with deadline(timeout_s=plan.timeout_s, spending=spending, stop=self.stop):
                     findings = plan.executor.run(scheduler)
                 left_s = stop_switch.left_s
-                unlogged = tracker.close(patience_s=None if left_s is None else left_s / 2)
+                undelivered = tracker.close(patience_s=None if left_s is None else left_s / 2)
             if not watch.look() and scheduler.broken is None:
                 study.note_facts(
                     mlflow_run_ids=tracker.mlflow_run_ids,
@@ -219,7 +219,7 @@ class Sweep:
             compare_url=tracker.compare_url(),
             stopped_by=scheduler.stopped_by,
             is_preempted=stop_switch.closed_by == PREEMPTED,
-            unlogged=unlogged,
+            undelivered=undelivered,
             cost=spending.cost,
             sync_lag_s=lag_s,
             findings=list(findings),

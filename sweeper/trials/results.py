@@ -74,7 +74,7 @@ class SweepResult:
         best: the best trial, or all Pareto-optimal ones where there are several objectives; empty
             when no trial completed.
         is_preempted: whether the sweep ended because its machine is being taken away.
-        unlogged: the number of messages that MLflow did not take; the next sweep of the study
+        undelivered: the number of messages that MLflow did not take; the next sweep of the study
             sends them again.
         cost: the cost of all sweeps of the study so far; None when no price is known.
         sync_lag_s: how far the remote copy is behind: 0 when it is complete; None without one.
@@ -92,7 +92,7 @@ class SweepResult:
     compare_url: str | None
     stopped_by: str | None = None
     is_preempted: bool = False
-    unlogged: int = 0
+    undelivered: int = 0
     duration_s: float = 0.0
     cost: float | None = None
     sync_lag_s: float | None = None

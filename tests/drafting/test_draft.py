@@ -159,7 +159,7 @@ COMMENTS = st.one_of(
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_a_draft_loads_whatever_the_values_and_comments_are(
+def test_a_draft_loads_with_any_values_and_comments(
     tmp_path: Path, entries: dict[str, tuple[Any, str]]
 ) -> None:
     lines = [
@@ -236,7 +236,7 @@ def test_a_range_suits_the_name_the_value_and_the_comment(
     assert [type(part) for part in found] == [type(part) for part in expected]
 
 
-def test_budgets_and_what_changes_the_measure_are_fixed(drafted: Drafted) -> None:
+def test_budgets_and_parameters_of_the_measurement_are_fixed(drafted: Drafted) -> None:
     settings = drafted(
         "lr = 0.1\nepochs = 5\nmax_iter = 200\ndataset = 'mnist'\ntest_size = 0.2\n"
         "arch = 'resnet50'"
@@ -251,7 +251,7 @@ def test_budgets_and_what_changes_the_measure_are_fixed(drafted: Drafted) -> Non
     assert set(settings.space) == {"lr"}
 
 
-def test_what_is_not_about_the_model_is_named_in_a_comment_only(
+def test_parameters_that_are_not_about_the_model_are_in_a_comment_only(
     drafted: Drafted, tmp_path: Path
 ) -> None:
     settings = drafted(
@@ -362,7 +362,7 @@ def test_the_objective_is_the_score_that_the_notebook_has(
         ("import scrapbook as sb\nsb.glue('keys', list(d))\nsb.glue('plot', fig)\nmae = 1", "mae"),
     ],
 )
-def test_what_is_not_a_single_number_of_the_model_is_skipped(
+def test_names_that_are_not_a_single_number_of_the_model_are_skipped(
     drafted: Drafted, cell: str, score: str
 ) -> None:
     assert list(drafted("lr = 0.1", cell).objective) == [score]

@@ -72,7 +72,7 @@ def test_a_notebook_in_another_unicode_encoding_is_read(tmp_path: Path, encoding
         ({"source": "x = '\ud800'"}, "holds '\\ud800', half a character; take it out"),
     ],
 )
-def test_a_fault_in_what_decides_which_code_runs_is_refused(
+def test_a_fault_that_changes_which_code_runs_is_refused(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print(x)")

@@ -16,7 +16,7 @@ from sweeper.testing import write_notebook
 
 
 def add_fault(content: Any, fault: str) -> None:
-    """Put a fault into a notebook whose first cell is for the parameters, and its second is not."""
+    """Put a fault into a notebook of two cells, of which the first is the parameters cell."""
     metadata, (tagged, second) = content["metadata"], content["cells"]
     match fault:
         case "a tag stands twice":

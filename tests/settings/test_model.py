@@ -40,7 +40,7 @@ def test_the_smallest_file_is_enough(load_settings: Load) -> None:
     assert batch_size.choices == (32, 64, 128)
 
 
-def test_what_a_file_leaves_out_has_its_default(load_settings: Load) -> None:
+def test_a_missing_key_has_its_default(load_settings: Load) -> None:
     settings = load_settings(SMALLEST)
     assert settings.study.seed == 0
     assert settings.study.trials == 20

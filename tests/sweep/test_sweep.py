@@ -149,5 +149,5 @@ def test_several_objectives_have_several_best_trials(make_sweep: Make) -> None:
 
 def test_mlflow_has_every_trial_though_there_is_no_notebook(make_sweep: Make) -> None:
     result = make_sweep(scored, study={"trials": 3}).run()
-    assert result.unlogged == 0
+    assert result.undelivered == 0
     assert sorted(result.mlflow_run_ids) == ["0000", "0001", "0002"]
