@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
@@ -61,8 +62,8 @@ class RemoteLease:
         if left_s > 0:
             raise SyncError(
                 f"sync: {self._display_url}: {owner.words} sweeps this study and gave a sign of "
-                f"life {age_s:.0f} s ago; if it is dead, wait {left_s:.0f} s and try again, else "
-                "stop it there, or choose another name with --study"
+                f"life {age_s:.0f} s ago; if it is dead, wait {math.ceil(left_s)} s and try again, "
+                "else stop it there, or choose another name with --study"
             )
 
     def take(self, copy_id: str) -> None:

@@ -98,7 +98,8 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
     "a subprocess": [
         "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(7)'], "
         "capture_output=True, text=True).stdout",
-        "import os\nos.system('echo to the descriptor') and None",
+        # ipykernel reads the descriptor on a thread, which may come after what the cell displays.
+        "import os, time\ncode = os.system('echo to the descriptor')\ntime.sleep(0.3)",
     ],
     "bytes on the descriptor": ["import os, time\nos.write(1, b'\\xff\\xfeok\\n')\ntime.sleep(0.3)"],
     "a pool of processes": [

@@ -45,7 +45,7 @@ class Leases:
 
     def expire(self) -> None:
         """Make the lease look as if its process had died long ago."""
-        owner = replace(self.owner(), every_s=1e-9)
+        owner = replace(self.owner(), every_s=-3600.0)  # the age may be 0 s, or less
         Store(self.url).put(NAME, owner.text.encode())
 
     def close(self) -> None:
