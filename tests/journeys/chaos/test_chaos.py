@@ -360,7 +360,7 @@ def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, A
         assert trial["params"] == expected[run_id]["params"]
         assert trial["seed"] == expected[run_id]["seed"]
         metadata = json.loads((ground.folder / trial["notebook"]).read_text("utf-8"))["metadata"]
-        assert metadata["sweeper"]["state"] == trial["state"]
+        assert metadata["sweeper"]["state"] == trial["state"], (trial, metadata["sweeper"])
         if trial["state"] == "completed":
             assert trial["scores"] == expected[run_id]["scores"]
         else:
