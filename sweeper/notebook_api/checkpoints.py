@@ -28,6 +28,8 @@ from .sealed import SealedFile, is_intact
 _FORMAT = 1
 _NAME = re.compile(r"(\d{6,})\.ckpt")
 _PART = ".part"
+#: How often a checkpoint is written while its folder is removed again and again.
+_TRIES = 3
 
 
 def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any) -> Path:
@@ -274,6 +276,18 @@ def _restore_random_states(states: Mapping[str, Any]) -> None:
 
 
 def _write(content: Mapping[str, Any], path: Path, *, keep: int) -> None:
+    """Write a checkpoint; make its folder again where that is removed meanwhile."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_once(content, path, keep=keep)
+            return
+        except OSError as error:
+            if not tries_left or not isinstance(error, FileNotFoundError):
+                raise _not_written(path.parent, error) from error
+
+
+def _write_once(content: Mapping[str, Any], path: Path, *, keep: int) -> None:
     part = path.with_name(path.name + _PART)
     try:
         for abandoned in path.parent.glob(f"*.ckpt{_PART}"):  # left by an attempt that was killed
@@ -290,8 +304,6 @@ def _write(content: Mapping[str, Any], path: Path, *, keep: int) -> None:
         _sync_folder(path.parent)
         for old in checkpoint_files(path.parent)[keep:]:
             old.unlink(missing_ok=True)
-    except OSError as error:
-        raise _not_written(path.parent, error) from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)

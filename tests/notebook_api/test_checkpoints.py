@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,6 +80,24 @@ def names_in(folder: Path) -> list[str]:
 def test_without_a_checkpoint_none_is_returned_and_no_folder_is_made() -> None:
     assert load_checkpoint(counter=Counter()) is None
     assert not FOLDER.exists()
+
+
+def test_a_folder_that_is_removed_while_a_checkpoint_is_written_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fsync = os.fsync
+    removed: list[Path] = []
+
+    def remove_first(descriptor: int) -> None:
+        fsync(descriptor)
+        if not removed:
+            removed.append(FOLDER)
+            shutil.rmtree(FOLDER)
+
+    monkeypatch.setattr(os, "fsync", remove_first)
+    save_checkpoint(epoch=1)
+    assert removed
+    assert load_checkpoint() == {"epoch": 1}
 
 
 @pytest.mark.parametrize("in_background", [False, True])
