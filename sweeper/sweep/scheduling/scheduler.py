@@ -6,6 +6,7 @@ import logging
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -45,8 +46,8 @@ from .pruning import PruningThread
 
 _log = logging.getLogger(__name__)
 
-#: A trial that has lost its worker so often has failed.
-_MOST_ATTEMPTS = 3
+#: A trial that loses its worker so often in one sweep has failed.
+_MOST_LOSSES = 3
 
 
 class TrialScheduler:
@@ -87,6 +88,7 @@ class TrialScheduler:
         self._events = events
         self._spending = spending
         self._failures_in_a_row = 0
+        self._losses: Counter[int] = Counter()
         self._begun = 0
         self._asking, self._lock = threading.Lock(), threading.Lock()
         self._cleaner = CheckpointCleaner(study, settings.checkpoints, paths.all_checkpoints)
@@ -165,9 +167,12 @@ class TrialScheduler:
         self._stop_switch.leave(spec.number)
         if self._pruning is not None:
             self._pruning.forget(spec.number)
-        if outcome.reason is Reason.WORKER_LOST and spec.attempt >= _MOST_ATTEMPTS:
-            outcome = replace(outcome, state=TrialState.FAILED)
         with self._lock:
+            if outcome.reason is Reason.WORKER_LOST:
+                # Attempts would also count the preemptions of earlier sweeps.
+                self._losses[spec.number] += 1
+                if self._losses[spec.number] >= _MOST_LOSSES:
+                    outcome = replace(outcome, state=TrialState.FAILED)
             try:
                 record = self._study.tell(spec.number, outcome)
             except Exception as error:  # noqa: BLE001  as in next_trial
