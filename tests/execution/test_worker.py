@@ -18,13 +18,14 @@ from typing import Any
 import nbformat
 import psutil
 import pytest
+from studies import until
 
 from sweeper.execution.gpus import GpuAllocator, Lease, LeastLoaded
 from sweeper.execution.notebook_runner import NotebookRunner
 from sweeper.execution.worker import Worker
 from sweeper.kernels import Guard, KernelPool
 from sweeper.kernels.guard import marked_processes
-from sweeper.notebook_api.messages import Point, StopReason
+from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks import ResearchNotebook, read_executed
 from sweeper.notebooks.scores import scrape
 from sweeper.settings import Settings
@@ -415,6 +416,44 @@ def test_a_kernel_that_is_killed_before_its_first_answer_gets_another_chance(
     assert (bench.folder / "killed-once").exists()
     assert outcome.state is TrialState.COMPLETED, outcome.message
     assert set(statuses(node)) == {"completed"}
+
+
+def test_a_kernel_whose_folder_is_removed_as_it_answers_gets_another_chance(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import pathlib, shutil, sys\n"
+        "from ipykernel.ipkernel import IPythonKernel\n"
+        "from ipykernel.kernelapp import launch_new_instance as launch\n"
+        "first, answer = pathlib.Path('removed-once'), IPythonKernel.kernel_info_request\n"
+        "def answer_without_folder(*arguments):\n"
+        "    if not first.exists():\n"
+        "        first.touch()\n"
+        "        shutil.rmtree(pathlib.Path(sys.argv[sys.argv.index('-f') + 1]).parent)\n"
+        "    return answer(*arguments)\n"
+        "IPythonKernel.kernel_info_request = answer_without_folder\n"
+        "launch()"
+    )
+    install_kernel(bench, monkeypatch, "bare", code, "-f")
+    outcome, node = bench.run(REPORT, kernel="bare")
+    assert (bench.folder / "removed-once").exists()
+    assert outcome.state is TrialState.COMPLETED, outcome.message
+    assert node.metadata["sweeper"]["state"] == "completed"
+
+
+def test_a_trial_whose_kernels_folder_is_removed_can_still_be_stopped(bench: Bench) -> None:
+    def stop_without_folder(running: RunningTrial, _: Point) -> None:
+        until(lambda: not list(bench.runtime_folder.glob("k*")))
+        running.stop(StopReason.INTERRUPTED)
+
+    outcome, node = bench.run(
+        "import os, pathlib, shutil, time, sweeper\nsweeper.report(0, val=x)\n"
+        f"shutil.rmtree(pathlib.Path(os.environ['{REPORTS_VARIABLE}']).parent)\n"
+        "time.sleep(60)",
+        on_point=stop_without_folder,
+    )
+    assert outcome.state is TrialState.STOPPED
+    assert statuses(node)[-1] == "stopped"
 
 
 def install_kernel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,8 @@ def test_folders_that_vanish_while_they_are_cleaned_are_passed_over(
     def come_and_go() -> None:
         while not ended.is_set():
             for number in range(len(STATES)):
-                (tmp_path / run_id_of(number) / "a" / "b").mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):  # a parent was removed before its child was made
+                    (tmp_path / run_id_of(number) / "a" / "b").mkdir(parents=True, exist_ok=True)
                 shutil.rmtree(tmp_path / run_id_of(number), ignore_errors=True)
 
     thread = threading.Thread(target=come_and_go)

@@ -129,8 +129,8 @@ class SweepEngine(Engine):
             client.run(reads_imports=pool.wants_import_profile)
             if client.import_profile is not None:
                 pool.record_imports(client.import_profile)
-        except RuntimeError as error:
-            if client.is_ready:
+        except (RuntimeError, OSError) as error:
+            if client.is_ready:  # what fails later is the notebook's file, or a defect
                 raise
             client.error = first_line(error)
         finally:

@@ -15,6 +15,9 @@ class ReportSocket:
     Args:
         path: where the socket is made; short, and not there yet.
 
+    Raises:
+        OSError: the socket cannot be made, most often because its folder was removed.
+
     Attributes:
         handles_stop: whether the notebook asks by itself whether it should stop.
         is_stopping: whether the notebook has received a stop, and ends.
@@ -25,7 +28,11 @@ class ReportSocket:
         self.handles_stop = self.is_stopping = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BYTES)
-        self._socket.bind(str(path))
+        try:
+            self._socket.bind(str(path))
+        except OSError:
+            self._socket.close()
+            raise
         self._socket.setblocking(False)
 
     def fileno(self) -> int:

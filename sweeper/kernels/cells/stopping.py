@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from nbclient.util import ensure_async
@@ -68,7 +69,8 @@ class NotebookStopper:
         reason, message = self._running.stop_reason, self._running.message
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, self._time_s / (_INTERRUPTS + 1)))
         if reason and reason is not StopReason.TIME_LIMIT:
-            self._kernel.ask_to_stop(reason, message or "the sweep was stopped")
+            with contextlib.suppress(OSError):  # its private folder may have been cleaned away
+                self._kernel.ask_to_stop(reason, message or "the sweep was stopped")
             if reason is StopReason.PRUNED:
                 await asyncio.sleep(_NEXT_REPORT_S if self._running.reports else 0)
             elif self._reports is not None and self._reports.handles_stop:
