@@ -52,6 +52,7 @@ OWNERS = {
     "numpy": {"notebook_api"},
     "optuna": {"study"},
     "papermill": {"kernels"},
+    "platformdirs": {"tracking"},
     "pydantic": {"settings", "study", "sync"},
     "pytest": {"testing"},
     "pydantic_core": {"settings"},

@@ -3,7 +3,8 @@
 Decisions about what runs do not belong here: no other folder reads MLflow.
 """
 
-from .files import drop_unknown_runs, move_artifacts, put_in_place, sqlite_file
+from .files import drop_unknown_runs, move_artifacts, sqlite_file
+from .new_store import put_in_place
 from .params import run_params
 from .tracker import Tracker
 

@@ -1,4 +1,4 @@
-"""Creates, restores and moves an MLflow store that is an SQLite file.
+"""Restores and moves an MLflow store that is an SQLite file.
 
 MLflow has no call that moves artifacts or drops runs for good, so this module works on MLflow's
 tables; a test compares the result with what MLflow reads afterwards.
@@ -6,14 +6,10 @@ tables; a test compares the result with what MLflow reads afterwards.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock
 
 _STUDY_ID = "sweeper.study_id"
 _BUSY_TIMEOUT_S = 30
@@ -33,30 +29,6 @@ def sqlite_file(url: str) -> Path | None:
     return Path(path).absolute() if path and path != ":memory:" else None
 
 
-def make_store(place: Path) -> None:
-    """Create an empty store where there is none, in one atomic step.
-
-    MLflow creates its tables in dozens of steps, and can never open a file in which a kill or a
-    full disk interrupted these steps.
-    """
-    from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH as ARTIFACTS
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{place}.lock"):  # two processes that create it at once would break it, too
-        if place.exists():
-            return
-        beside = place.with_name(f".{place.name}.part")
-        _clear(beside)
-        try:
-            store: Any = SqlAlchemyStore(f"sqlite:///{beside}", ARTIFACTS)  # type: ignore[no-untyped-call]
-            store.engine.dispose()
-            _replace(beside, place)
-        except BaseException:
-            _clear(beside)
-            raise
-
-
 def forget_connections(uri: str) -> None:
     """Close MLflow's cached connections to a store.
 
@@ -73,29 +45,6 @@ def log_ahead(file: Path) -> None:
     """Set SQLite's write-ahead log: a commit waits once for the disk, and readers do not block."""
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
-
-
-def put_in_place(file: Path, place: Path) -> bool:
-    """Move a store's file to a place where there is none.
-
-    Returns:
-        False if the place has a store already, which stays as it is: another study has created it.
-    """
-    with FileLock(f"{place}.lock"):  # the lock that `make_store` takes
-        if place.exists():
-            return False
-        _replace(file, place)
-        return True
-
-
-def _replace(file: Path, place: Path) -> None:
-    _clear(place)  # including the log of a removed file: SQLite would replay it into this one
-    os.replace(file, place)
-
-
-def _clear(file: Path) -> None:
-    for ending in ("", "-journal", "-wal", "-shm"):
-        file.with_name(file.name + ending).unlink(missing_ok=True)
 
 
 def move_artifacts(file: Path, *, before: str, now: str) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from ..errors import TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path
-from .files import forget_connections, make_store, sqlite_file
+from .files import forget_connections, sqlite_file
+from .new_store import make_store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

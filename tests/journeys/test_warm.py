@@ -15,7 +15,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from studies import put_mlflow_store
 
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
@@ -49,7 +48,6 @@ def sweep(
         **settings,
     }
     outputs = folder / f"out-{kernels}"
-    put_mlflow_store(outputs)
     output = f"{outputs}/{{run_id}}.ipynb"
     read = Settings.from_mapping(data)
     return Sweep.from_settings(read, notebook=notebook, output=output, jobs=jobs).run()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from optuna.storages import RDBStorage
-from studies import put_mlflow_store
 
 from sweeper.settings import Settings
 from sweeper.study import SamplerFactory, Study
@@ -31,7 +30,7 @@ def tracker(tmp_path: Path) -> Iterator[Tracker]:
         None,
         study="s",
         study_id="1",
-        embedded=put_mlflow_store(tmp_path),
+        embedded=tmp_path / "mlflow.db",
         artifacts=tmp_path / "artifacts",
     )
     yield tracker

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import put_mlflow_store, small_settings
+from studies import small_settings
 
 from sweeper import Sweep
 from sweeper.notebook_api.messages import StopReason
@@ -57,8 +57,6 @@ def make_sweep(tmp_path: Path) -> Callable[..., Sweep]:
         timeout_s: float | None = None,
         **changes: Any,
     ) -> Sweep:
-        if not (tmp_path / out).exists():
-            put_mlflow_store(tmp_path / out)
         return Sweep.from_settings(
             small_settings("inline", **changes),
             notebook=write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5"),

@@ -16,7 +16,6 @@ from compared_outputs import seen
 from kernels_alone import kernel_pool, run_alone, share_cells
 from made_up_notebooks import SETUP, Notebook, Run, code, made_up
 from nbformat import NotebookNode
-from studies import put_mlflow_store
 
 from sweeper.kernels import (
     KernelPool,
@@ -55,7 +54,6 @@ def sweep(
         **settings,
     }
     outputs = folder / f"out-{prefix}"
-    put_mlflow_store(outputs)
     output = f"{outputs}/{{run_id}}.ipynb"
     read_settings = Settings.from_mapping(data)
     return Sweep.from_settings(read_settings, notebook=notebook, output=output, jobs=jobs).run()
