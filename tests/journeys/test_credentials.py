@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from commands import Command
 
 from sweeper.cli import main
 from sweeper.testing import write_notebook
@@ -104,12 +105,7 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
         "objective: {val: maximize}\nspace: {x: [1.0, 2.0]}\nstudy: {trials: 2, sampler: random}\n"
     )
     arguments = ["-i", "n.ipynb", "-o", "out/{run_id}.ipynb", "-p", "n.yml"]
-    sweeping = subprocess.Popen(
-        [sys.executable, ROOT / "notebook_hpo.py", *arguments, "--tracking-uri", whole],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    sweeping = Command(*arguments, "--tracking-uri", whole, stderr=subprocess.STDOUT)
     assert sweeping.stdout is not None
     printed = ""
     while "started" not in printed:

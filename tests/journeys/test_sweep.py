@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 import psutil
 import pytest
+from commands import Command, call
 
 from sweeper import Settings
 from sweeper.cli import main
@@ -68,14 +68,6 @@ def sweep(name: str, *cells: str, jobs: int = 2, out: str = "out", **changes: An
         jobs=jobs,
         **options,
     )
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, str(ROOT / "notebook_hpo.py"), *arguments]
-
-
-def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
 
 
 def write_parameters(name: str, text: str) -> Path:
@@ -342,18 +334,19 @@ def test_a_sweep_goes_on_when_nobody_takes_its_output() -> None:
     write_notebook(Path("unread.ipynb"), TRAIN, parameters="x = 0.5")
     write_parameters("unread", f"objective: {{val: maximize}}\nspace: {json.dumps(SPACE)}\n")
     arguments = ["-i", "unread.ipynb", "-o", "out/{study}.{run_id}.ipynb", "-p", "unread.yml"]
-    wanted = command(*arguments, "--trials", "2", "--json")
-    sweeping = subprocess.Popen(wanted, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    arguments += ["--trials", "2", "--json"]
+    sweeping = Command(*arguments, stderr=subprocess.STDOUT)
     assert sweeping.stdout is not None
     assert sweeping.stdout.readline()
     sweeping.stdout.close()
     assert sweeping.wait(300) == 0
     assert call("status", "unread").stdout.startswith("study unread: 2 completed\n")
     with open("/dev/full", "w") as full:
-        again = subprocess.run(wanted, stdout=full, stderr=subprocess.PIPE, text=True)
+        again = Command(*arguments, stdout=full)
+    _, stderr = again.communicate(timeout=300)
     assert again.returncode == 0
-    assert again.stderr.endswith("standard output cannot be written: No space left on device\n")
-    assert "Traceback" not in again.stderr
+    assert stderr.endswith("standard output cannot be written: No space left on device\n")
+    assert "Traceback" not in stderr
 
 
 def test_the_timeout_stops_running_trials_and_the_next_call_runs_them_again() -> None:
@@ -376,7 +369,7 @@ def test_the_timeout_stops_running_trials_and_the_next_call_runs_them_again() ->
     assert Path("out/late.0000.attempt1.ipynb").exists()
 
 
-def start_endless(name: str) -> subprocess.Popen[str]:
+def start_endless(name: str) -> Command:
     """A sweep from the command line whose trials never end, seen running."""
     write_notebook(
         Path(f"{name}.ipynb"),
@@ -386,21 +379,8 @@ def start_endless(name: str) -> subprocess.Popen[str]:
     )
     space = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\nstudy: {trials: 4}\n"
     write_parameters(name, space)
-    sweeping = subprocess.Popen(
-        command(
-            "-i",
-            f"{name}.ipynb",
-            "-o",
-            f"out/{name}.{{run_id}}.ipynb",
-            "-p",
-            f"{name}.yml",
-            "-j",
-            "2",
-        ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    files = ["-i", f"{name}.ipynb", "-o", f"out/{name}.{{run_id}}.ipynb", "-p", f"{name}.yml"]
+    sweeping = Command(*files, "-j", "2")
     for run_id in ("0000", "0001"):
         wait_for(Path(f"out/{name}.{run_id}.ipynb"), '"status": "running"')
     deadline = time.monotonic() + 60
@@ -612,9 +592,7 @@ def test_a_wrong_call_says_one_thing_and_writes_nothing(
 
     before = files()
     arguments = [word for pair in flags.items() for word in pair]
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, check=False, cwd=wrong_folder
-    )
+    done = call(*arguments, cwd=wrong_folder)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     for fragment in fragments:

@@ -15,6 +15,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from commands import Command
 
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
@@ -246,15 +247,11 @@ def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
         "objective: {val: maximize}\nspace: {x: {low: 1, high: 1000}}\n"
         "study: {trials: 40, sampler: random}\n"
     )
-    sweeping = subprocess.Popen(
-        [
-            *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"),
-            *("-o", "out/{run_id}.ipynb", "-p", "p.yml", "-j", "2"),
-        ],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    files = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml"]
+    with open(os.devnull, "w") as nowhere:
+        sweeping = Command(
+            *files, "-j", "2", cwd=tmp_path, stdout=nowhere, stderr=subprocess.STDOUT
+        )
     try:
         hanging = wait_for(
             lambda: [json.loads(p.read_text()) for p in tmp_path.glob("hangs.*[0-9]")]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from commands import Command
 
 from sweeper.errors import BrokenError, StorageAwayError, StudyError
 from sweeper.settings import Settings
@@ -326,17 +325,12 @@ study: {sampler: random, trials: 4}
 """
 
 
-def start(name: str, *options: str, cell: str = WORK) -> subprocess.Popen[str]:
+def start(name: str, *options: str, cell: str = WORK) -> Command:
     write_notebook(Path(f"{name}.ipynb"), cell.replace("{}", name), parameters="x = 0.5")
     Path(f"{name}.yml").write_text(PARAMETERS)
     template = () if "-o" in options else ("-o", f"{name}/{{run_id}}.ipynb")
-    command = [sys.executable, str(ROOT / "notebook_hpo.py"), "-i", f"{name}.ipynb"]
-    return subprocess.Popen(
-        [*command, "-p", f"{name}.yml", "-j", "2", "--json", *template, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    files = ["-i", f"{name}.ipynb", "-p", f"{name}.yml", *template]
+    return Command(*files, "-j", "2", "--json", *options)
 
 
 def wait_until(is_so: Callable[[], object], limit_s: float = 90.0) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from commands import Command, call
 
 from sweeper.errors import SettingsError
 from sweeper.sweep.preemption import Cloud, PreemptionWatcher, check_service
@@ -164,11 +163,8 @@ def test_a_sweep_on_a_machine_that_is_taken_away_ends_with_143_and_goes_on_later
         "objective: {val: maximize}\nspace: {x: [0.25, 0.75]}\nstudy: {trials: 2, sampler: grid}\n"
         "resources: {preemption: gcp}\n"
     )
-    command = [
-        *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb", "-p", "nb.yml"),
-        *("-o", "out/{run_id}.ipynb", "-j", "2"),
-    ]
-    sweep = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    arguments = ["-i", "nb.ipynb", "-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", "2"]
+    sweep = Command(*arguments, cwd=tmp_path)
     assert sweep.stderr is not None
     printed = ""
     while "completed" not in printed:
@@ -181,5 +177,5 @@ def test_a_sweep_on_a_machine_that_is_taken_away_ends_with_143_and_goes_on_later
     assert "stopping (the machine's preemption notice)" in rest
     service.preempted = False
     (tmp_path / "nb.yml").write_text((tmp_path / "nb.yml").read_text() + "limits: {trial: 2s}\n")
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    again = call(*arguments, cwd=tmp_path)
     assert "1 completed, 1 failed" in again.stdout

@@ -8,8 +8,6 @@ import re
 import shutil
 import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from commands import Command, call
 from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeper import Settings
@@ -1015,17 +1014,9 @@ class Subprocess:
         self.folder, self.name = folder, name
         self.stderr = ""
 
-    def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [
-                *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "n.ipynb", "-p", "p.yml"),
-                *("-o", "out/{study}.{run_id}.ipynb", "-j", "2", "--json"),
-            ],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self) -> Command:
+        files = ["-i", "n.ipynb", "-p", "p.yml", "-o", "out/{study}.{run_id}.ipynb"]
+        return Command(*files, "-j", "2", "--json", cwd=self.folder)
 
     def trials(self) -> dict[int, tuple[str, float | None]]:
         """State and score of each trial in the study's file."""
@@ -1041,13 +1032,11 @@ class Subprocess:
     def run(self, limit_s: float = 120) -> tuple[int, dict[str, Any]]:
         return self.result(self.start(), limit_s)
 
-    def result(
-        self, process: subprocess.Popen[str], limit_s: float = 120
-    ) -> tuple[int, dict[str, Any]]:
+    def result(self, process: Command, limit_s: float = 120) -> tuple[int, dict[str, Any]]:
         stdout, self.stderr = process.communicate(timeout=limit_s)
         assert "hush" not in stdout + self.stderr
         last = stdout.splitlines()[-1] if stdout else "{}"
-        return process.returncode, json.loads(last)
+        return process.wait(), json.loads(last)
 
 
 def remote(name: str) -> Manifest | None:
@@ -1131,13 +1120,7 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
         model = b.folder / "out" / name / "checkpoints" / trial["run_id"] / "model.pt"
         assert model.read_text() == str(trial["params"]["x"])
     check_mlflow(result, b.folder)
-    seen = subprocess.run(
-        [sys.executable, str(ROOT / "notebook_hpo.py"), "status", name, "--json"],
-        cwd=b.folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    seen = call("status", name, "--json", cwd=b.folder)
     assert json.loads(seen.stdout)["counts"] == result["counts"]
 
 

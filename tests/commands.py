@@ -1,0 +1,209 @@
+"""Run the command line in processes that are forked with its libraries imported.
+
+A process of its own for each call, which can be killed, as from a shell; but what takes most of a
+short call, the imports of MLflow and the other libraries, happens once for all tests.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).parents[1]
+_MESSAGE_BYTES = 1 << 20
+
+
+class Command:
+    """A call of the command line that runs; as much of `subprocess.Popen` as the tests need.
+
+    Args:
+        stdout: where the output goes; None for a pipe.
+        stderr: likewise; `subprocess.STDOUT` for where the output goes.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdout: IO[str] | None = None,
+        stderr: IO[str] | int | None = None,
+    ) -> None:
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
+        if stdout is None:
+            self.stdout, for_stdout = _pipe()
+        else:
+            for_stdout = os.dup(stdout.fileno())
+        if stderr is None:
+            self.stderr, for_stderr = _pipe()
+        else:
+            for_stderr = os.dup(for_stdout if isinstance(stderr, int) else stderr.fileno())
+        self._status, for_status = os.pipe()
+        request = json.dumps(
+            {
+                "arguments": arguments,
+                "cwd": str(cwd or Path.cwd()),
+                "env": dict(os.environ if env is None else env),
+            }
+        )
+        descriptors = [for_stdout, for_stderr, for_status]
+        socket.send_fds(_server(), [request.encode()], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.pid = _read_number(self._status)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the process's end; its exit code."""
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("notebook_hpo.py", timeout or 0.0)
+            self.returncode = _read_number(self._status)
+            os.close(self._status)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Read both outputs to their ends, and wait for the process's end."""
+        texts = ["", ""]
+
+        def read(index: int, pipe: IO[str]) -> None:
+            texts[index] = pipe.read()
+            pipe.close()
+
+        pipes = [pipe for pipe in (self.stdout, self.stderr) if pipe is not None]
+        places = [index for index, pipe in enumerate((self.stdout, self.stderr)) if pipe]
+        readers = [
+            threading.Thread(target=read, args=pair, daemon=True)
+            for pair in zip(places, pipes, strict=True)
+        ]
+        for reader in readers:
+            reader.start()
+        self.wait(timeout)
+        for reader in readers:
+            reader.join(timeout)
+        return texts[0], texts[1]
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def call(
+    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Call the command line, and wait for its end."""
+    command = Command(*arguments, cwd=cwd, env=env)
+    stdout, stderr = command.communicate()
+    return subprocess.CompletedProcess(arguments, command.wait(), stdout, stderr)
+
+
+def _pipe() -> tuple[IO[str], int]:
+    read_end, write_end = os.pipe()
+    return open(read_end, encoding="utf-8"), write_end
+
+
+def _read_number(descriptor: int) -> int:
+    data = os.read(descriptor, 4)
+    assert len(data) == 4, "the process that forks commands has died"
+    return int(array.array("i", data)[0])
+
+
+@cache
+def _server() -> socket.socket:
+    """A socket to the process that forks commands; it ends with the last test."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, __file__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            start_new_session=True,  # Ctrl-C in the tests' terminal is none for the sweeps
+        )
+    return ours
+
+
+# --- the process that forks commands -------------------------------------------------------------
+
+
+def _serve(requests: socket.socket) -> list[str]:
+    """Fork a process for each request; return in that process, with its arguments."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(requests, _MESSAGE_BYTES, 3)
+        if not data:
+            os._exit(0)
+        if os.fork() == 0:
+            requests.close()
+            stdout, stderr, status = descriptors
+            if (pid := os.fork()) != 0:
+                _await_end(pid, status, closing=(stdout, stderr))
+            os.close(status)
+            for descriptor, number in ((stdout, 1), (stderr, 2)):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            request = json.loads(data)
+            os.environ.clear()
+            os.environ.update(request["env"])
+            os.chdir(request["cwd"])
+            return list(request["arguments"])
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _reap()
+
+
+def _await_end(pid: int, status: int, closing: tuple[int, ...]) -> None:
+    """Pass on the number of a process, and its exit code in the end; never returns."""
+    for descriptor in closing:
+        os.close(descriptor)
+    os.write(status, array.array("i", [pid]).tobytes())
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.write(status, array.array("i", [code]).tobytes())
+    os._exit(0)
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # its thread would not be in the forks
+
+    import sweeper.cli.run  # noqa: F401
+    from sweeper.cli import main
+
+    assert threading.active_count() == 1, threading.enumerate()
+    sys.argv = ["notebook_hpo.py", *_serve(socket.socket(fileno=int(sys.argv[1])))]
+    sys.exit(main())
