@@ -12,10 +12,10 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from sweeper.execution.gpus import GpuAllocator
+from sweeper.guard import Guard
 from sweeper.kernels import (
     ExecutionRequest,
     ForkPolicy,
-    Guard,
     KernelPool,
     KernelResult,
     Proof,

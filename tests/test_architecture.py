@@ -20,7 +20,7 @@ PACKAGE = Path(sweeper.__file__).parent
 
 #: From the ground up. A folder imports only from layers below its own.
 LAYERS = (
-    ("errors", "files"),
+    ("errors", "files", "guard"),
     ("notebook_api",),
     ("trials",),
     ("settings",),

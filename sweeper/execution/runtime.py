@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..kernels import Guard, kill_marked, mark_of
+from ..guard import Guard, kill_marked, mark_of
 
 #: The folder's path leaves room for the sockets in it, whose paths have at most 107 characters.
 _SHORT_CHARACTERS = 24

@@ -9,7 +9,6 @@ from .forking.evidence import Evidence, gather
 from .forking.origins import KernelOrigin, Way
 from .forking.policy import Experiment, ForkPolicy, Proof, Reference
 from .forking.sharing import CellsToShare, SharedRun, cells_to_share
-from .guard import Guard, kill_marked, mark_of
 from .kernel import Kernel
 from .pool import KernelPool
 from .request import Ending, ExecutionRequest, KernelResult
@@ -22,7 +21,6 @@ __all__ = [
     "ExecutionRequest",
     "Experiment",
     "ForkPolicy",
-    "Guard",
     "Kernel",
     "KernelOrigin",
     "KernelPool",
@@ -36,7 +34,5 @@ __all__ = [
     "execute",
     "gather",
     "inject",
-    "kill_marked",
     "language_of",
-    "mark_of",
 ]

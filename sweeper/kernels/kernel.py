@@ -18,12 +18,12 @@ from typing import Any, BinaryIO
 
 from jupyter_core.utils import run_sync
 
+from ..guard import MARK_VARIABLE, kill_marked, kill_session
 from .forking.fork_server import QUIET, ForkServer
 from .forking.origins import KernelOrigin, Way
 from .forking.process import ForkedProcess
 from .forking.provisioner import ForkingProvisioner
 from .forking.sharing import SharedRun
-from .guard import MARK_VARIABLE, kill_marked, kill_session
 from .manager import PrivateKernelManager
 from .specs import is_ipykernel
 

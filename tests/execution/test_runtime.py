@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from sweeper.execution.runtime import clear_up, guarded
-from sweeper.kernels import mark_of
+from sweeper.guard import mark_of
 
 
 def folders(study_folder: Path) -> list[Path]:

@@ -23,8 +23,8 @@ from studies import until
 from sweeper.execution.gpus import GpuAllocator, Lease, LeastLoaded
 from sweeper.execution.notebook_runner import NotebookRunner
 from sweeper.execution.worker import Worker
-from sweeper.kernels import Guard, KernelPool
-from sweeper.kernels.guard import marked_processes
+from sweeper.guard import Guard, marked_processes
+from sweeper.kernels import KernelPool
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks import ResearchNotebook, read_executed
 from sweeper.notebooks.scores import scrape
@@ -553,7 +553,7 @@ def test_the_guard_ends_everything_when_its_owner_is_killed(tmp_path: Path) -> N
     code = f"""
 import subprocess, sys, time, os
 from pathlib import Path
-from sweeper.kernels.guard import MARK_VARIABLE, Guard
+from sweeper.guard import MARK_VARIABLE, Guard
 Guard(token="tok{os.getpid()}", folder=Path({str(runtime_folder)!r}))
 env = {{**os.environ, MARK_VARIABLE: "tok{os.getpid()}.0000.1;"}}
 subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)

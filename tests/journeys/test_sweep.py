@@ -22,8 +22,7 @@ from commands import Command, call
 
 from sweeper import Settings
 from sweeper.cli import main
-from sweeper.kernels import mark_of
-from sweeper.kernels.guard import MARK_VARIABLE
+from sweeper.guard import MARK_VARIABLE, mark_of
 from sweeper.study_folder.requests import ALL, ask_to_stop
 from sweeper.testing import write_notebook
 from sweeper.tracking import Tracker

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..guard import MARK_VARIABLE
+from ...guard import MARK_VARIABLE
 from .cells_runner import SharedCellsRunner
 from .import_profile import ImportProfile
 from .origins import Offer

@@ -36,8 +36,7 @@ import nbformat
 import psutil
 import pytest
 
-from sweeper.kernels import mark_of
-from sweeper.kernels.guard import MARK_VARIABLE
+from sweeper.guard import MARK_VARIABLE, mark_of
 from sweeper.testing import PostgresServer, write_notebook
 
 ROOT = Path(__file__).parents[3]
