@@ -49,7 +49,8 @@ class QuickClient(AsyncKernelClient):
         """Wait for the kernel's first answer.
 
         Raises:
-            RuntimeError: the kernel died first, or did not answer in time.
+            RuntimeError: the kernel died first, did not answer in time, or cannot be reached any
+                more because the folder with its sockets was removed.
         """
         deadline = time.monotonic() + (timeout or 60.0)
         retry_s = _FIRST_RETRY_S
@@ -68,6 +69,8 @@ class QuickClient(AsyncKernelClient):
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
             if reply is None and not await self._async_is_alive():
                 raise RuntimeError("it died before its first answer")
+            if not (reply and is_connected) and not Path(self.connection_file).parent.is_dir():
+                raise RuntimeError("the folder with its sockets was removed")
             if time.monotonic() > deadline and not (reply and is_connected):
                 raise RuntimeError(f"no answer within {timeout:g} s")
         self._handle_kernel_info_reply(reply)

@@ -25,6 +25,7 @@ from sweeper.execution.notebook_runner import NotebookRunner
 from sweeper.execution.worker import Worker
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool
+from sweeper.kernels.cells.engine import START_TIMEOUT_S
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks import ResearchNotebook, read_executed
 from sweeper.notebooks.scores import scrape
@@ -439,6 +440,27 @@ def test_a_kernel_whose_folder_is_removed_as_it_answers_gets_another_chance(
     assert (bench.folder / "removed-once").exists()
     assert outcome.state is TrialState.COMPLETED, outcome.message
     assert node.metadata["sweeper"]["state"] == "completed"
+
+
+def test_a_kernel_whose_folder_is_removed_before_it_answers_is_not_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import pathlib, shutil, sys, time\n"
+        "first = pathlib.Path('removed-once')\n"
+        "if not first.exists():\n"
+        "    first.touch()\n"
+        "    shutil.rmtree(pathlib.Path(sys.argv[sys.argv.index('-f') + 1]).parent)\n"
+        "    time.sleep(600)\n"
+        "from ipykernel.kernelapp import launch_new_instance as launch\n"
+        "launch()"
+    )
+    install_kernel(bench, monkeypatch, "bare", code, "-f")
+    started_s = time.monotonic()
+    outcome, _ = bench.run(REPORT, kernel="bare")
+    assert (bench.folder / "removed-once").exists()
+    assert outcome.state is TrialState.COMPLETED, outcome.message
+    assert time.monotonic() - started_s < START_TIMEOUT_S / 2
 
 
 def test_a_trial_whose_kernels_folder_is_removed_can_still_be_stopped(bench: Bench) -> None:

@@ -136,7 +136,11 @@ class SweepEngine(Engine):
         finally:
             client.disconnect()
             tail = kernel.stderr_tail()
-            pool.retire(kernel, request.on_kernel_gone)
+            if client.is_ready:
+                pool.retire(kernel, request.on_kernel_gone)
+            else:  # it has run nothing, and may not be reached by a request to end
+                kernel.kill()
+                request.on_kernel_gone()
         return KernelResult(
             ending=_ending(client, request.running),
             error=client.error or "",
