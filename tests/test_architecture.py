@@ -33,7 +33,7 @@ LAYERS = (
 )
 LAYER_OF = {folder: layer for layer, folders in enumerate(LAYERS) for folder in folders}
 ROOF = "__init__"  # shows the public names, so it stands above all folders
-MOST_ENTRIES, MOST_FILES, MOST_LINES, MOST_CLASS_LINES = 22, 12, 400, 320
+MOST_ENTRIES, MOST_FILES, MOST_LINES, MOST_CLASS_LINES = 22, 12, 400, 360
 
 #: Every outside library that is imported anywhere, and the only folders that know it.
 OWNERS = {
@@ -213,6 +213,17 @@ def test_a_module_is_small_and_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(sources()[path])
     words = set(path.stem.split("_"))
     assert words.isdisjoint({"util", "utils", "helper", "helpers", "common", "misc"})
+
+
+def test_a_class_can_be_read_in_one_go() -> None:
+    too_long = [
+        f"{path.relative_to(PACKAGE)}: {node.name}"
+        for path, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and (node.end_lineno or 0) - node.lineno >= MOST_CLASS_LINES
+    ]
+    assert too_long == []
 
 
 @pytest.mark.parametrize("root", ["sweeper", "tests", "benchmarks", "docs"])

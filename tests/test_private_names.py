@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "private-names.md"
 #: Library, private name, and the modules that use it.
 NAMES = [
     ("optuna", "optuna.study.study.Study._storage", "study/study.py"),
-    ("optuna", "optuna.study.study.Study._get_trials", "study/tpe.py"),
+    ("optuna", "optuna.study.study.Study._get_trials", "study/samplers/tpe.py"),
     (
         "optuna",
         "optuna.trial._frozen.FrozenTrial._trial_id",

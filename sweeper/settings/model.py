@@ -40,7 +40,7 @@ from .sections import (
     Sync,
     check_study_name,
 )
-from .space import DimensionEntry, DimensionForms, SearchSpace, check_branches
+from .space import DimensionEntry, DimensionForms, RangeDimension, SearchSpace, check_branches
 from .yaml_reader import BadYaml, read_yaml
 
 
@@ -295,9 +295,9 @@ class Settings(SettingsModel):
                 hint = "" if name.isidentifier() else f"; {nearest(name, self._names)}"
                 raise SettingsError(f"{flag}: {error}{hint}") from error
             dimension = self.space.get(name)
-            if dimension is None or dimension.type == "choice":
-                continue  # a value outside the choices is allowed
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            # A value outside a range or choices is allowed.
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if isinstance(dimension, RangeDimension) and not is_number:
                 raise SettingsError(
                     f"{flag}: not a number; expected {dimension.hint}, or any other"
                 )

@@ -75,7 +75,7 @@ class Dimension(SettingsModel):
     a list."""
 
 
-class _Range(Dimension):
+class RangeDimension(Dimension):
     """A dimension from low to high."""
 
     def _check_range(self, low: float, high: float, step: float | None, log: bool) -> None:
@@ -93,7 +93,7 @@ class _Range(Dimension):
             raise problem(f"step {step!r} makes more than {_LARGEST} steps; widen it")
 
 
-class FloatDimension(_Range):
+class FloatDimension(RangeDimension):
     """A real number in [low, high], sampled on a logarithmic scale with `log`."""
 
     type: Literal["float"] = "float"
@@ -132,7 +132,7 @@ class FloatDimension(_Range):
         return f"a number from {self.low} to {self.high}{by}"
 
 
-class IntDimension(_Range):
+class IntDimension(RangeDimension):
     """A whole number in [low, high], sampled on a logarithmic scale with `log`."""
 
     type: Literal["int"] = "int"

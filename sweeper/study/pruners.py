@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import statistics
 import warnings
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from optuna.trial import FrozenTrial
 
 from ..errors import SettingsError
 from ..settings import Settings
-from ..settings.messages import nearest
+from .options import check_options
 
 _CLASSES: Mapping[str, type[BasePruner]] = {
     "none": optuna.pruners.NopPruner,
@@ -46,18 +45,15 @@ def make_pruner(settings: Settings) -> BasePruner:
             f"{where}: {chosen.name} needs a single objective, and there are "
             f"{len(settings.objective)}; use none"
         )
-    make = _CLASSES[chosen.name]
-    known = [p for p in inspect.signature(make).parameters if p != "wrapped_pruner"]
-    for option in chosen.options:
-        if option not in known:
-            raise SettingsError(
-                f"{where}: {chosen.name} has no option {option!r}; {nearest(option, known)}"
-            )
+    kind = _CLASSES[chosen.name]
+    check_options(
+        kind, chosen.options, reserved=["wrapped_pruner"], where=f"{where}: {chosen.name}"
+    )
     try:
         with warnings.catch_warnings():
             # Optuna marks some pruners as experimental; our tests cover them.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return make(**{**_DEFAULTS.get(chosen.name, {}), **chosen.options})
+            return kind(**{**_DEFAULTS.get(chosen.name, {}), **chosen.options})
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{where}: {chosen.name}: {error}") from error
 

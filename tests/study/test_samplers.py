@@ -1,15 +1,20 @@
-"""The names of samplers and pruners in a parameters file, and the classes behind them."""
+"""Samplers and pruners by name, with their options, as a parameters file has them."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from sweeper import Settings
+import pytest
+from opened_studies import BRANCHES, RANGE
+
+from sweeper.errors import SettingsError
+from sweeper.settings import Settings
 from sweeper.settings.sections import PRUNERS, SAMPLERS
 from sweeper.study import SamplerFactory, make_pruner
+from sweeper.study.samplers import factory
 
 
-def settings(**study: str) -> Settings:
+def settings(**study: Any) -> Settings:
     space = {"x": {"low": 0, "high": 3}}
     return Settings.from_mapping({"study": study, "objective": {"y": "maximize"}, "space": space})
 
@@ -25,3 +30,82 @@ def test_every_sampler_that_can_be_named_can_be_made(name: str) -> None:
 def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
     """`threshold` needs a bound, which has no sensible default."""
     assert make_pruner(settings(pruner=name))
+
+
+@pytest.mark.parametrize(
+    ("study", "space", "message"),
+    [
+        ({"sampler": "grid"}, RANGE, "grid needs a finite space, and x is continuous"),
+        ({"sampler": "brute_force"}, BRANCHES, "momentum is continuous; give it a step"),
+        (
+            {"sampler": {"name": "tpe", "n_startup_trial": 3}},
+            RANGE,
+            "tpe has no option 'n_startup_trial'; did you mean 'n_startup_trials'?",
+        ),
+        ({"sampler": {"name": "tpe", "seed": 3}}, RANGE, "tpe has no option 'seed'"),
+        ({"sampler": {"name": "nsga2", "population_size": 1}}, RANGE, "nsga2: "),
+        (
+            {"sampler": "gp"},
+            {"n": {"low": 0, "high": 2**31}, "k": {"low": 0.0, "high": 1.0, "step": 0.1}},
+            "gp looks at every value of a range with steps, and n has more than 10,000,000",
+        ),
+        ({"sampler": "grid"}, {"n": {"low": 1, "high": 10**9}}, "widen the steps, or take tpe"),
+    ],
+)
+def test_a_sampler_that_does_not_suit_is_refused_before_anything_runs(
+    study: Any, space: Any, message: str
+) -> None:
+    content = {"study": study, "objective": {"acc": "maximize"}, "space": space}
+    with pytest.raises(SettingsError) as raised:
+        SamplerFactory(Settings.from_mapping(content))
+    assert str(raised.value).startswith("settings: study.sampler: ")
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("trials", "space", "name"),
+    [
+        (250, RANGE, "gp"),
+        (251, RANGE, "tpe"),
+        (20, BRANCHES, "tpe"),
+        (20, {"shuffle_seed": {"low": 0, "high": 2**31 - 1}}, "tpe"),  # 16 GB a proposal
+        (20, {"n": {"low": 1, "high": 10_000_000}}, "gp"),
+    ],
+)
+def test_auto_suits_the_space_and_the_number_of_trials(trials: int, space: Any, name: str) -> None:
+    content = {"study": {"trials": trials}, "objective": {"acc": "maximize"}, "space": space}
+    assert SamplerFactory(Settings.from_mapping(content)).name == name
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp"])
+def test_an_option_is_an_argument_of_our_subclass_or_of_optunas_class(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base: Any = factory._CLASSES[name]
+
+    class WithOwnOption(base):
+        def __init__(self, *, patience: int = 1, **options: Any) -> None:
+            super().__init__(**options)
+            self.patience = patience
+
+    monkeypatch.setattr(factory, "_CLASSES", {**factory._CLASSES, name: WithOwnOption})
+    chosen = {"name": name, "patience": 5, "n_startup_trials": 3}
+    sampler: Any = SamplerFactory(settings(sampler=chosen)).make(0)
+    assert (sampler.patience, sampler._n_startup_trials) == (5, 3)
+    for reserved in ("seed", "memory", "options"):
+        with pytest.raises(SettingsError, match=f"{name} has no option '{reserved}'"):
+            SamplerFactory(settings(sampler={"name": name, reserved: 1}))
+
+
+def pruned_by(pruner: Any, **changes: Any) -> Settings:
+    data = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}, **changes}
+    return Settings.from_mapping({**data, "study": {"pruner": pruner}})
+
+
+def test_a_pruner_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"no option 'n_warmup'.*n_warmup_steps"):
+        make_pruner(pruned_by({"name": "median", "n_warmup": 3}))
+    with pytest.raises(SettingsError, match="threshold"):
+        make_pruner(pruned_by("threshold"))
+    with pytest.raises(SettingsError, match="single objective"):
+        make_pruner(pruned_by("median", objective={"a": "maximize", "b": "minimize"}))

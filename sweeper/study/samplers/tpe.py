@@ -62,7 +62,7 @@ class SteadyTPE(optuna.samplers.TPESampler):
         **options: of Optuna's sampler.
     """
 
-    def __init__(self, memory: SamplerMemory, **options: Any) -> None:
+    def __init__(self, *, memory: SamplerMemory, **options: Any) -> None:
         super().__init__(**options)
         self._memory = memory
         self._weighed = max(WEIGHED, 2 * int(options.get("n_startup_trials", 0)))

@@ -1,40 +1,21 @@
-"""Makes the sampler that a parameters file names, and translates search spaces for Optuna."""
+"""Makes the sampler that a parameters file names."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import inspect
-import json
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-    distribution_to_json,
-)
 from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial
 
-from ..errors import SettingsError
-from ..settings import Settings
-from ..settings.messages import as_yaml, nearest
-from ..settings.space import (
-    AnyDimension,
-    ChoiceDimension,
-    IntDimension,
-    SearchSpace,
-    as_scalar,
-    from_scalar,
-)
-from ..trials import Params
+from ...errors import SettingsError
+from ...settings import Settings
+from ...settings.space import SearchSpace
+from ..options import check_options
+from .gp import OneThreadGP
 from .tpe import SamplerMemory, SteadyTPE
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
@@ -47,23 +28,9 @@ _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination.
 EXHAUSTIBLE = ("grid", "brute_force")
 
-
-class _OneThreadGP(optuna.samplers.GPSampler):
-    """Optuna's Gaussian process on one thread; more threads would compete with the trials."""
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Propose params, as the base class does."""
-        import torch  # takes seconds, for which a study's first random trials need not wait
-
-        torch.set_num_threads(1)
-        return dict(super().sample_relative(study, trial, search_space))
-
-
 _CLASSES: Mapping[str, type[BaseSampler]] = {
-    "tpe": optuna.samplers.TPESampler,
-    "gp": _OneThreadGP,
+    "tpe": SteadyTPE,
+    "gp": OneThreadGP,
     "random": optuna.samplers.RandomSampler,
     # Optuna's grid sampler ignores the trials of `start`, and has no branches.
     "grid": optuna.samplers.BruteForceSampler,
@@ -72,8 +39,8 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
     "nsga2": optuna.samplers.NSGAIISampler,
     "brute_force": optuna.samplers.BruteForceSampler,
 }
-#: Options that a parameters file cannot set.
-_RESERVED = ("self", "seed")
+#: Arguments that the factory passes, so a parameters file cannot set them.
+_PASSED = ("seed", "memory")
 
 
 def derived_seed(*parts: object) -> int:
@@ -102,13 +69,9 @@ class SamplerFactory:
         is_joint = self._options.get("multivariate") is not False and len(settings.objective) == 1
         is_joint = is_joint and not self._options.get("group")
         self._memory = SamplerMemory(is_joint=is_joint)
-        parameters = inspect.signature(_CLASSES[self.name]).parameters
-        known = [name for name in parameters if name not in _RESERVED]
-        for option in self._options:
-            if option not in known:
-                raise SettingsError(
-                    f"{where}: {self.name} has no option {option!r}; {nearest(option, known)}"
-                )
+        check_options(
+            _CLASSES[self.name], chosen.options, reserved=_PASSED, where=f"{where}: {self.name}"
+        )
         self._check_space(where)
         try:
             self.make(0)
@@ -118,13 +81,12 @@ class SamplerFactory:
     def make(self, number: int) -> BaseSampler:
         """Make the sampler that proposes the trial with this number."""
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
-        make: Callable[..., BaseSampler] = _CLASSES[self.name]
-        if self.name == "tpe":
-            make = partial(SteadyTPE, self._memory)
+        kind: Callable[..., BaseSampler] = _CLASSES[self.name]
+        memory = {"memory": self._memory} if self.name == "tpe" else {}
         with warnings.catch_warnings():
             # Optuna marks some samplers as experimental; our tests cover them.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return make(seed=seed, **self._options)
+            return kind(seed=seed, **memory, **self._options)
 
     def _check_space(self, where: str) -> None:
         if self.name in EXHAUSTIBLE and self._space.count() is None:
@@ -157,49 +119,3 @@ def _suitable(settings: Settings) -> str:
 def _too_wide(space: SearchSpace, sampler: str) -> list[str]:
     most = _MOST_VALUES.get(sampler, math.inf)
     return [name for name, dimension in space.items() if (dimension.count() or 0) > most]
-
-
-def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """Each dimension of a space as Optuna's distribution."""
-    return {name: _distribution(dimension) for name, dimension in space.items()}
-
-
-def _distribution(dimension: AnyDimension) -> BaseDistribution:
-    if isinstance(dimension, ChoiceDimension):
-        return CategoricalDistribution([as_scalar(choice) for choice in dimension.choices])
-    if isinstance(dimension, IntDimension):
-        return IntDistribution(
-            dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1
-        )
-    return FloatDistribution(dimension.low, dimension.high, log=dimension.log, step=dimension.step)
-
-
-def in_words(distribution: BaseDistribution) -> str:
-    """A distribution of Optuna's in the words of a parameters file."""
-    attributes = json.loads(distribution_to_json(distribution))["attributes"]
-    if "choices" in attributes:
-        attributes["choices"] = [from_scalar(choice) for choice in attributes["choices"]]
-    return as_yaml({key: value for key, value in attributes.items() if value not in (None, False)})
-
-
-def as_queued(params: Params) -> dict[str, Any]:
-    """Params as Optuna's queue stores them: lists and mappings as text."""
-    return {name: as_scalar(value) for name, value in params.items()}
-
-
-def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
-    """Suggest the params of a trial one after the other, only in the branches that they open."""
-
-    def pick(name: str, dimension: AnyDimension) -> Any:
-        if isinstance(dimension, ChoiceDimension):
-            by_scalar = {as_scalar(choice): choice for choice in dimension.choices}
-            return by_scalar[trial.suggest_categorical(name, list(by_scalar))]
-        if isinstance(dimension, IntDimension):
-            return trial.suggest_int(
-                name, dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1
-            )
-        return trial.suggest_float(
-            name, dimension.low, dimension.high, log=dimension.log, step=dimension.step
-        )
-
-    return space.sample(pick)

@@ -1,0 +1,17 @@
+"""What a trial tries: the samplers by name, options of theirs, and the search space for Optuna.
+
+When a proposal is made, and what the queue has before it, does not belong here.
+"""
+
+from .distributions import as_queued, distributions, in_words, suggest
+from .factory import EXHAUSTIBLE, SamplerFactory, derived_seed
+
+__all__ = [
+    "EXHAUSTIBLE",
+    "SamplerFactory",
+    "as_queued",
+    "derived_seed",
+    "distributions",
+    "in_words",
+    "suggest",
+]

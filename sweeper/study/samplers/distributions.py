@@ -1,0 +1,79 @@
+"""Translates search spaces and params for Optuna, and Optuna's distributions into words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, assert_never
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+)
+
+from ...settings.messages import as_yaml
+from ...settings.space import (
+    AnyDimension,
+    ChoiceDimension,
+    FloatDimension,
+    IntDimension,
+    SearchSpace,
+    as_scalar,
+    from_scalar,
+)
+from ...trials import Params
+
+
+def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
+    """Each dimension of a space as Optuna's distribution."""
+    return {name: _distribution(dimension) for name, dimension in space.items()}
+
+
+def _distribution(dimension: AnyDimension) -> BaseDistribution:
+    if isinstance(dimension, ChoiceDimension):
+        return CategoricalDistribution([as_scalar(choice) for choice in dimension.choices])
+    if isinstance(dimension, IntDimension):
+        return IntDistribution(
+            dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1
+        )
+    if isinstance(dimension, FloatDimension):
+        return FloatDistribution(
+            dimension.low, dimension.high, log=dimension.log, step=dimension.step
+        )
+    assert_never(dimension)
+
+
+def in_words(distribution: BaseDistribution) -> str:
+    """A distribution of Optuna's in the words of a parameters file."""
+    attributes = json.loads(distribution_to_json(distribution))["attributes"]
+    if "choices" in attributes:
+        attributes["choices"] = [from_scalar(choice) for choice in attributes["choices"]]
+    return as_yaml({key: value for key, value in attributes.items() if value not in (None, False)})
+
+
+def as_queued(params: Params) -> dict[str, Any]:
+    """Params as Optuna's queue stores them: lists and mappings as text."""
+    return {name: as_scalar(value) for name, value in params.items()}
+
+
+def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
+    """Suggest the params of a trial one after the other, only in the branches that they open."""
+
+    def pick(name: str, dimension: AnyDimension) -> Any:
+        if isinstance(dimension, ChoiceDimension):
+            by_scalar = {as_scalar(choice): choice for choice in dimension.choices}
+            return by_scalar[trial.suggest_categorical(name, list(by_scalar))]
+        if isinstance(dimension, IntDimension):
+            return trial.suggest_int(
+                name, dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1
+            )
+        if isinstance(dimension, FloatDimension):
+            return trial.suggest_float(
+                name, dimension.low, dimension.high, log=dimension.log, step=dimension.step
+            )
+        assert_never(dimension)
+
+    return space.sample(pick)

@@ -1,0 +1,80 @@
+"""A study over a real storage, as one process opens it, and the outcomes of its trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import RDBStorage
+
+from sweeper.settings import Settings
+from sweeper.study import SamplerFactory, Study
+from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
+
+COMPLETED, FAILED = TrialState.COMPLETED, TrialState.FAILED
+RUNNING, STOPPED = TrialState.RUNNING, TrialState.STOPPED
+
+RANGE = {"x": {"low": 0.0, "high": 1.0}}
+BRANCHES = {
+    "optimizer": ["sgd", "adam"],
+    "momentum": {"low": 0.8, "high": 0.99, "when": {"optimizer": "sgd"}},
+}
+
+
+@dataclass
+class Opened:
+    """A study as one process opens it, with the settings of that process."""
+
+    storage: RDBStorage
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        self.study = Study.open(self.storage, self.settings)
+        self.samplers = SamplerFactory(self.settings)
+
+    def again(self, *, trials: int | None = None) -> Opened:
+        """The study as the next process opens it after this one was killed."""
+        return Opened(self.storage, self.settings.with_overrides(trials=trials))
+
+    def ask(self) -> TrialRecord:
+        record = self.next()
+        assert record is not None
+        return record
+
+    def next(self) -> TrialRecord | None:
+        return self.study.ask(self.settings, self.samplers, notebook_of)
+
+    def run(self, *scores: float) -> list[TrialRecord]:
+        """Ask for and complete a trial for each of these scores."""
+        return [self.study.tell(self.ask().number, completed(score)) for score in scores]
+
+    def optunas(self) -> list[optuna.trial.FrozenTrial]:
+        """The trials as Optuna reads them from the storage."""
+        return optuna.load_study(study_name=self.settings.name, storage=self.storage).trials
+
+
+def changed(opened: Opened, **parts: Any) -> Settings:
+    content: dict[str, Any] = {
+        "study": {"name": opened.settings.name, "sampler": "random"},
+        "objective": {"acc": "maximize"},
+        "space": RANGE,
+    }
+    return Settings.from_mapping({**content, **parts})
+
+
+def notebook_of(number: int) -> Path:
+    return Path("out") / f"{run_id_of(number)}.ipynb"
+
+
+def completed(score: float = 0.5, **scores: float) -> TrialOutcome:
+    return TrialOutcome(state=COMPLETED, scores={"acc": score, **scores}, duration_s=1.5)
+
+
+def failed(**scores: float) -> TrialOutcome:
+    return TrialOutcome(state=FAILED, reason=Reason.CELL_ERROR, message="1/0", scores=scores)
+
+
+def stopped() -> TrialOutcome:
+    return TrialOutcome(state=STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped")

@@ -1,0 +1,250 @@
+"""Which trial is next: proposals of samplers, start trials, proposals ahead, trials by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from opened_studies import BRANCHES, STOPPED, Opened, changed, completed, failed
+from optuna.trial import TrialState as OptunaState
+
+from sweeper.settings.space import as_scalar
+from sweeper.study import Study
+from sweeper.trials import Reason, TrialOutcome
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_the_same_seed_proposes_the_same_params_also_after_a_restart(
+    begin: Any, sampler: str
+) -> None:
+    scores = [0.1, 0.7, 0.3]
+    options = {"name": sampler, **({"n_startup_trials": 2} if sampler == "tpe" else {})}
+    whole, broken, other = (begin(sampler=options, seed=seed) for seed in (3, 3, 4))
+    expected = [record.params for record in whole.run(*scores)]
+    first = [record.params for record in broken.run(*scores[:2])]
+    assert first + [record.params for record in broken.again().run(*scores[2:])] == expected
+    assert other.ask().params not in expected
+    assert len({params["x"] for params in expected}) == len(expected)
+
+
+def test_values_are_of_the_kind_and_on_the_steps_that_the_space_says(begin: Any) -> None:
+    opened = begin(
+        {
+            "i": {"low": 1, "high": 9, "step": 4},
+            "f": {"low": 0.0, "high": 0.9, "step": 0.3},
+            "l": {"low": 1e-4, "high": 1.0, "log": True},
+            "c": [None, True, 2, "three"],
+        }
+    )
+    for record in [opened.ask() for _ in range(3)]:
+        opened.settings.search_space.check_params(record.params)
+        assert set(record.params) == {"i", "f", "l", "c"}
+
+
+#: Values that Optuna cannot store, some of which would be equal as text.
+LISTS: dict[str, Any] = {
+    "layers": [[], [32], [64, 64], [64.0, 64], "[32]", "json:[32]", 32],
+    "deep": {"low": 1, "high": 3, "when": {"layers": [[64, 64], [32]]}},
+    "augment": [{"flip": True, "crop": None}, {"flip": 1, "crop": [2, {"pad": "ä"}]}],
+}
+
+
+@pytest.mark.parametrize("sampler", ["random", {"name": "tpe", "n_startup_trials": 4}])
+def test_lists_and_mappings_are_choices_for_every_sampler(begin: Any, sampler: Any) -> None:
+    opened = begin(LISTS, sampler=sampler, trials=100)
+    records = opened.run(*(number / 8 for number in range(8)))
+    for record in records:
+        opened.settings.search_space.check_params(record.params)
+        is_deep = repr(record.params["layers"]) in ("[64, 64]", "[32]")
+        assert ("deep" in record.params) == is_deep
+    again = opened.again()
+    assert again.study.records() == records
+    types = [[type(part) for part in r.params["augment"].values()] for r in records]
+    assert {str(kinds) for kinds in types} <= {str([bool, type(None)]), str([int, list])}
+    kept = {repr(frozen.params["layers"]) for frozen in opened.optunas()}
+    assert kept <= {repr(as_scalar(layers)) for layers in LISTS["layers"]}
+    assert len(kept) > 1
+    again.ask()
+
+
+def test_lists_can_be_asked_for_by_the_file_and_by_hand(begin: Any) -> None:
+    space = {"layers": [[32], [64, 64], "[32]"], "lr": {"low": 0.0, "high": 1.0}}
+    opened = begin(space, start=[{"layers": "[32]"}, {"layers": [32], "lr": 0.5}])
+    by_hand = Study.load(opened.storage.url, opened.settings.name)
+    by_hand.enqueue({"layers": [64, 64], "lr": 0.25})
+    asked = [opened.ask() for _ in range(3)]
+    assert [r.params["layers"] for r in asked] == [[64, 64], "[32]", [32]]
+    opened.study.tell(asked[0].number, failed())
+    by_hand = Study.load(opened.storage.url, opened.settings.name)
+    by_hand.enqueue(asked[0].params, again=asked[0])
+    assert opened.ask().params == asked[0].params
+    assert opened.again().ask().params == asked[1].params
+
+
+def test_every_combination_of_lists_is_tried_once(begin: Any) -> None:
+    opened = begin({"a": [[1], [1.0], [True]], "b": [[], {}]}, sampler="grid", trials=50)
+    tried = []
+    while (record := opened.next()) is not None:
+        tried.append(repr(record.params))
+        opened.study.tell(record.number, completed())
+    assert len({*tried}) == len(tried) == 6
+
+
+def test_a_parameter_outside_its_branch_is_not_there(begin: Any) -> None:
+    opened = begin(BRANCHES)
+    records = [opened.ask() for _ in range(5)]
+    for record in records:
+        assert ("momentum" in record.params) == (record.params["optimizer"] == "sgd")
+    assert {record.params["optimizer"] for record in records} == {"sgd", "adam"}
+    assert [frozen.params for frozen in opened.optunas()] == [r.params for r in records]
+
+
+def test_a_branch_of_a_fixed_parent_is_always_there(begin: Any) -> None:
+    opened = begin({"momentum": BRANCHES["momentum"]}, fixed={"optimizer": "sgd"})
+    assert opened.ask().params.keys() == {"momentum"}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "space", "start", "n_trials"),
+    [
+        ("grid", {"a": [1, 2], "b": [1, 2]}, [{"a": 2, "b": 1}], 4),
+        ("grid", {"b": {"low": 0.0, "high": 0.2, "step": 0.1}, "a": [1]}, [{"a": 1}], 3),
+        ("brute_force", {"o": ["s", "a"], "m": {"low": 1, "high": 3, "when": {"o": "s"}}}, [], 4),
+    ],
+)
+def test_an_exhaustive_sampler_tries_every_combination_once_and_ends(
+    begin: Any, sampler: str, space: Mapping[str, Any], start: list[Any], n_trials: int
+) -> None:
+    opened = begin(space, sampler=sampler, start=start, trials=50)
+    tried = [opened.ask().params for _ in range(2)]  # two slots at once
+    opened.study.tell(1, completed())
+    opened.study.tell(0, failed())
+    opened = opened.again()
+    while (record := opened.next()) is not None:
+        tried.append(record.params)
+        opened.study.tell(record.number, completed())
+    assert len(tried) == n_trials
+    assert len({tuple(sorted(params.items())) for params in tried}) == n_trials
+
+
+def test_an_exhaustive_sampler_stops_early_where_fewer_trials_are_wanted(begin: Any) -> None:
+    opened = begin({"a": [1, 2, 3]}, sampler="grid", trials=2)
+    opened.run(0.5, 0.5)
+    assert opened.next() is None
+
+
+def test_start_trials_come_first_in_their_order_and_may_be_partial(begin: Any) -> None:
+    start: list[dict[str, Any]] = [
+        {"optimizer": "sgd", "momentum": 0.9},
+        {"optimizer": "adam"},
+        {"momentum": 0.85},
+    ]
+    opened = begin(BRANCHES, start=start)
+    first, second, third, fourth = (opened.ask() for _ in range(4))
+    assert first.params == start[0]
+    assert second.params == start[1]
+    assert third.params.get("momentum", 0.85) == 0.85
+    assert [record.number for record in (first, second, third, fourth)] == [0, 1, 2, 3]
+
+
+def test_the_sampler_replaces_a_queued_value_that_the_space_no_longer_allows(
+    begin: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = {"o": ["a", [8]], "x": {"low": 0.0, "high": 1.0}, "y": [1, 2]}
+    opened = begin(space, start=[{"o": [8], "x": 0.9, "y": 2}])
+    smaller = {"o": ["b", "c"], "x": {"low": 0.0, "high": 0.5}, "y": [1, 2]}
+    record = Opened(opened.storage, changed(opened, space=smaller)).ask()
+    assert record.params["o"] in ("b", "c")
+    assert isinstance(record.params["x"], float) and record.params["x"] <= 0.5
+    assert record.params["y"] == 2
+    assert "trial 0000 was queued with {o: [8], x: 0.9}, which the space" in caplog.text
+
+
+def test_start_trials_are_queued_once_and_count(begin: Any) -> None:
+    opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=2)
+    opened.run(0.5)
+    opened = opened.again()
+    assert opened.ask().params == {"x": 0.25}
+    assert opened.next() is None
+
+
+def test_more_start_trials_than_trials_are_cut_off(begin: Any) -> None:
+    opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=1)
+    assert opened.ask().params == {"x": 0.125}
+    assert opened.next() is None
+
+
+def test_a_proposal_made_ahead_is_the_next_trial(begin: Any) -> None:
+    opened = begin(trials=3)
+    opened.study.prepare(opened.settings, opened.samplers)
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert opened.optunas() == []  # the storage does not have it before it runs
+    assert [opened.ask().number for _ in range(3)] == [0, 1, 2]
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert opened.next() is None
+
+
+def test_a_proposal_made_ahead_equals_one_made_on_demand(begin: Any) -> None:
+    ahead, later = begin(seed=5), begin(seed=5)
+    ahead.study.prepare(ahead.settings, ahead.samplers)
+    assert ahead.ask().params == later.ask().params
+
+
+def test_a_proposal_ahead_does_not_count_as_a_trial(begin: Any) -> None:
+    opened = begin(trials=1)
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert opened.study.records() == []
+    opened = opened.again()
+    assert opened.ask().number == 0
+
+
+def by_hand(opened: Opened, **params: float) -> int:
+    """Queue a trial as another process does."""
+    return Study.load(opened.storage.url, opened.settings.name).enqueue(params)
+
+
+def test_a_trial_queued_by_hand_comes_next_and_in_addition_to_the_others(begin: Any) -> None:
+    opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=2)
+    assert by_hand(opened, x=0.75) == 2
+    assert by_hand(opened, x=0.5) == 3
+    asked = [opened.ask() for _ in range(4)]
+    assert [record.params["x"] for record in asked] == [0.75, 0.5, 0.125, 0.25]
+    assert [record.number for record in asked] == [2, 3, 0, 1]
+    assert opened.next() is None
+
+
+def test_a_trial_queued_by_hand_runs_in_a_study_that_has_all_its_trials(begin: Any) -> None:
+    opened = begin(trials=1)
+    opened.run(0.5)
+    assert opened.next() is None
+    by_hand(opened, x=0.75)
+    assert opened.ask().params == {"x": 0.75}
+    assert opened.next() is None
+    assert opened.again().ask().number == 1  # its end was not stored, so it is run again
+    assert opened.again(trials=2).ask().number == 1
+
+
+def test_a_trial_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin: Any) -> None:
+    opened = begin(trials=3)
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert by_hand(opened, x=0.75) == 0
+    assert opened.ask().params == {"x": 0.75}
+    opened.study.prepare(opened.settings, opened.samplers)
+    assert [opened.ask().number for _ in range(3)] == [1, 2, 3]
+    assert opened.next() is None
+    assert len(opened.optunas()) == 4
+
+
+def test_the_sampler_chooses_the_params_that_a_queued_trial_leaves_open(begin: Any) -> None:
+    opened = begin(BRANCHES)
+    by_hand(opened, momentum=0.9)
+    assert opened.ask().params.get("momentum", 0.9) == 0.9
+
+
+def test_a_trial_that_was_stopped_by_hand_is_final(begin: Any) -> None:
+    opened = begin(trials=1)
+    ended = TrialOutcome(state=STOPPED, reason=Reason.BY_HAND, message="stopped")
+    opened.study.tell(opened.ask().number, ended)
+    assert [trial.state for trial in opened.optunas()] == [OptunaState.FAIL]
+    assert opened.again().next() is None

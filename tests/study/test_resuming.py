@@ -1,0 +1,132 @@
+"""A study that goes on after its sweep was stopped or killed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+import optuna
+from opened_studies import (
+    BRANCHES,
+    COMPLETED,
+    RUNNING,
+    STOPPED,
+    Opened,
+    changed,
+    completed,
+    failed,
+    stopped,
+)
+from optuna.trial import TrialState as OptunaState
+
+from sweeper.study import Study
+from sweeper.trials import Reason, TrialRecord
+
+
+def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
+    opened = begin(trials=2)
+    opened.run(0.5)
+    opened.study.tell(opened.ask().number, failed())
+    assert opened.again().next() is None
+    more = opened.again(trials=3)
+    assert [record.number for record in more.run(0.5)] == [2]
+    assert more.next() is None
+
+
+def test_trials_left_running_or_stopped_are_run_again_first(begin: Any) -> None:
+    opened = begin(BRANCHES, trials=4)
+    left = [opened.ask() for _ in range(3)]
+    opened.study.tell(left[0].number, stopped())
+    opened.study.tell(left[1].number, completed())
+    opened = opened.again()
+    assert opened.study.counts() == Counter({STOPPED: 1, COMPLETED: 1, RUNNING: 1})
+    again = [opened.ask(), opened.ask()]
+    for before, now in zip((left[0], left[2]), again, strict=True):
+        assert (now.number, now.params, now.seed) == (before.number, before.params, before.seed)
+        assert (now.attempt, now.state, now.notebook) == (2, RUNNING, before.notebook)
+        assert now.message == ""
+        opened.study.tell(now.number, completed())
+    assert opened.ask().number == 3
+    assert opened.next() is None
+
+
+def test_an_interrupted_trial_is_run_again_with_its_params_though_the_space_has_changed(
+    begin: Any,
+) -> None:
+    opened = begin()
+    before = opened.ask()
+    space = {"x": {"low": 5.0, "high": 6.0}, "y": [1, 2]}
+    assert Opened(opened.storage, changed(opened, space=space)).ask().params == before.params
+
+
+def test_each_interruption_is_one_attempt_more(begin: Any) -> None:
+    opened = begin(trials=1)
+    attempts = []
+    for _ in range(3):
+        attempts.append(opened.ask().attempt)
+        opened = opened.again()
+    assert attempts == [1, 2, 3]
+    assert len(opened.optunas()) == 1
+
+
+def test_a_stopped_trial_is_not_run_again_by_the_same_sweep(begin: Any) -> None:
+    opened = begin(trials=1)
+    opened.study.tell(opened.ask().number, stopped())
+    assert opened.next() is None
+
+
+def kill_between_the_writes(opened: Opened, score: float) -> TrialRecord:
+    """As a kill between the two writes of `tell` leaves it: our record, but not Optuna's state."""
+    number = opened.ask().number
+    opened.study.tell(number, completed(score))
+    record = opened.study.records()[number]
+    trial_id = opened.optunas()[number]._trial_id
+    with closing(sqlite3.connect(opened.storage.url.removeprefix("sqlite:///"))) as connection:
+        undo = "UPDATE trials SET state = 'RUNNING', datetime_complete = NULL WHERE trial_id = ?"
+        connection.execute(undo, (trial_id,))
+        connection.execute("DELETE FROM trial_values WHERE trial_id = ?", (trial_id,))
+        connection.commit()
+    frozen = opened.optunas()[number]
+    assert (frozen.state, frozen.values) == (OptunaState.RUNNING, None)
+    return record
+
+
+def test_a_trial_whose_record_states_an_end_gets_optunas_state_and_is_not_run_again(
+    begin: Any,
+) -> None:
+    opened = begin(trials=1)
+    record = kill_between_the_writes(opened, 0.75)
+    loaded = Study.load(opened.storage.url, opened.settings.name)  # only for reading
+    assert (loaded.records(), loaded.best()) == ([record], [])
+    assert loaded.mark_interrupted() == []
+    opened = opened.again()
+    assert opened.next() is None
+    assert opened.study.best() == [record]
+    (frozen,) = opened.optunas()
+    assert (frozen.state, frozen.values) == (OptunaState.COMPLETE, [0.75])
+
+
+def test_a_trial_that_was_killed_before_it_had_params_keeps_its_number(begin: Any) -> None:
+    opened = begin(start=[{"x": 0.125}], trials=2)
+    plain = optuna.load_study(study_name=opened.settings.name, storage=opened.storage)
+    plain.ask()  # and the process is killed before it writes a record
+    opened = opened.again()
+    assert opened.study.records() == []
+    record = opened.ask()
+    assert (record.number, record.attempt, record.params) == (0, 1, {"x": 0.125})
+    assert opened.ask().number == 1
+    assert opened.next() is None
+
+
+def test_trials_of_a_killed_sweep_can_be_marked_without_running_them(begin: Any) -> None:
+    opened = begin()
+    running = opened.ask()
+    loaded = Study.load(opened.storage.url, opened.settings.name)
+    (marked,) = loaded.mark_interrupted()
+    assert (marked.number, marked.state) == (running.number, STOPPED)
+    assert (marked.reason, marked.message) == (Reason.INTERRUPTED, "the sweep was killed")
+    assert loaded.mark_interrupted() == []
+    assert loaded.counts() == Counter({STOPPED: 1})
+    assert opened.again().ask().number == running.number
