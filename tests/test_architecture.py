@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -194,6 +195,20 @@ def test_no_owner_is_listed_who_does_not_use_the_library() -> None:
     listed = {(library, room) for library, rooms in OWNERS.items() for room in rooms}
     lent = {(library, room) for room, library, _ in LENT}
     assert (listed | lent) - used == set()
+
+
+def test_the_table_of_layers_lists_the_libraries_of_each_folder() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text("utf-8")
+    listed = {
+        folder: set(re.findall(r"\w+", libraries)) & OWNERS.keys()
+        for folder, libraries in re.findall(r"^\| \d \| `(\w+)/` .*\|([^|]*)\|$", page, re.M)
+    }
+    owned = {
+        folder: {library for library, owners in OWNERS.items() if folder in owners}
+        for folder in LAYER_OF
+        if (PACKAGE / folder).is_dir()
+    }
+    assert listed == owned
 
 
 def test_the_package_imports_its_own_modules_relatively() -> None:

@@ -1,6 +1,6 @@
 """A notebook as data: the research notebook, the executed one, scores, shared cells, fingerprint.
 
-The only owner of nbformat and nbconvert. What executes cells does not belong here.
+The owner of nbformat and nbconvert. What executes cells does not belong here.
 """
 
 from .executed import ExecutedNotebook, mark_stopped, read_executed, read_metadata

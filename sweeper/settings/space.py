@@ -267,7 +267,7 @@ class SearchSpace:
     @property
     def log_names(self) -> list[str]:
         """Names of the dimensions that are sampled on a logarithmic scale."""
-        return [n for n, d in self.items() if not isinstance(d, ChoiceDimension) and d.log]
+        return [n for n, d in self.items() if isinstance(d, RangeDimension) and d.log]
 
     def exists(self, name: str, params: Params) -> bool:
         """Whether a dimension exists with these params, which have all dimensions before it."""
