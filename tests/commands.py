@@ -7,6 +7,8 @@ short call, the imports of MLflow and the other libraries, happens once for all 
 from __future__ import annotations
 
 import array
+import gc
+import importlib
 import json
 import os
 import select
@@ -153,6 +155,11 @@ def _server() -> socket.socket:
 
 # --- the process that forks commands -------------------------------------------------------------
 
+_PRELOADED = (
+    *("sweeper.sweep", "sweeper.sync", "sweeper.control.lookup"),
+    *("mlflow", "mlflow.store.tracking.sqlalchemy_store", "optuna.storages"),
+)
+
 
 def _serve(requests: socket.socket) -> list[str]:
     """Fork a process for each request; return in that process, with its arguments."""
@@ -200,10 +207,11 @@ def _reap() -> None:
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # its thread would not be in the forks
-
-    import sweeper.cli.run  # noqa: F401
+    for module in _PRELOADED:
+        importlib.import_module(module)
     from sweeper.cli import main
 
     assert threading.active_count() == 1, threading.enumerate()
+    gc.freeze()
     sys.argv = ["notebook_hpo.py", *_serve(socket.socket(fileno=int(sys.argv[1])))]
     sys.exit(main())
