@@ -1,12 +1,18 @@
-"""Settings of small studies, and waiting for other threads."""
+"""Small studies, sweeps that end when a test has seen enough, and waiting for other threads."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import nbformat
 
 from sweeper.settings import Settings
+from sweeper.trials import Event, Observer, SweepResult, TrialRecord
+
+if TYPE_CHECKING:
+    from sweeper import Sweep
 
 
 def small_settings(name: str, **changes: Any) -> Settings:
@@ -22,3 +28,32 @@ def until(holds: Callable[[], object], limit_s: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < deadline_s, "it has not happened"
         time.sleep(0.002)
+
+
+def run_until(
+    enough: Callable[[list[Any]], bool], make: Callable[[Observer], Sweep]
+) -> SweepResult:
+    """Run a sweep that starts no more trials once there is enough to look at.
+
+    Which trials have forked kernels is a matter of time, so a fixed number would be too many on a
+    quiet machine and too few on a busy one.
+
+    Args:
+        enough: whether the metadata of the notebooks that have ended are enough.
+        make: builds the sweep with an observer.
+    """
+    ended: list[Any] = []
+
+    def observe(event: Event, record: TrialRecord | None) -> None:
+        if event is Event.TRIAL_ENDED and record is not None:
+            ended.append(nbformat.read(record.notebook, as_version=4).metadata["sweeper"])
+            if enough(ended):
+                sweep.stop("the test has seen enough")
+
+    sweep = make(observe)
+    return sweep.run()
+
+
+def forked(count: int) -> Callable[[list[Any]], bool]:
+    """Enough for `run_until`: so many trials had forked kernels."""
+    return lambda ended: sum(one["kernel"] == "warm" for one in ended) >= count

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from .forking.command import KernelCommand
 from .forking.evidence import Evidence
 from .forking.fork_server import ForkServer
 from .forking.origins import KernelOrigin, Offer, Way
 from .forking.policy import Experiment, ForkPolicy
 from .forking.sharing import CellsToShare
 from .kernel import Kernel
-from .specs import command_of, is_ipykernel
+from .specs import command_of, environment_of, is_ipykernel, language_of
 
 
 class KernelPool:
@@ -51,13 +52,18 @@ class KernelPool:
         self._token = token
         self._fork_server: ForkServer | None = None
         self._no_offer = Offer(obstacle="execution.kernels is cold")
-        command = command_of(name)
-        if warm and ForkServer.can_serve(command):
-            self._fork_server = ForkServer(
-                command, env=env, cwd=cwd, runtime_folder=runtime_folder, token=token
-            )
+        command = KernelCommand.read(command_of(name), kernelspec=name, language=language_of(name))
+        obstacle = command.obstacle or ForkServer.obstacle()
+        if warm and obstacle:
+            self._no_offer = Offer(obstacle=obstacle, is_lasting=True)
         elif warm:
-            self._no_offer = Offer(obstacle=f"kernels of {name} cannot be forked on this system")
+            self._fork_server = ForkServer(
+                command,
+                env=environment_of(name, env),
+                cwd=cwd,
+                runtime_folder=runtime_folder,
+                token=token,
+            )
         self._lock = threading.Lock()
         #: The start of a process takes a while, in which the slot goes on.
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from string import Template
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
 
@@ -35,9 +37,20 @@ def language_of(name: str) -> str:
 def command_of(name: str) -> list[str]:
     """The command that starts a kernel; `python` means the interpreter of this process."""
     argv = list(_spec(name).argv)
-    if argv and argv[0] in ("python", "python3"):
+    major, minor = sys.version_info[:2]
+    if argv and argv[0] in ("python", f"python{major}", f"python{major}.{minor}"):
         argv[0] = sys.executable
     return argv
+
+
+def environment_of(name: str, env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a kernel: what its kernelspec adds to another one.
+
+    Args:
+        env: that of the process that starts it; the kernelspec may refer to it, as in `${HOME}`.
+    """
+    added = {k: Template(v).safe_substitute(env) for k, v in _spec(name).env.items()}
+    return {**env, **added}
 
 
 def is_ipykernel(name: str) -> bool:

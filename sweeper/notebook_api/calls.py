@@ -22,7 +22,7 @@ from .messages import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class TrialInfo:
     """The trial that this notebook runs as, or a stand-in for a notebook that is run by hand.
 

@@ -81,7 +81,7 @@ def seeded_loader(
     from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
     # A loader without its own generator draws from the global one at every epoch.
-    options = {"generator": torch.Generator().manual_seed(seed)} | loader_options
+    options = {"generator": torch.Generator().manual_seed(seed), **loader_options}
     options |= {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(dataset, IterableDataset):
         return _with_state(DataLoader(dataset, shuffle=shuffle or None, **options), None)

@@ -1,4 +1,7 @@
-"""The messages between a notebook and its sweep, their encoding, and how a notebook sends them."""
+"""The messages between a notebook and its sweep, their encoding, and how a notebook sends them.
+
+A kernel's environment may have Python 3.9, as for all modules of this folder.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import math
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 #: The MIME type of a report in display messages and in executed notebooks.
@@ -27,7 +30,17 @@ HANDLES_STOP, STOPPING = "listens", "obeys"
 DATAGRAM_BYTES = 1 << 20
 
 
-class StopReason(StrEnum):
+class _Word(str, Enum):
+    """A string out of a few."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, form: str) -> str:
+        return format(str(self.value), form)
+
+
+class StopReason(_Word):
     """Why a running trial is asked to stop."""
 
     INTERRUPTED = "interrupted"
@@ -36,7 +49,7 @@ class StopReason(StrEnum):
     PRUNED = "pruned"
 
 
-class PointSource(StrEnum):
+class PointSource(_Word):
     """How a notebook has put out a point."""
 
     REPORTED = "reported"  # by `report` or `score`
@@ -44,7 +57,7 @@ class PointSource(StrEnum):
     PRINTED = "printed"  # in a text that matches a pattern of the parameters file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Point:
     """Values of some metrics at one step; at no step for `score` and for displayed scores."""
 

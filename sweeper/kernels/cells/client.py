@@ -28,7 +28,14 @@ from ..forking.sharing import SharedRun
 from ..kernel import Kernel
 from ..request import ExecutionRequest
 from .asking import AskingClient
-from .expressions import GENERATOR_STATES, IN_HISTORY, ORDERLY_EXIT, STATES, states_in
+from .expressions import (
+    GENERATOR_STATES,
+    IN_HISTORY,
+    LEND_PACKAGE,
+    ORDERLY_EXIT,
+    STATES,
+    states_in,
+)
 from .outputs import joined, moved, notice, size
 from .recorded import RecordedClient
 from .report_socket import ReportSocket
@@ -115,8 +122,9 @@ class SweepClient(AskingClient):
                 REPORTS_VARIABLE: str(self._report_socket.path),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
-            # An expression leaves nothing among the notebook's variables.
-            self._run_silently(f"__import__('os').environ.update({environment!r})")
+            # Expressions leave nothing among the notebook's variables.
+            lending = "" if self.kernel.is_warm else LEND_PACKAGE
+            self._run_silently(f"__import__('os').environ.update({environment!r})\n{lending}")
         self.running.pid = self.kernel.pid
         self.running.cells = len(self.nb.cells)
         self.is_ready = True

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..forking.zygote import generators
+from ..forking.zygote import generators, lending
 
+PACKAGE_FOLDER = Path(__file__).parents[2]
 #: Two things that keep an ipykernel from ending in order. It closes the thread that sends its
 #: messages while the one that took the request to shut down may still have one to send, and then
 #: waits for ever; so that thread is waited for first, before the notebook's own exit handlers. And
@@ -30,6 +31,12 @@ IN_HISTORY = (
     "if getattr(history, n) == old], "
     "[names.__setitem__(n, new) for n in ('_i', '_ii', '_iii') if names.get(n) == old]"
     "))(get_ipython().history_manager, get_ipython().user_ns, _i{count}, {source!r})"
+)
+_LENDING = Path(lending.__file__).read_text(encoding="utf-8")
+#: Makes this package importable where the kernel's environment does not have it.
+LEND_PACKAGE = (
+    f"(lambda names: (exec({_LENDING!r}, names), names['lend']({str(PACKAGE_FOLDER)!r})))"
+    "({'__name__': 'sweeper_lending'})"
 )
 _GENERATORS = Path(generators.__file__).read_text(encoding="utf-8")
 #: The states of the global random generators, as JSON; the kernel may not have this package.

@@ -17,11 +17,12 @@ from typing import Any
 
 from ...guard import MARK_VARIABLE
 from .cells_runner import SharedCellsRunner
+from .command import KernelCommand
 from .import_profile import ImportProfile
 from .origins import Offer
 from .process import ANSWER_S, ForkedProcess, request_fork
 from .sharing import CellsToShare, SharedRun
-from .zygote_process import ZygoteProcess, kernel_arguments
+from .zygote_process import ZygoteProcess
 
 #: Arguments that every kernel gets.
 QUIET = ["--HistoryManager.enabled=False"]
@@ -43,7 +44,7 @@ class ForkServer:
     """Keeps a zygote that has imported what a notebook imports, and forks kernels from it.
 
     Args:
-        command: how the kernelspec starts a kernel.
+        command: how the kernelspec starts a kernel; without an obstacle.
         env: the environment of all kernels and of the zygote: libraries read it when imported.
         cwd: the working directory of all kernels.
         runtime_folder: a private folder with a short path, for sockets.
@@ -52,15 +53,15 @@ class ForkServer:
 
     def __init__(
         self,
-        command: Sequence[str],
+        command: KernelCommand,
         *,
         env: Mapping[str, str],
         cwd: Path,
         runtime_folder: Path,
         token: str,
     ) -> None:
-        self._interpreter = command[0]
-        self._argv = kernel_arguments(command, QUIET)
+        self._command = command
+        self._argv = [*command.arguments, *QUIET]
         self._env = {
             **env,
             MARK_VARIABLE: f"{token}.zygote;",
@@ -82,11 +83,12 @@ class ForkServer:
         self._path: str | None = None  # of a zygote from which kernels can be forked
         self._preparing: threading.Thread | None = None
 
-    @classmethod
-    def can_serve(cls, command: Sequence[str]) -> bool:
-        """Whether kernels of a kernelspec can be forked on this system."""
-        is_ours = list(command[1:3]) == ["-m", "ipykernel_launcher"]
-        return is_ours and sys.platform == "linux" and hasattr(os, "pidfd_open")
+    @staticmethod
+    def obstacle() -> str:
+        """Why no kernels can be forked on this system; empty if they can."""
+        if sys.platform == "linux" and hasattr(os, "pidfd_open"):
+            return ""
+        return f"kernels are forked on Linux only, and this is {sys.platform}"
 
     @property
     def has_import_profile(self) -> bool:
@@ -118,7 +120,7 @@ class ForkServer:
 
     def fork(
         self,
-        argv: Sequence[str],
+        command: Sequence[str],
         *,
         env: Mapping[str, str],
         cwd: str,
@@ -128,13 +130,15 @@ class ForkServer:
         """Fork a kernel's process; None when one has to be started instead.
 
         Args:
+            command: that would start the kernel.
             output: the file descriptor for what the process writes outside of any cell.
             after: the cells that should have run in it.
         """
         path = self._path if after is None else after.path
         if path is None:
             return None
-        request = {"argv": list(argv), "env": dict(env), "cwd": cwd}
+        argv = self._command.arguments_in(command)
+        request = {"argv": argv, "env": dict(env), "cwd": cwd}
         try:
             return ForkedProcess(*request_fork(path, request, [output]))
         except TimeoutError:
@@ -176,7 +180,7 @@ class ForkServer:
         self._offer = Offer(obstacle=_IMPORTING)
         try:
             zygote = ZygoteProcess(
-                self._interpreter,
+                [self._command.interpreter, *self._command.options],
                 env=self._env,
                 imports=self._import_profile.encode(argv=self._argv, without=self._excluded),
                 runtime_folder=self._runtime_folder,
@@ -243,7 +247,7 @@ class ForkServer:
             self._refuse(f"the process that forks kernels died {self._deaths} times; {_SPARE}")
 
     def _refuse(self, obstacle: str) -> None:
-        self._offer = Offer(obstacle=obstacle, is_notebooks_obstacle=True)
+        self._offer = Offer(obstacle=obstacle, is_lasting=True)
 
     def _end_zygote(self) -> None:
         self._runner.end()

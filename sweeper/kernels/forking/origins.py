@@ -41,7 +41,7 @@ class Offer:
         import_s: how long the imports took that a forked kernel does not repeat.
         has_acting_imports: whether imports have effects that each forked kernel has to repeat.
         obstacle: why no kernel can be forked, with the remedy if there is one; empty if one can.
-        is_notebooks_obstacle: whether the notebook or its libraries are that obstacle, which lasts.
+        is_lasting: whether the obstacle stays, in all of the sweep.
     """
 
     is_settled: bool = False
@@ -50,4 +50,4 @@ class Offer:
     import_s: float = 0.0
     has_acting_imports: bool = False
     obstacle: str = ""
-    is_notebooks_obstacle: bool = False
+    is_lasting: bool = False

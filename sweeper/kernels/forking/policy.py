@@ -109,7 +109,7 @@ class ForkPolicy:
         way = self.way(offer)
         reason = self._why_started(offer) if way is Way.STARTED else ""
         with self._lock:
-            if offer.is_notebooks_obstacle:
+            if offer.is_lasting:
                 self._findings.setdefault(Way.FORKED, _as_finding(Way.FORKED, offer.obstacle))
             if reason not in ("", self._last_reason):
                 _log.info("kernels are started: %s", reason)

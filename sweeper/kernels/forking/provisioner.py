@@ -25,7 +25,7 @@ class ForkingProvisioner(LocalProvisioner):
     async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
         """Fork the kernel's process, or start it as the base class does."""
         forked = self._fork_server.fork(
-            cmd[2:],
+            cmd,
             env=options["env"],
             cwd=options["cwd"],
             output=options["stderr"].fileno(),

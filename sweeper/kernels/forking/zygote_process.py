@@ -20,7 +20,7 @@ class ZygoteProcess:
     """A process that imports what a notebook imports, and then forks kernels on request.
 
     Args:
-        interpreter: the Python that runs the kernels.
+        interpreter: the Python that runs the kernels, and its options.
         env: the whole environment of the process.
         imports: what to import, from `ImportProfile.encode`.
         runtime_folder: the folder for the socket.
@@ -33,7 +33,12 @@ class ZygoteProcess:
     """
 
     def __init__(
-        self, interpreter: str, *, env: Mapping[str, str], imports: bytes, runtime_folder: Path
+        self,
+        interpreter: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        imports: bytes,
+        runtime_folder: Path,
     ) -> None:
         self.path = f"{tempfile.mkdtemp(prefix='z', dir=runtime_folder)}/s"
         self._has_reported = False
@@ -41,7 +46,7 @@ class ZygoteProcess:
         self._report, writing = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [interpreter, str(_SCRIPT), self.path, str(owned), str(writing)],
+                [*interpreter, str(_SCRIPT), self.path, str(owned), str(writing)],
                 env=env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -77,12 +82,6 @@ class ZygoteProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def kernel_arguments(command: Sequence[str], more: Sequence[str]) -> list[str]:
-    """The arguments of every kernel of a kernelspec but for the connection file."""
-    rest = [argument for argument in command[3:] if "connection_file" not in argument]
-    return [argument for argument in rest if argument != "-f"] + list(more)
 
 
 def read_report(descriptor: int, limit_s: float | None) -> Any:

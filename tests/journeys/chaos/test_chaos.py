@@ -62,7 +62,7 @@ space:
   x: {low: 0.0, high: 1.0}
 study: {sampler: random}
 """
-TRIALS, JOBS = 16, 4
+JOBS = 4
 #: How long after the end of a sweep nothing of it may be left.
 GONE_S = 3.0
 
@@ -73,6 +73,7 @@ class Ground:
 
     folder: Path
     chance: random.Random
+    trials: int = 16
     has_disk: bool = False
     server: PostgresServer | None = None
     clock: Path | None = None
@@ -103,7 +104,7 @@ class Ground:
                 [
                     *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"),
                     *("-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", str(JOBS), "--json"),
-                    *("--trials", str(TRIALS), *storage),
+                    *("--trials", str(self.trials), *storage),
                 ],
                 cwd=self.folder,
                 stdout=subprocess.PIPE,
@@ -151,7 +152,7 @@ class Ground:
                 # The next call delivers what MLflow did not take.
                 is_delivered = "did not reach MLflow" not in complaints
                 ended = sum(result["counts"].values()) - result["counts"]["stopped"]
-                if ended == TRIALS and is_delivered:
+                if ended == self.trials and is_delivered:
                     return result
 
     def complaints(self) -> str:
@@ -289,7 +290,7 @@ BLOWS_TO_A_DISK: Mapping[str, Callable[[Ground, int], None]] = {
 
 
 @contextmanager
-def fresh(seed: int) -> Iterator[Ground]:
+def fresh(seed: int, trials: int) -> Iterator[Ground]:
     folder = Path(tempfile.mkdtemp(prefix="chaos"))
     chance = random.Random(seed)
     try:
@@ -297,6 +298,7 @@ def fresh(seed: int) -> Iterator[Ground]:
             yield Ground(
                 folder=folder,
                 chance=chance,
+                trials=trials,
                 has_disk=has_disk,
                 server=server,
                 clock=_settable_clock(folder),
@@ -376,17 +378,17 @@ def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, A
             assert run.data.metrics["val"] == trials[run.info.run_name]["scores"]["val"]
 
 
-def storm(*, blows: int, seed: int) -> tuple[Counter[str], int, Counter[str]]:
+def storm(*, blows: int, seed: int, trials: int = 16) -> tuple[Counter[str], int, Counter[str]]:
     """Blows of each kind, calls of the command, and trials by state."""
     struck: Counter[str] = Counter()
     states: Counter[str] = Counter()
     calls = 0
-    with fresh(seed) as calm:
+    with fresh(seed, trials) as calm:
         undisturbed = calm.sweep(0)
-    assert undisturbed["counts"]["completed"] == TRIALS
+    assert undisturbed["counts"]["completed"] == trials
     while struck.total() < blows:
         seed += 1
-        with fresh(seed) as ground:
+        with fresh(seed, trials) as ground:
             result = ground.sweep(min(blows - struck.total(), 25))
             check(ground, result, undisturbed)
         struck += ground.blows
@@ -400,8 +402,8 @@ def storm(*, blows: int, seed: int) -> tuple[Counter[str], int, Counter[str]]:
 @pytest.mark.slow
 @pytest.mark.kernel
 def test_a_sweep_that_is_struck_again_and_again_comes_to_the_same() -> None:
-    struck, calls, _ = storm(blows=6, seed=int.from_bytes(os.urandom(4), "big"))
-    assert struck.total() == 6
+    struck, calls, _ = storm(blows=4, seed=int.from_bytes(os.urandom(4), "big"), trials=8)
+    assert struck.total() == 4
     assert calls >= 1
 
 
@@ -427,7 +429,7 @@ def test_a_disk_that_is_full_costs_no_trial(tmp_path: Path) -> None:
         if full.returncode != 0:
             stdout, _ = ground.call().communicate(timeout=120)
         result = json.loads(stdout.splitlines()[-1])
-        assert result["counts"]["completed"] == TRIALS
+        assert result["counts"]["completed"] == ground.trials
         assert all(t["scores"]["val"] == 2 * t["params"]["x"] for t in result["trials"])
 
 

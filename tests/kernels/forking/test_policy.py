@@ -247,7 +247,7 @@ def test_what_keeps_a_notebook_from_being_forked_is_a_finding_with_a_remedy(
     policy: ForkPolicy,
 ) -> None:
     obstacle = "an import initialises CUDA; let a cell do so after the imports"
-    there_is = offer(can_fork=False, obstacle=obstacle, is_notebooks_obstacle=True)
+    there_is = offer(can_fork=False, obstacle=obstacle, is_lasting=True)
     assert policy.findings == []
     assert policy.origin(there_is).reason == obstacle
     (finding,) = policy.findings

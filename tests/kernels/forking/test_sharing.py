@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from compared_outputs import seen
 from kernels_alone import kernel_pool, run_alone, share_cells
 from made_up_notebooks import SETUP, Notebook, Run, code, made_up
 from nbformat import NotebookNode
+from studies import run_until
 
 from sweeper.kernels import (
     KernelPool,
@@ -39,10 +40,12 @@ def sweep(
     folder: Path,
     *cells: str,
     prefix: str = SHARED,
-    trials: int = 16,
+    trials: int = 40,
     jobs: int = 1,
+    enough: Callable[[list[Any]], bool] | None = None,
     **settings: Any,
 ) -> Any:
+    """The result of a sweep with these cells, which ends soon after cells were shared."""
     from sweeper import Sweep
 
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4")
@@ -56,7 +59,12 @@ def sweep(
     outputs = folder / f"out-{prefix}"
     output = f"{outputs}/{{run_id}}.ipynb"
     read_settings = Settings.from_mapping(data)
-    return Sweep.from_settings(read_settings, notebook=notebook, output=output, jobs=jobs).run()
+    return run_until(
+        enough or (lambda ended: sum("shared_cells" in one for one in ended) >= 2),
+        lambda observer: Sweep.from_settings(
+            read_settings, notebook=notebook, output=output, jobs=jobs, observer=observer
+        ),
+    )
 
 
 def read(record: Any) -> NotebookNode:
@@ -134,17 +142,17 @@ FIRST_OWN, TELLS = 7, 7
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """The records of a sweep whose trials share cells, and of the same one without."""
-    return {
-        prefix: sweep(
-            tmp_path_factory.mktemp(prefix),
-            *CELLS,
-            prefix=prefix,
-            trials=20,
-            jobs=2,
-            fixed={"rows": 5},
-        ).records
-        for prefix in (SHARED, OFF)
-    }
+
+    def enough(ended: list[Any]) -> bool:
+        states = [one["state"] for one in ended if "shared_cells" in one]
+        return len(states) >= 4 and {*states} == {"completed", "failed"}
+
+    options: dict[str, Any] = {"fixed": {"rows": 5}}
+    folder = tmp_path_factory.mktemp(SHARED)
+    shared = sweep(folder, *CELLS, prefix=SHARED, enough=enough, **options).records
+    folder = tmp_path_factory.mktemp(OFF)
+    alone = sweep(folder, *CELLS, prefix=OFF, trials=len(shared), **options).records
+    return {SHARED: shared, OFF: alone}
 
 
 def test_later_trials_begin_after_the_leading_cells(both: dict[str, list[Any]]) -> None:
@@ -241,10 +249,10 @@ def test_a_notebook_that_is_not_reproducible_is_never_shared(tmp_path: Path) -> 
         f"{LOADING}\nimport numpy as np",
         "noise = np.random.rand()",
         "val = noise * x",
-        trials=20,
+        trials=10,
     )
     assert {shared_cells(record) for record in result.records} == {0}
-    assert len({record.scores["val"] / record.params["x"] for record in result.records}) == 20
+    assert len({record.scores["val"] / record.params["x"] for record in result.records}) == 10
     (finding,) = result.findings
     assert "not reproducible" in finding
     assert "val" in finding
@@ -332,6 +340,7 @@ def test_a_swept_name_that_a_library_assigns_is_not_shared(tmp_path: Path) -> No
         "val = x",
         # As the parameters cell has it: nothing would be seen of it in the first trial.
         start=[{"x": 1}],
+        trials=8,
     )
     assert {record.scores["val"] for record in result.records} == {1}
 
@@ -380,7 +389,7 @@ def test_made_up_notebooks_come_to_the_same_after_shared_cells(
 ) -> None:
     begin = f"import random\nfrom contextlib import nullcontext\nrandom.seed(7)\n{SETUP}"
     places = set()
-    for number, notebook in enumerate(long_prefixes(14)):
+    for number, notebook in enumerate(long_prefixes(8)):
         cells = [begin, *notebook.cells, SHOW]
         cells.insert(notebook.place + 1, notebook.parameters)
         source = write_notebook(tmp_path / f"{number}.ipynb", *cells, parameters="")

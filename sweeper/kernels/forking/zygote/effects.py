@@ -104,7 +104,7 @@ class Effects:
 
     def _change(self, path: Any) -> str | None:
         """The effect of a change of a file, in words; None where the change does not count."""
-        if not isinstance(path, str | bytes | os.PathLike):
+        if not isinstance(path, (str, bytes, os.PathLike)):
             return None
         name = os.path.abspath(os.fsdecode(path))
         if name.startswith(_NO_FILES) or "__pycache__" in name:

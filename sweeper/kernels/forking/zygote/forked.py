@@ -10,13 +10,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from . import generators
 from .cells import SharedCells, connection_file_of, reopen_files
+from .lending import lend
 from .libraries import Libraries
 from .server import Server
 from .shell import App
+
+_PACKAGE_FOLDER = str(Path(__file__).parents[3])
 
 
 def serve_forks(path: str, *, owner: int, report: int) -> NoReturn:
@@ -24,9 +28,15 @@ def serve_forks(path: str, *, owner: int, report: int) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is meant for the sweep
     wanted = json.load(sys.stdin)
     before = dict(os.environ)
-    app: App = App.instance(parent_handle=os.getppid())
-    app.boot(wanted["argv"])
-    libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
+    try:
+        app: App = App.instance(parent_handle=os.getppid())
+        app.boot(wanted["argv"])
+        lend(_PACKAGE_FOLDER)
+        libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
+    except Exception as error:  # noqa: BLE001  an ipykernel of another version may have other parts
+        nothing = {"exclude": [], "acting": [], "duration_s": 0.0}
+        _write_report(report, {**nothing, "refusal": _why_not_booted(error)})
+        os._exit(1)
     server = Server(path, owner)
     _write_report(
         report,
@@ -48,6 +58,17 @@ def serve_forks(path: str, *, owner: int, report: int) -> NoReturn:
             os._exit(0)
         request, descriptors = server.serve()
     _become_kernel(request, descriptors[0], libraries, app, cells)
+
+
+def _why_not_booted(error: Exception) -> str:
+    from importlib.metadata import version
+
+    python = ".".join(map(str, sys.version_info[:2]))
+    return (
+        f"kernels of ipykernel {version('ipykernel')} on Python {python} cannot be forked "
+        f"({type(error).__name__}: {error}); with `pip install -U ipykernel` in their environment "
+        "they can"
+    )
 
 
 def _write_report(descriptor: int, message: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ class Recorder(Session):
         message = msg_or_type
         if not isinstance(message, dict):
             names = ("content", "parent", "ident", "buffers", "track", "header", "metadata")
-            parts = {**dict(zip(names, arguments, strict=False)), **options}
+            parts = {**dict(zip(names, arguments)), **options}
             message = self.msg(msg_or_type, parts.get("content"), metadata=parts.get("metadata"))
         kept = ("msg_type", "content", "metadata")
         self.messages.append({name: message[name] for name in kept})

@@ -1,0 +1,100 @@
+"""Read the command of a kernelspec: which interpreter runs ipykernel, with which options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+_PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?(\.exe)?")
+#: Options of the interpreter whose argument may be a word of its own.
+_WITH_ARGUMENT = ("X", "W")
+#: Options after which the interpreter takes no kernel.
+_ENDING = frozenset("chV?")
+_MODULES = ("ipykernel_launcher", "ipykernel")
+_CONNECTION_FILE = "connection_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCommand:
+    """How a kernelspec starts its kernels.
+
+    Attributes:
+        interpreter: the Python that runs them; empty where `obstacle` is not.
+        options: of the interpreter, such as `-Xfrozen_modules=off`.
+        arguments: of ipykernel, but for the connection file.
+        obstacle: why such kernels cannot be forked, in words; empty if they can.
+    """
+
+    interpreter: str = ""
+    options: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    obstacle: str = ""
+
+    @classmethod
+    def read(cls, argv: Sequence[str], *, kernelspec: str, language: str) -> KernelCommand:
+        """Read the command of a kernelspec.
+
+        Args:
+            kernelspec: its name, for the obstacle.
+            language: that its kernels run, in lower case.
+        """
+        if language != "python":
+            return cls(obstacle=f"only kernels of Python can be forked, and {kernelspec} has none")
+        interpreter, *words = argv or [""]
+        if _PYTHON.fullmatch(PurePath(interpreter).name) is None:
+            return _not_forked(kernelspec, argv, "is no Python interpreter", interpreter)
+        options: list[str] = []
+        while words and words[0].startswith("-"):
+            word = words.pop(0)
+            letters = word[1:]
+            module = letters.find("m")
+            if word.startswith("--"):
+                options.append(word)
+                if "=" not in word and words:
+                    options.append(words.pop(0))
+            elif letters[:1] in _WITH_ARGUMENT:
+                options.append(word)
+                if len(letters) == 1 and words:
+                    options.append(words.pop(0))
+            elif module >= 0:
+                options += [f"-{letters[:module]}"] if module else []
+                name = letters[module + 1 :] or (words.pop(0) if words else "")
+                return cls._of_module(argv, interpreter, options, name, words, kernelspec)
+            elif not _ENDING.isdisjoint(letters):
+                break
+            else:
+                options.append(word)
+        return _not_forked(kernelspec, argv, "does not run `-m ipykernel_launcher`", interpreter)
+
+    @classmethod
+    def _of_module(
+        cls,
+        argv: Sequence[str],
+        interpreter: str,
+        options: Sequence[str],
+        module: str,
+        words: Sequence[str],
+        kernelspec: str,
+    ) -> KernelCommand:
+        if module not in _MODULES:
+            what = f"runs `-m {module}`, not `-m ipykernel_launcher`"
+            return _not_forked(kernelspec, argv, what, interpreter)
+        arguments = [word for word in words if _CONNECTION_FILE not in word and word != "-f"]
+        return cls(interpreter=interpreter, options=options, arguments=arguments)
+
+    def arguments_in(self, command: Sequence[str]) -> list[str]:
+        """The arguments of the module, its name first, in a command that starts a kernel."""
+        return list(command[2 + len(self.options) :])
+
+
+def _not_forked(kernelspec: str, argv: Sequence[str], why: str, interpreter: str) -> KernelCommand:
+    return KernelCommand(
+        obstacle=(
+            f"the kernelspec {kernelspec} starts its kernels by `{shlex.join(argv)}`, and "
+            f"{interpreter or 'nothing'} {why}; `python -m ipykernel install --user --name NAME` "
+            "in the kernel's environment makes one whose kernels can be forked: --kernel NAME"
+        )
+    )
