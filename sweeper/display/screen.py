@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from ..trials import (
+    KernelUse,
     Params,
     Progress,
     Snapshot,
@@ -122,7 +123,27 @@ def summary(result: SweepResult) -> str:
             f"  {result.undelivered} messages did not reach MLflow; "
             "the same command sends them again"
         )
+    if result.kernels:
+        lines.append(kernels_line(result.kernels, with_reason=not result.findings))
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
+
+
+def kernels_line(kernels: Sequence[KernelUse], *, with_reason: bool) -> str:
+    """How the kernels of a sweep came to be, as one line.
+
+    Args:
+        kernels: one or more.
+        with_reason: whether the line has the reason where none was forked.
+    """
+    forked = [kernel for kernel in kernels if kernel.is_forked]
+    n_started = len(kernels) - len(forked)
+    if not forked:
+        ((why, _),) = Counter(kernel.reason for kernel in kernels).most_common(1)
+        return f"kernels: none of {n_started} forked" + (f"; {why}" if with_reason else "")
+    after = [kernel.shared_cells for kernel in forked if kernel.shared_cells]
+    shared = f", {len(after)} after {max(after)} cells that ran once for all" if after else ""
+    started = f"; {n_started} started, as the first ones are" if n_started else ""
+    return f"kernels: {len(forked)} of {len(kernels)} forked{shared}{started}"
 
 
 def table(snapshot: Snapshot) -> RenderableType:

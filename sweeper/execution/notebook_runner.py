@@ -6,7 +6,7 @@ import datetime
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import kernels
 from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelPool, KernelResult, Way
@@ -15,7 +15,7 @@ from ..notebooks import ExecutedNotebook, ResearchNotebook
 from ..notebooks.scores import variables_to_read
 from ..settings import Settings
 from ..study_folder.patience import Patience
-from ..trials import Params, RunningTrial, TrialOutcome, TrialSpec, Value
+from ..trials import KernelUse, Params, RunningTrial, TrialOutcome, TrialSpec, Value
 from .gpus import GpuAllocator, StoppedWaiting
 from .verdict import judge
 
@@ -66,7 +66,8 @@ class NotebookRunner:
             OSError: the file cannot be written.
         """
         result = self._execute(file, spec, running, limit_s=limit_s, write=write, origin=origin)
-        return result, judge(file, result, running, self.settings)
+        outcome = judge(file, result, running, self.settings)
+        return result, replace(outcome, kernel=_kernel_use(result))
 
     def _execute(
         self,
@@ -129,6 +130,16 @@ class NotebookRunner:
         wanted = {name: value for name, value in known.items() if self.notebook.assigns(name)}
         params = {**wanted, **spec.params}
         return {name: value for name, value in params.items() if name not in spec.fixed}
+
+
+def _kernel_use(result: KernelResult) -> KernelUse | None:
+    if result.way is Way.STARTED and not result.origin.reason:
+        return None  # stopped while it waited for a device
+    return KernelUse(
+        is_forked=result.way is not Way.STARTED,
+        shared_cells=result.shared_cells,
+        reason=result.origin.reason,
+    )
 
 
 def _environment(spec: TrialSpec) -> Mapping[str, str]:

@@ -222,6 +222,7 @@ class Sweep:
             undelivered=undelivered,
             cost=spending.cost,
             sync_lag_s=lag_s,
+            kernels=list(scheduler.kernels),
             findings=list(findings),
             duration_s=time.monotonic() - began_s,
         )

@@ -6,6 +6,7 @@ What proposes, runs or stores a trial does not belong here.
 from .events import Event, Events, Observer
 from .paths import StudyPaths, attempt_path, display_path, run_id_of
 from .records import (
+    KernelUse,
     Params,
     Reason,
     TrialOutcome,
@@ -21,6 +22,7 @@ from .running import RunningTrial
 __all__ = [
     "Event",
     "Events",
+    "KernelUse",
     "Observer",
     "Params",
     "Progress",

@@ -80,10 +80,31 @@ class TrialSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelUse:
+    """How the kernel of a trial came to be.
+
+    Attributes:
+        is_forked: whether it was forked with the notebook's libraries imported.
+        shared_cells: how many leading cells had run before the fork; 0 where it ran all itself.
+        reason: why the kernel was started and not forked; empty for a forked one.
+    """
+
+    is_forked: bool
+    shared_cells: int = 0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if not self.is_forked:
+            return "started"
+        return f"forked after {self.shared_cells} cells" if self.shared_cells else "forked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOutcome:
     """How one attempt at a trial ended.
 
     Attributes:
+        kernel: how its kernel came to be; None where it had none.
         scores: the final value of each score.
         series: the (step, value) pairs of each score, in the order of the reports.
         message: why the trial did not complete, for people.
@@ -95,6 +116,7 @@ class TrialOutcome:
     reason: Reason | None = None
     message: str = ""
     duration_s: float = 0.0
+    kernel: KernelUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

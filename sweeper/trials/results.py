@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .paths import display_path, run_id_of
-from .records import Params, TrialRecord, TrialState
+from .records import KernelUse, Params, TrialRecord, TrialState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,7 @@ class SweepResult:
             sends them again.
         cost: the cost of all sweeps of the study so far; None when no price is known.
         sync_lag_s: how far the remote copy is behind: 0 when it is complete; None without one.
+        kernels: how the kernels of this sweep's trials came to be, in the order of their ends.
         findings: why kernels were not forked, or what keeps the notebook from being replicable.
     """
 
@@ -96,6 +97,7 @@ class SweepResult:
     duration_s: float = 0.0
     cost: float | None = None
     sync_lag_s: float | None = None
+    kernels: Sequence[KernelUse] = ()
     findings: Sequence[str] = ()
 
     @property
@@ -117,6 +119,12 @@ class SweepResult:
             "trials": [self._trial(record, full=True) for record in self.records],
             "cost": None if self.cost is None else round(self.cost, 4),
             "sync_lag_s": None if self.sync_lag_s is None else round(self.sync_lag_s, 1),
+            "kernels": {
+                "forked": sum(kernel.is_forked for kernel in self.kernels),
+                "after_shared_cells": sum(kernel.shared_cells > 0 for kernel in self.kernels),
+                "started": sum(not kernel.is_forked for kernel in self.kernels),
+                "reasons": dict(Counter(k.reason for k in self.kernels if k.reason)),
+            },
             "findings": list(self.findings),
             "page": None,
             "compare_url": self.compare_url,

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from sweeper.display import screen
-from sweeper.trials import Progress, Reason, Snapshot, SweepResult, TrialRecord, TrialState
+from sweeper.trials import (
+    KernelUse,
+    Progress,
+    Reason,
+    Snapshot,
+    SweepResult,
+    TrialRecord,
+    TrialState,
+)
 
 
 def progress(run_id: str = "0007", **stated: Any) -> Progress:
@@ -215,3 +223,27 @@ def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() ->
     lines = screen.summary(result).splitlines()
     assert "MLflow: mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db'" in lines
     assert lines[-1] == "note: kernels are started: because"
+
+
+STARTED = KernelUse(is_forked=False, reason="execution.kernels is cold")
+FORKED, SHARED = KernelUse(is_forked=True), KernelUse(is_forked=True, shared_cells=4)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "line"),
+    [
+        (
+            [STARTED, STARTED, FORKED, SHARED, SHARED],
+            "kernels: 3 of 5 forked, 2 after 4 cells that ran once for all; 2 started, "
+            "as the first ones are",
+        ),
+        ([FORKED], "kernels: 1 of 1 forked"),
+        ([STARTED, STARTED], "kernels: none of 2 forked; execution.kernels is cold"),
+    ],
+)
+def test_a_summary_has_how_kernels_came_to_be(kernels: list[KernelUse], line: str) -> None:
+    assert screen.kernels_line(kernels, with_reason=True) == line
+
+
+def test_the_reason_why_no_kernel_was_forked_stands_in_a_summary_once() -> None:
+    assert screen.kernels_line([STARTED], with_reason=False) == "kernels: none of 1 forked"

@@ -24,6 +24,7 @@ from ...tracking import Tracker, run_params
 from ...trials import (
     Event,
     Events,
+    KernelUse,
     Progress,
     Reason,
     RunningTrial,
@@ -61,6 +62,7 @@ class TrialScheduler:
 
     Attributes:
         broken: what ended the sweep, where its storage or its sampler failed.
+        kernels: how the kernels of the trials that have ended came to be.
         stopped_by: why there were no more trials before the study had enough; None if it has.
     """
 
@@ -107,6 +109,7 @@ class TrialScheduler:
         self._prefetcher = ProposalPrefetcher(prepare) if jobs > 1 else None
         self._jobs = jobs
         self.broken: Exception | None = None
+        self.kernels: list[KernelUse] = []
         self.stopped_by: str | None = None
         stop_switch.provide_snapshots(self.snapshot)
 
@@ -187,7 +190,11 @@ class TrialScheduler:
         self._spending.trial_ended()
         if self.broken is None:
             self._cleaner.clean(self._records)
-        self._tracker.ended(record, outcome.series, self._tags)
+        tags = dict(self._tags)
+        if outcome.kernel is not None:
+            self.kernels.append(outcome.kernel)
+            tags |= _kernel_tags(outcome.kernel)
+        self._tracker.ended(record, outcome.series, tags)
         self._events.announce(Event.TRIAL_ENDED, record)
 
     def snapshot(self) -> Snapshot:
@@ -308,6 +315,11 @@ class TrialScheduler:
 
     def _paths_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))
+
+
+def _kernel_tags(kernel: KernelUse) -> Mapping[str, str]:
+    reason = {"sweeper.kernel_reason": kernel.reason} if kernel.reason else {}
+    return {"sweeper.kernel_origin": str(kernel), **reason}
 
 
 def _progress(record: TrialRecord, running: RunningTrial) -> Progress:

@@ -1,0 +1,188 @@
+"""Which kernelspecs start kernels that can be forked, and with what."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import venv
+from collections.abc import Sequence
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from studies import forked, run_until, small_settings
+
+from sweeper.kernels.forking.command import KernelCommand
+from sweeper.testing import write_notebook
+
+FILE = ["-f", "{connection_file}"]
+PYTHON = "/opt/env/bin/python"
+
+
+def read(*argv: str, language: str = "python") -> KernelCommand:
+    return KernelCommand.read(argv, kernelspec="mine", language=language)
+
+
+@pytest.mark.parametrize(
+    ("argv", "options", "arguments"),
+    [
+        ([PYTHON, "-m", "ipykernel_launcher", *FILE], [], []),
+        # As `python -m ipykernel install` writes it.
+        (
+            [PYTHON, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", *FILE],
+            ["-Xfrozen_modules=off"],
+            [],
+        ),
+        (["python3.13t", "-m", "ipykernel", *FILE], [], []),
+        ([PYTHON, "-X", "dev", "-W", "error", "-m", "ipykernel_launcher", *FILE],
+         ["-X", "dev", "-W", "error"], []),
+        ([PYTHON, "-Wdefault", "-E", "-s", "-u", "-m", "ipykernel_launcher", *FILE],
+         ["-Wdefault", "-E", "-s", "-u"], []),
+        ([PYTHON, "-Esu", "-Im", "ipykernel_launcher", *FILE], ["-Esu", "-I"], []),
+        ([PYTHON, "--check-hash-based-pycs", "never", "-m", "ipykernel_launcher", *FILE],
+         ["--check-hash-based-pycs", "never"], []),
+        # Options of ipykernel, before and after the connection file and in one word with it.
+        ([PYTHON, "-m", "ipykernel_launcher", "--matplotlib=inline", *FILE, "--pylab", "none"],
+         [], ["--matplotlib=inline", "--pylab", "none"]),
+        ([PYTHON, "-m", "ipykernel_launcher", "-f={connection_file}", "--debug"], [], ["--debug"]),
+        ([PYTHON, "-m", "ipykernel_launcher", "--IPKernelApp.connection_file={connection_file}"],
+         [], []),
+    ],
+)  # fmt: skip
+def test_a_kernelspec_of_ipykernel_can_be_forked_whatever_its_options(
+    argv: Sequence[str], options: Sequence[str], arguments: Sequence[str]
+) -> None:
+    command = read(*argv)
+    assert command.obstacle == ""
+    assert command.interpreter == argv[0]
+    assert (command.options, command.arguments) == (options, arguments)
+
+
+@pytest.mark.parametrize(
+    ("argv", "language", "fragment"),
+    [
+        (["R", "--slave", "-e", "IRkernel::main()"], "r", "only kernels of Python can be forked"),
+        (["julia", "kernel.jl", "{connection_file}"], "julia", "and mine has none"),
+        (["/home/me/kernel.sh", *FILE], "python", "/home/me/kernel.sh is no Python interpreter"),
+        (["conda", "run", "-n", "x", "python", "-m", "ipykernel_launcher", *FILE], "python",
+         "conda is no Python interpreter"),
+        # As nb_conda_kernels writes it: a script, which activates an environment in a shell.
+        (["/opt/bin/python", "-m", "nb_conda_kernels.runner", "/opt", "/opt/envs/x", "python"],
+         "python", "/opt/bin/python runs `-m nb_conda_kernels.runner`"),
+        ([PYTHON, "-m", "bash_kernel", *FILE], "python", "runs `-m bash_kernel`"),
+        ([PYTHON, "kernel.py", *FILE], "python", "does not run `-m ipykernel_launcher`"),
+        ([PYTHON, "-c", "import ipykernel; ipykernel.start()", *FILE], "python", "does not run"),
+        ([PYTHON], "python", "does not run"),
+        ([PYTHON, "-m"], "python", "runs `-m `"),
+        ([], "python", "nothing is no Python interpreter"),
+    ],
+)  # fmt: skip
+def test_any_other_kernelspec_is_started_and_the_reason_has_the_remedy(
+    argv: Sequence[str], language: str, fragment: str
+) -> None:
+    command = read(*argv, language=language)
+    assert fragment in command.obstacle
+    assert language != "python" or "python -m ipykernel install" in command.obstacle
+    assert "\n" not in command.obstacle
+
+
+# --- in real environments -------------------------------------------------------------------------
+
+CELLS = (
+    "import sys, time, numpy\ntime.sleep(0.7)",
+    "import sweeper\nfor step in range(3):\n    sweeper.report(step, val=float(x) + step)",
+    "import importlib.util\nprint(sorted(sys._xoptions), sys.flags.no_user_site, SPEC)\n"
+    "print([name for name in ('optuna', 'mlflow', 'papermill') if importlib.util.find_spec(name)])",
+)
+
+
+def install(
+    folder: Path, python: Path | str, *options: str, env: dict[str, str] | None = None
+) -> None:
+    """Install a kernelspec `other` as a user would who edits it."""
+    spec = folder / "kernels" / "other"
+    spec.mkdir(parents=True)
+    argv = [str(python), *options, "-m", "ipykernel_launcher", *FILE]
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": argv, "display_name": "other", "language": "python", "env": env or {}})
+    )
+
+
+def sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from sweeper import Sweep
+
+    monkeypatch.setenv("JUPYTER_PATH", str(folder))
+    cells = [cell.replace("SPEC", "__import__('os').environ.get('FROM_SPEC')") for cell in CELLS]
+    notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
+    return run_until(
+        forked(1),
+        lambda observer: Sweep.from_settings(
+            small_settings("other", study={"trials": 40}),
+            notebook=notebook,
+            output=f"{folder}/out/{{run_id}}.ipynb",
+            kernel="other",
+            observer=observer,
+        ),
+    )
+
+
+def printed(notebook: Path) -> str:
+    (text,) = json.loads(notebook.read_text())["cells"][-1]["outputs"]
+    return "".join(text["text"])
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")
+def test_options_and_variables_of_a_kernelspec_are_those_of_forked_kernels_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"FROM_SPEC": "${HOME}/data"}
+    install(tmp_path, sys.executable, "-Xfrozen_modules=off", "-s", env=env)
+    result = sweep(tmp_path, monkeypatch)
+    assert result.counts["failed"] == 0
+    assert result.kernels[-1].is_forked
+    lines = {printed(record.notebook).splitlines()[0] for record in result.records}
+    assert lines == {f"['frozen_modules'] 1 {os.environ['HOME']}/data"}
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")
+def test_an_environment_without_this_package_is_lent_it_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = environment_with(tmp_path / "other env", "ipykernel", "numpy")
+    install(tmp_path, other)
+    result = sweep(tmp_path, monkeypatch)
+    assert result.counts["failed"] == 0, result.records[0].message
+    assert result.kernels[-1].is_forked
+    for record in result.records:
+        metadata = json.loads(record.notebook.read_text())["metadata"]["sweeper"]
+        assert metadata["series"]["val"]["steps"] == [0, 1, 2]
+        assert printed(record.notebook).splitlines()[1] == "[]"
+
+
+def environment_with(folder: Path, *packages: str) -> Path:
+    """The interpreter of a new environment, with links to packages of ours and what they need."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for package in needed(packages):
+        for name in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            (site / name).symlink_to(str(package.locate_file(name)))
+    return folder / "bin" / "python"
+
+
+def needed(packages: Sequence[str]) -> list[Distribution]:
+    """These packages, and those that they require."""
+    found: dict[str, Distribution] = {}
+    waiting = list(packages)
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name not in found:
+            found[name] = distribution(name)
+            required = map(Requirement, found[name].requires or ())
+            waiting += [r.name for r in required if r.marker is None or r.marker.evaluate()]
+    return list(found.values())
