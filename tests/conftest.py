@@ -1,4 +1,4 @@
-"""What several rooms' tests need."""
+"""What the tests of several folders need."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "long" in item.keywords and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="takes many minutes; run with --long"))
+    # Files go to processes in this order: the plain ones, which take a second, fill what is left.
+    takes_long = {item.path for item in items if {"kernel", "slow"} & {*item.keywords}}
+    items.sort(key=lambda item: item.path not in takes_long)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: a third of the time tests wait for something."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,13 @@
 How a trial runs does not belong here.
 """
 
-from .files import begun_in, facts_in, is_storage, move_records
+from .files import BegunTrial, begun_in, facts_in, is_storage, move_records
 from .pruners import make_pruner
 from .samplers import SamplerFactory
 from .study import Study
 
 __all__ = [
+    "BegunTrial",
     "SamplerFactory",
     "Study",
     "begun_in",

@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +60,30 @@ def facts_in(file: Path, study: str) -> dict[str, Any] | None:
     return None if found is None else dict(json.loads(found[0]))
 
 
-def begun_in(file: Path, study: str) -> dict[int, bool]:
-    """The trials that have begun, and whose checkpoints are being written.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunTrial:
+    """A trial that has begun.
 
-    Returns:
-        by a trial's number, whether the trial itself or a later one that tries it again is running.
+    Attributes:
+        is_running: whether it has not ended.
+        has_open_checkpoints: whether it or a later trial that tries it again writes checkpoints.
     """
+
+    is_running: bool
+    has_open_checkpoints: bool
+
+
+def begun_in(file: Path, study: str) -> dict[int, BegunTrial]:
+    """The trials that have begun in a study's file, by number."""
     with closing(sqlite3.connect(file)) as connection:
         rows = connection.execute(_RECORDS, (study, RECORD)).fetchall()
     records = {number: json.loads(text) for number, _, text in rows}
     running = {n: record for n, record in records.items() if record["state"] == TrialState.RUNNING}
     written = {*running, *(record.get("retry_of") for record in running.values())}
-    return {number: number in written for number in records}
+    return {
+        number: BegunTrial(is_running=number in running, has_open_checkpoints=number in written)
+        for number in records
+    }
 
 
 def move_records(

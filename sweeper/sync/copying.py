@@ -14,9 +14,10 @@ from pathlib import Path
 
 from ..errors import SyncError
 from ..files import write_atomically
+from ..notebooks import read_metadata
 from ..object_store import Store, StoreError
-from ..study import begun_in, facts_in
-from ..trials import StudyPaths, display_path
+from ..study import BegunTrial, begun_in, facts_in
+from ..trials import StudyPaths, TrialState, display_path
 from .contents import STUDY, Contents, kind_of, may_be_incomplete
 from .lease import RemoteLease
 from .manifest import Entry, LocalMarker, Manifest
@@ -73,7 +74,7 @@ class RemoteCopy:
         self._generation = 0
         self._before: Manifest | None = None
         self._objects = Objects(self._store, self._prefix, aside=paths.copying)
-        self._begun: Mapping[int, bool] | None = None
+        self._begun: Mapping[int, BegunTrial] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None
         self._closing, self._abandoned = threading.Event(), threading.Event()
@@ -335,6 +336,8 @@ class RemoteCopy:
                 entry = before.get(name)
             else:
                 entry = self._objects.of_file(name, file, before=before.get(name))
+                if not is_last and self._has_ended_since(name, file):
+                    entry = before.get(name)
             if entry is not None:
                 entries[name] = entry
             elif is_open:
@@ -364,7 +367,23 @@ class RemoteCopy:
         run_id = rest.partition("/")[0]
         if folder != "checkpoints" or not run_id.isdigit():
             return False
-        return self._begun is None or self._begun.get(int(run_id), True)
+        trial = None if self._begun is None else self._begun.get(int(run_id))
+        return trial is None or trial.has_open_checkpoints
+
+    def _has_ended_since(self, name: str, file: Path) -> bool:
+        """Whether a notebook states the end of a trial that had not ended in the copied study.
+
+        A study that is restored takes the end from the notebook, but the trial's last checkpoints
+        may not be in this copy yet; without the end it runs the trial again.
+        """
+        folder, _, rest = name.partition("/")
+        run_id, _, ending = rest.partition(".")
+        is_notebook = folder == "notebooks" and ending == "ipynb"
+        trial = self._begun.get(int(run_id)) if self._begun and is_notebook else None
+        if trial is None or not trial.is_running:
+            return False
+        metadata = read_metadata(file) or {}
+        return metadata.get("state") != TrialState.RUNNING
 
     def _write_if_new(self, entries: Mapping[str, Entry]) -> None:
         before = self._before

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from commands import call
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
@@ -19,17 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 def run(folder: Path, name: str, *more: str, parameters: str | None = None) -> dict[str, Any]:
     """The result of sweeping an example from the repository's root, with outputs elsewhere."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "notebook_hpo.py", "-i", f"notebooks/{name}.ipynb"),
-            *("-o", f"{folder}/{name}.{{run_id}}.ipynb"),
-            *("-p", f"parameters/{parameters or name}.yml", "--json", *more),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    files = ["-i", f"notebooks/{name}.ipynb", "-p", f"parameters/{parameters or name}.yml"]
+    output = f"{folder}/{name}.{{run_id}}.ipynb"
+    done = call(*files, "-o", output, "--json", *more, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result

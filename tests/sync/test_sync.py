@@ -296,6 +296,25 @@ def numbers_in_copy() -> list[str]:
     return sorted(n.split("/")[2] for n in names_in_copy() if n.startswith("checkpoints/0000/"))
 
 
+def test_a_trial_that_ends_while_it_is_copied_is_not_ended_in_the_copy_without_its_checkpoints(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        run_id = a.run(state=TrialState.RUNNING)
+        a.now()
+        node = nbformat.read(a.paths.notebook(run_id), as_version=4)
+        node.metadata["sweeper"] |= {"state": "completed", "scores": {"val": 0.5}, "attempt": 1}
+        nbformat.write(node, a.paths.notebook(run_id))
+        os.utime(a.checkpoint(run_id, "model.pt"))  # just written, so it is not copied yet
+        a.now()
+    as_if_dead()
+    b = Machine(tmp_path / "b")
+    with b.opened():
+        restored = nbformat.read(b.paths.notebook(run_id), as_version=4)
+        assert restored.metadata["sweeper"]["state"] == "running"
+
+
 def test_our_own_checkpoints_are_copied_however_young_they_are(tmp_path: Path) -> None:
     a = Machine(tmp_path)
     with a.opened():
