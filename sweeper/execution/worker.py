@@ -84,7 +84,7 @@ class Worker:
     @property
     def findings(self) -> list[str]:
         """What users should know of how the trials ran, one sentence each."""
-        return self.runner.pool.policy.findings
+        return self.runner.pool.findings
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""

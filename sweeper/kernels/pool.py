@@ -72,6 +72,12 @@ class KernelPool:
         self.policy = policy or ForkPolicy()
 
     @property
+    def findings(self) -> list[str]:
+        """What users should know of how the kernels ran, one sentence each."""
+        finding = "" if self._fork_server is None else self._fork_server.finding
+        return [*self.policy.findings, *([finding] if finding else [])]
+
+    @property
     def wants_import_profile(self) -> bool:
         """Whether `record_imports` should be called."""
         return self._fork_server is not None and not self._fork_server.has_import_profile

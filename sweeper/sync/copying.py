@@ -14,15 +14,15 @@ from pathlib import Path
 
 from ..errors import SyncError
 from ..files import write_atomically
-from ..notebooks import read_metadata
 from ..object_store import Store, StoreError
 from ..study import BegunTrial, begun_in, facts_in
-from ..trials import StudyPaths, TrialState, display_path
-from .contents import STUDY, Contents, kind_of, may_be_incomplete
+from ..trials import StudyPaths, display_path
+from .contents import STUDY, Contents
 from .lease import RemoteLease
 from .manifest import Entry, LocalMarker, Manifest
-from .objects import Objects, is_large
+from .objects import Objects
 from .restoring import restore
+from .selection import Selection
 
 _log = logging.getLogger(__name__)
 
@@ -296,94 +296,31 @@ class RemoteCopy:
         if not self._lease.is_taken:  # the store was away when the sweep began
             self._admitted(self._study_here())
         self._contents.check_study()
-        entries: dict[str, Entry] = {}
+        databases: dict[str, Entry] = {}
         for name, database in self._contents.databases.items():
             if database.exists():
                 look = self._look_into if name == STUDY else None
-                entries[name] = self._objects.of_database(name, database, again=is_last, look=look)
-        missed: set[str] = set()
-        has_large = self._take_files(entries, missed, is_last=is_last)
-        self._write_if_new(self._with_earlier(entries, missed))
+                databases[name] = self._objects.of_database(
+                    name, database, again=is_last, look=look
+                )
+        selection = Selection(
+            self._contents,
+            self._objects,
+            begun=self._begun,
+            before=self._before.files if self._before is not None else {},
+            is_last=is_last,
+        )
+        has_large = selection.take()
+        self._write_if_new({**databases, **selection.files})
         if has_large:
             # A running trial can continue from an older checkpoint; what has ended comes first.
-            self._take_files(entries, missed, is_last=is_last, large=True)
-            self._write_if_new(self._with_earlier(entries, missed))
-
-    def _take_files(
-        self, entries: dict[str, Entry], missed: set[str], *, is_last: bool, large: bool = False
-    ) -> bool:
-        """Send files that have changed.
-
-        Args:
-            entries: filled with the files that the copy has.
-            missed: filled with the names of checkpoints that could not be read now and are not in
-                the previous copy either.
-            large: send only the large checkpoints of trials that have not ended, or all others.
-
-        Returns:
-            whether there are such checkpoints.
-        """
-        has_large = False
-        before = self._before.files if self._before is not None else {}
-        for name, file in self._contents.files(self._begun):
-            is_open = self._is_open(name)
-            is_later = is_open and is_large(file)
-            has_large |= is_later
-            if large and not is_later:
-                continue
-            is_waiting = is_open and not is_last and may_be_incomplete(file)
-            if large is not is_later or is_waiting:
-                entry = before.get(name)
-            else:
-                entry = self._objects.of_file(name, file, before=before.get(name))
-                if not is_last and self._has_ended_since(name, file):
-                    entry = before.get(name)
-            if entry is not None:
-                entries[name] = entry
-            elif is_open:
-                missed.add(name)
-        return has_large
-
-    def _with_earlier(self, entries: dict[str, Entry], missed: set[str]) -> dict[str, Entry]:
-        """`entries`, and the previous copy's checkpoints of trials whose new ones were missed.
-
-        Numbered checkpoints replace each other under new names, so those of a kind are compared.
-        """
-        before = self._before.files if self._before is not None else {}
-        kinds = set(map(kind_of, missed)) - set(map(kind_of, entries))
-        return {**entries, **{n: entry for n, entry in before.items() if kind_of(n) in kinds}}
+            selection.take(large=True)
+            self._write_if_new({**databases, **selection.files})
 
     def _look_into(self, study: Path) -> None:
         self._begun = begun_in(study, self._paths.study)
         facts = facts_in(study, self._paths.study) or {}
         self._study_id = str(facts.get("id", ""))
-
-    def _is_open(self, name: str) -> bool:
-        """Whether a name is that of a checkpoint whose trial has not ended in the copied study.
-
-        All checkpoints of an ended trial must be in the copy together with the trial's end.
-        """
-        folder, _, rest = name.partition("/")
-        run_id = rest.partition("/")[0]
-        if folder != "checkpoints" or not run_id.isdigit():
-            return False
-        trial = None if self._begun is None else self._begun.get(int(run_id))
-        return trial is None or trial.has_open_checkpoints
-
-    def _has_ended_since(self, name: str, file: Path) -> bool:
-        """Whether a notebook states the end of a trial that had not ended in the copied study.
-
-        A study that is restored takes the end from the notebook, but the trial's last checkpoints
-        may not be in this copy yet; without the end it runs the trial again.
-        """
-        folder, _, rest = name.partition("/")
-        run_id, _, ending = rest.partition(".")
-        is_notebook = folder == "notebooks" and ending == "ipynb"
-        trial = self._begun.get(int(run_id)) if self._begun and is_notebook else None
-        if trial is None or not trial.is_running:
-            return False
-        metadata = read_metadata(file) or {}
-        return metadata.get("state") != TrialState.RUNNING
 
     def _write_if_new(self, entries: Mapping[str, Entry]) -> None:
         before = self._before

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,19 @@ class ForkServer:
                 return
             self._import_profile = ImportProfile.read(profile, self._env)
         self._raise_zygote()
+
+    @property
+    def finding(self) -> str:
+        """What users should know of the kernels' environment; empty if nothing."""
+        theirs = None if self._import_profile is None else self._import_profile.version
+        ours = _own_version()
+        if None in (theirs, ours) or theirs == ours:
+            return ""
+        return (
+            f"notebooks import sweeper from notebook-hpo {theirs}, which the kernels' environment "
+            f"has, and this sweep is of {ours}; {self._command.interpreter} -m pip install "
+            f"notebook-hpo=={ours}, or pip uninstall it there: the sweep's own is lent then"
+        )
 
     def fork(
         self,
@@ -256,3 +270,10 @@ class ForkServer:
             zygote, self._zygote = self._zygote, None
         if zygote is not None:
             zygote.end()
+
+
+def _own_version() -> str | None:
+    try:
+        return version("notebook-hpo")
+    except PackageNotFoundError:  # it runs from a checkout
+        return None

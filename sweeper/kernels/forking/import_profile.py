@@ -16,10 +16,12 @@ class ImportProfile:
     Attributes:
         modules: installed modules that the notebook has imported, in order.
         environment: variables that its cells have set, of those that libraries read when imported.
+        version: of this package, where the notebook has imported a copy that its environment has.
     """
 
     modules: Sequence[str]
     environment: Mapping[str, str]
+    version: str | None = None
 
     @classmethod
     def read(cls, answer: str, env: Mapping[str, str]) -> ImportProfile:
@@ -30,7 +32,7 @@ class ImportProfile:
         """
         data = json.loads(answer)
         changed = {k: v for k, v in data["environment"].items() if env.get(k) != v}
-        return cls(modules=data["modules"], environment=changed)
+        return cls(modules=data["modules"], environment=changed, version=data["version"])
 
     def encode(self, *, argv: Sequence[str], without: frozenset[str]) -> bytes:
         """As the zygote reads it.
@@ -56,7 +58,10 @@ IMPORT_PROFILE = (
     "(lambda f: f in ('built-in', 'frozen') or f.startswith(p) or "
     "not {'site-packages', 'dist-packages'}.isdisjoint(f.split(o.sep)))(str(m.__spec__.origin))], "
     "'environment': {k: v for k, v in o.environ.items() if __import__('re').match("
-    f"{READ_AT_IMPORT!r}, k)}}}}))(__import__('sys'), __import__('os'), tuple("
+    f"{READ_AT_IMPORT!r}, k)}}, "
+    "'version': next((d.version for d in __import__('importlib.metadata').metadata.distributions("
+    "name='notebook-hpo')), None) if 'sweeper' in s.modules else None}))("
+    "__import__('sys'), __import__('os'), tuple("
     "v for k, v in __import__('sysconfig').get_paths().items() "
     "if k in ('stdlib', 'platstdlib', 'purelib', 'platlib')))"
 )

@@ -20,7 +20,9 @@ def imported(folder: Path, module: str) -> bool:
         f"print(repr({IMPORT_PROFILE}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = json.loads(ast.literal_eval(done.stdout))["modules"]
+    answer = json.loads(ast.literal_eval(done.stdout))
+    assert answer["version"] is None
+    modules = answer["modules"]
     assert "json" in modules
     return module in modules
 
