@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -120,7 +121,7 @@ def test_a_command_whose_output_is_lost_reports_that_and_exits_with_2() -> None:
 
 
 def test_a_command_whose_streams_are_closed_exits_with_its_usual_code() -> None:
-    command = f"{sys.executable} {ROOT / 'notebook_hpo.py'} stats >&- 2>&-"
+    command = shlex.join([sys.executable, str(ROOT / "notebook_hpo.py"), "stats"]) + " >&- 2>&-"
     assert subprocess.run(command, shell=True).returncode == 2
 
 

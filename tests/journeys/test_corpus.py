@@ -332,10 +332,16 @@ def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:
 _theirs: dict[str, tuple[NotebookNode, bool]] = {}
 
 
+_MOSTLY_WARM = {name for place, name in enumerate([*CORPUS, *LEADING]) if place % 3}
+
+
 @pytest.mark.parametrize("name", [*CORPUS, *LEADING])
 def test_a_notebook_looks_as_in_a_kernel_of_its_own(
     name: str, pool: KernelPool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    kernels = request.node.callspec.params["pool"]
+    if kernels == "cold" and name in _MOSTLY_WARM and not request.config.getoption("--long"):
+        pytest.skip("in started kernels with --long: they take most of the time")
     shared, contents = LEADING[name] if name in LEADING else (None, CORPUS[name])
     cells = [cell if isinstance(cell, str) else cell[0] for cell in contents]
     source = write_notebook(tmp_path / "nb.ipynb", *cells)
@@ -345,10 +351,10 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
             cell.metadata["tags"] = [made_of[1]]
     nbformat.write(node, source)
 
-    if request.node.callspec.params["pool"] == "shared":
+    if kernels == "shared":
         share_cells(source, pool)
     ours, result = run_alone(source, pool, own={"x": 2.0}, prepares_next=True)
-    if request.node.callspec.params["pool"] == "shared" and shared is not None:
+    if kernels == "shared" and shared is not None:
         assert result.shared_cells == shared + 2, "with those of the parameters"
     nbformat.validate(ours)
     for cell in ours.cells:
