@@ -100,8 +100,15 @@ class ExecutedNotebook:
         """Write the file atomically."""
         with self._lock:
             self.node.metadata[METADATA] = self.metadata
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path, nbformat.writes(self.node, version=4))
+            text = nbformat.writes(self.node, version=4)
+            try:
+                self._put(text)
+            except FileNotFoundError:  # the folder was removed meanwhile
+                self._put(text)
+
+    def _put(self, text: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, text)
 
 
 def _as_json(value: Any) -> Any:

@@ -356,8 +356,8 @@ def test_a_sweep_whose_files_are_removed_reports_the_loss_and_ends(lost: str) ->
         if event is Event.TRIAL_STARTED and record is not None and record.number == 2:
             happened_s["removed"] = time.monotonic()
             path = folder / lost
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)  # others write into it meanwhile
+            if path.is_dir():  # at once: others write into it meanwhile
+                shutil.rmtree(path.rename(folder / "removed"), ignore_errors=True)
             else:
                 path.unlink()
 
