@@ -124,22 +124,23 @@ def summary(result: SweepResult) -> str:
             "the same command sends them again"
         )
     if result.kernels:
-        lines.append(kernels_line(result.kernels, with_reason=not result.findings))
+        lines.append(kernels_line(result.kernels, findings=result.findings))
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
 
 
-def kernels_line(kernels: Sequence[KernelUse], *, with_reason: bool) -> str:
+def kernels_line(kernels: Sequence[KernelUse], *, findings: Sequence[str]) -> str:
     """How the kernels of a sweep came to be, as one line.
 
     Args:
         kernels: one or more.
-        with_reason: whether the line has the reason where none was forked.
+        findings: of the sweep; where one has the reason why no kernel was forked, the line has not.
     """
     forked = [kernel for kernel in kernels if kernel.is_forked]
     n_started = len(kernels) - len(forked)
     if not forked:
-        ((why, _),) = Counter(kernel.reason for kernel in kernels).most_common(1)
-        return f"kernels: none of {n_started} forked" + (f"; {why}" if with_reason else "")
+        why = kernels[-1].reason  # earlier ones may have been too early to be forked
+        is_found = any(why in finding for finding in findings)
+        return f"kernels: none of {n_started} forked" + ("" if is_found else f"; {why}")
     after = [kernel.shared_cells for kernel in forked if kernel.shared_cells]
     shared = f", {len(after)} after {max(after)} cells that ran once for all" if after else ""
     started = f"; {n_started} started, as the first ones are" if n_started else ""

@@ -242,8 +242,10 @@ FORKED, SHARED = KernelUse(is_forked=True), KernelUse(is_forked=True, shared_cel
     ],
 )
 def test_a_summary_has_how_kernels_came_to_be(kernels: list[KernelUse], line: str) -> None:
-    assert screen.kernels_line(kernels, with_reason=True) == line
+    assert screen.kernels_line(kernels, findings=[]) == line
 
 
 def test_the_reason_why_no_kernel_was_forked_stands_in_a_summary_once() -> None:
-    assert screen.kernels_line([STARTED], with_reason=False) == "kernels: none of 1 forked"
+    other, same = "another version is there", f"kernels are started: {STARTED.reason}"
+    assert STARTED.reason in screen.kernels_line([STARTED], findings=[other])
+    assert screen.kernels_line([STARTED], findings=[same]) == "kernels: none of 1 forked"

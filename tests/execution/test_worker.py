@@ -403,18 +403,10 @@ def test_a_kernel_that_does_not_start_is_an_outcome_with_its_last_words(
 def test_a_kernel_that_is_killed_before_its_first_answer_gets_another_chance(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = (
-        "import os, pathlib, signal\n"
-        "first = pathlib.Path('killed-once')\n"
-        "if not first.exists():\n"
-        "    first.touch()\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from ipykernel.kernelapp import launch_new_instance as launch\n"
-        "launch()"
-    )
-    install_kernel(bench, monkeypatch, "shaky", code, "-f")
+    fault = "os.kill(os.getpid(), signal.SIGKILL)"
+    install_kernel_with_one_fault(bench, monkeypatch, fault)
     outcome, node = bench.run(REPORT, kernel="shaky")
-    assert (bench.folder / "killed-once").exists()
+    assert (bench.folder / "faulted").exists()
     assert outcome.state is TrialState.COMPLETED, outcome.message
     assert set(statuses(node)) == {"completed"}
 
@@ -445,20 +437,11 @@ def test_a_kernel_whose_folder_is_removed_as_it_answers_gets_another_chance(
 def test_a_kernel_whose_folder_is_removed_before_it_answers_is_not_waited_for(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = (
-        "import pathlib, shutil, sys, time\n"
-        "first = pathlib.Path('removed-once')\n"
-        "if not first.exists():\n"
-        "    first.touch()\n"
-        "    shutil.rmtree(pathlib.Path(sys.argv[sys.argv.index('-f') + 1]).parent)\n"
-        "    time.sleep(600)\n"
-        "from ipykernel.kernelapp import launch_new_instance as launch\n"
-        "launch()"
-    )
-    install_kernel(bench, monkeypatch, "bare", code, "-f")
+    remove = "shutil.rmtree(pathlib.Path(sys.argv[sys.argv.index('-f') + 1]).parent)"
+    install_kernel_with_one_fault(bench, monkeypatch, f"{remove}; time.sleep(600)")
     started_s = time.monotonic()
-    outcome, _ = bench.run(REPORT, kernel="bare")
-    assert (bench.folder / "removed-once").exists()
+    outcome, _ = bench.run(REPORT, kernel="shaky")
+    assert (bench.folder / "faulted").exists()
     assert outcome.state is TrialState.COMPLETED, outcome.message
     assert time.monotonic() - started_s < START_TIMEOUT_S / 2
 
@@ -476,6 +459,21 @@ def test_a_trial_whose_kernels_folder_is_removed_can_still_be_stopped(bench: Ben
     )
     assert outcome.state is TrialState.STOPPED
     assert statuses(node)[-1] == "stopped"
+
+
+def install_kernel_with_one_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Install a kernel `shaky`, whose first process does something before it boots."""
+    code = (
+        "import os, pathlib, shutil, signal, sys, time\n"
+        "first = pathlib.Path('faulted')\n"
+        "if not first.exists():\n"
+        f"    first.touch(); {fault}\n"
+        "from ipykernel.kernelapp import launch_new_instance as launch\n"
+        "launch()"
+    )
+    install_kernel(bench, monkeypatch, "shaky", code, "-f")
 
 
 def install_kernel(

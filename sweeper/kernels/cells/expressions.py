@@ -10,7 +10,8 @@ from typing import Any
 
 from ..forking.zygote import generators, lending
 
-PACKAGE_FOLDER = Path(__file__).parents[2]
+_PACKAGE_FOLDER = Path(__file__).parents[2]
+
 #: Two things that keep an ipykernel from ending in order. It closes the thread that sends its
 #: messages while the one that took the request to shut down may still have one to send, and then
 #: waits for ever; so that thread is waited for first, before the notebook's own exit handlers. And
@@ -35,7 +36,7 @@ IN_HISTORY = (
 _LENDING = Path(lending.__file__).read_text(encoding="utf-8")
 #: Makes this package importable where the kernel's environment does not have it.
 LEND_PACKAGE = (
-    f"(lambda names: (exec({_LENDING!r}, names), names['lend']({str(PACKAGE_FOLDER)!r})))"
+    f"(lambda names: (exec({_LENDING!r}, names), names['lend']({str(_PACKAGE_FOLDER)!r})))"
     "({'__name__': 'sweeper_lending'})"
 )
 _GENERATORS = Path(generators.__file__).read_text(encoding="utf-8")

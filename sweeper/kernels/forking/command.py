@@ -25,12 +25,14 @@ class KernelCommand:
         interpreter: the Python that runs them; empty where `obstacle` is not.
         options: of the interpreter, such as `-Xfrozen_modules=off`.
         arguments: of ipykernel, but for the connection file.
+        place: where in the command ipykernel's arguments begin.
         obstacle: why such kernels cannot be forked, in words; empty if they can.
     """
 
     interpreter: str = ""
     options: Sequence[str] = ()
     arguments: Sequence[str] = ()
+    place: int = 0
     obstacle: str = ""
 
     @classmethod
@@ -42,7 +44,10 @@ class KernelCommand:
             language: that its kernels run, in lower case.
         """
         if language != "python":
-            return cls(obstacle=f"only kernels of Python can be forked, and {kernelspec} has none")
+            why = (
+                f"only kernels that run Python can be forked; those of {kernelspec} run {language}"
+            )
+            return cls(obstacle=why)
         interpreter, *words = argv or [""]
         if _PYTHON.fullmatch(PurePath(interpreter).name) is None:
             return _not_forked(kernelspec, argv, "is no Python interpreter", interpreter)
@@ -83,11 +88,12 @@ class KernelCommand:
             what = f"runs `-m {module}`, not `-m ipykernel_launcher`"
             return _not_forked(kernelspec, argv, what, interpreter)
         arguments = [word for word in words if _CONNECTION_FILE not in word and word != "-f"]
-        return cls(interpreter=interpreter, options=options, arguments=arguments)
+        place = len(argv) - len(words)
+        return cls(interpreter=interpreter, options=options, arguments=arguments, place=place)
 
     def arguments_in(self, command: Sequence[str]) -> list[str]:
-        """The arguments of the module, its name first, in a command that starts a kernel."""
-        return list(command[2 + len(self.options) :])
+        """ipykernel's name and its arguments in a command that starts a kernel."""
+        return [_MODULES[0], *command[self.place :]]
 
 
 def _not_forked(kernelspec: str, argv: Sequence[str], why: str, interpreter: str) -> KernelCommand:

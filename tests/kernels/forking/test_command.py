@@ -62,13 +62,20 @@ def test_a_kernelspec_of_ipykernel_can_be_forked_whatever_its_options(
     assert command.obstacle == ""
     assert command.interpreter == argv[0]
     assert (command.options, command.arguments) == (options, arguments)
+    begun = [word.replace("{connection_file}", "/k.json") for word in argv]
+    name, *rest = command.arguments_in([*begun, "--more"])
+    assert name == "ipykernel_launcher"
+    assert rest == [*begun[len(begun) - len(rest) + 1 :], "--more"]
+    assert "/k.json" in " ".join(rest)
+    assert "-m" not in rest
+    assert name not in rest
 
 
 @pytest.mark.parametrize(
     ("argv", "language", "fragment"),
     [
-        (["R", "--slave", "-e", "IRkernel::main()"], "r", "only kernels of Python can be forked"),
-        (["julia", "kernel.jl", "{connection_file}"], "julia", "and mine has none"),
+        (["R", "--slave", "-e", "IRkernel::main()"], "r", "only kernels that run Python"),
+        (["julia", "kernel.jl", "{connection_file}"], "julia", "those of mine run julia"),
         (["/home/me/kernel.sh", *FILE], "python", "/home/me/kernel.sh is no Python interpreter"),
         (["conda", "run", "-n", "x", "python", "-m", "ipykernel_launcher", *FILE], "python",
          "conda is no Python interpreter"),
@@ -117,10 +124,11 @@ def install(
 def sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     from sweeper import Sweep
 
+    """The result of a sweep in the installed kernels, in which no trial fails."""
     monkeypatch.setenv("JUPYTER_PATH", str(folder))
     cells = [cell.replace("SPEC", "__import__('os').environ.get('FROM_SPEC')") for cell in CELLS]
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
-    return run_until(
+    result = run_until(
         forked(1),
         lambda observer: Sweep.from_settings(
             small_settings("other", study={"trials": 40}),
@@ -130,6 +138,9 @@ def sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             observer=observer,
         ),
     )
+    assert result.counts["failed"] == 0, result.records[0].message
+    assert result.kernels[-1].is_forked
+    return result
 
 
 def printed(notebook: Path) -> str:
@@ -145,8 +156,6 @@ def test_options_and_variables_of_a_kernelspec_are_those_of_forked_kernels_too(
     env = {"FROM_SPEC": "${HOME}/data"}
     install(tmp_path, sys.executable, "-Xfrozen_modules=off", "-s", env=env)
     result = sweep(tmp_path, monkeypatch)
-    assert result.counts["failed"] == 0
-    assert result.kernels[-1].is_forked
     lines = {printed(record.notebook).splitlines()[0] for record in result.records}
     assert lines == {f"['frozen_modules'] 1 {os.environ['HOME']}/data"}
 
@@ -159,8 +168,6 @@ def test_an_environment_without_this_package_is_lent_it_and_nothing_else(
     other = environment_with(tmp_path / "other env", "ipykernel", "numpy")
     install(tmp_path, other)
     result = sweep(tmp_path, monkeypatch)
-    assert result.counts["failed"] == 0, result.records[0].message
-    assert result.kernels[-1].is_forked
     for record in result.records:
         metadata = json.loads(record.notebook.read_text())["metadata"]["sweeper"]
         assert metadata["series"]["val"]["steps"] == [0, 1, 2]
@@ -181,7 +188,6 @@ def test_a_copy_of_another_version_in_the_kernels_environment_is_used_and_report
     )
     install(tmp_path, other)
     result = sweep(tmp_path, monkeypatch)
-    assert result.counts["failed"] == 0
     (finding,) = result.findings
     assert "from notebook-hpo 0.0.1, which the kernels' environment has" in finding
     assert f"{other} -m pip install notebook-hpo==" in finding
