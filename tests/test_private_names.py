@@ -68,6 +68,7 @@ NAMES = [
     ),
     ("IPython", "IPython.core.history.HistoryManager._i00", "kernels/cells/expressions.py"),
     ("ipykernel", "ipykernel.iostream.OutStream._master_pid", "kernels/forking/zygote/shell.py"),
+    ("ipykernel", "ipykernel.iostream.OutStream._watch_pipe_fd", "kernels/forking/zygote/shell.py"),
     (
         "mlflow",
         "mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore._engine_map",
