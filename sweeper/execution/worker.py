@@ -50,7 +50,7 @@ def opened_worker(
         pool = KernelPool(
             workload.kernel_name,
             env={**os.environ, **gpus.env},
-            cwd=workload.notebook.path.parent,
+            cwd=workload.cwd,
             runtime_folder=folder,
             token=token,
             warm=workload.settings.execution.kernels == "warm",

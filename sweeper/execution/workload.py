@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..kernels import CellsToShare, cells_to_share
 from ..notebooks import ResearchNotebook
@@ -16,12 +17,15 @@ class Workload:
 
     Attributes:
         kernel_name: of the kernelspec that runs the notebook.
+        cwd: the working folder of the kernels: that of the research notebook, so that its relative
+            paths and imports lead where they do when it is run by hand.
         paths: of the study; its folder marks the processes of its trials.
     """
 
     notebook: ResearchNotebook
     settings: Settings
     kernel_name: str
+    cwd: Path
     paths: StudyPaths
 
     def cells_to_share(self) -> CellsToShare | None:

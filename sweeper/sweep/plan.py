@@ -90,7 +90,13 @@ def plan_sweep(
     paths = StudyPaths.parse(output, study=settings.name)
     storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
     tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
-    workload = Workload(notebook=research, settings=settings, kernel_name=kernel_name, paths=paths)
+    workload = Workload(
+        notebook=research,
+        settings=settings,
+        kernel_name=kernel_name,
+        cwd=research.path.parent,
+        paths=paths,
+    )
     return SweepPlan(
         workload=workload,
         executor=_local_executor(workload, jobs) if executor is None else executor(workload),

@@ -44,6 +44,7 @@ class TestLocalExecutor(ExecutorContract):
                 {"objective": {"val": "maximize"}, "space": {"act": acts}}
             ),
             kernel_name="python3",
+            cwd=folder,
             paths=StudyPaths.parse(str(folder / "{run_id}.ipynb"), study="contract"),
         )
         assert pickle.loads(pickle.dumps(workload)).settings == workload.settings
