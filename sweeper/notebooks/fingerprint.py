@@ -33,13 +33,21 @@ _DIGITS = 16
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 _RUN = re.compile(r"^\s*%run\s+(?:-\w+\s+)*[\"']?([\w./-]+)", re.MULTILINE)
 #: The sections of the parameters file that are part of the fingerprint.
-_KEYS = ("space", "fixed", "scores", "objective")
+_SECTIONS = ("space", "fixed", "scores", "objective")
+#: Those whose entries are records of named keys; an entry of `fixed` is the user's own value.
+_RECORDS = ("space.", "scores.", "objective.")
+#: The optional keys of the first version: `version` is a digest of their None, too.
+_FIRST_OPTIONAL_KEYS = ("step", "variable", "pattern")
 
 
 def fingerprint_of(
     notebook: ResearchNotebook, settings: Settings, *, kernel_name: str
 ) -> Fingerprint:
-    """Make the fingerprint of a notebook's trials under these settings."""
+    """Make the fingerprint of a notebook's trials under these settings.
+
+    All keys of a score's source, an objective and a dimension are part of it. A key that is added
+    to one of them has the default None, with which no fingerprint differs from an older one.
+    """
     data = settings.model_dump(mode="json")
     return {
         "cells": [_digest(source) for source in notebook.code],
@@ -50,13 +58,13 @@ def fingerprint_of(
         "study.seed": settings.study.seed,
         "resources.cpus_per_trial": settings.resources.threads,
         "kernel": kernel_name,
-        **{f"{key}.{name}": part for key in _KEYS for name, part in data[key].items()},
+        **{f"{key}.{name}": part for key in _SECTIONS for name, part in data[key].items()},
     }
 
 
 def version(fingerprint: Fingerprint) -> str:
     """Make a short name of a fingerprint, eight digits; equal fingerprints have equal names."""
-    return _digest(json.dumps(fingerprint, sort_keys=True))[:8]
+    return _digest(json.dumps(_without_unset_keys(fingerprint), sort_keys=True))[:8]
 
 
 def tags_of(
@@ -76,6 +84,7 @@ def tags_of(
 
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """List in words what has changed between two fingerprints; empty for equal ones."""
+    before, now = _without_unset_keys(before), _without_unset_keys(now)
     found = _changed_cells(before["cells"], now["cells"])
     old_files, new_files = before["files"], now["files"]
     for path in sorted({*old_files, *new_files}):
@@ -93,6 +102,21 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
         elif before[key] != now[key]:
             found.append(f"{key} was {_brief(before[key])}, now {_brief(now[key])}")
     return found
+
+
+def _without_unset_keys(fingerprint: Fingerprint) -> Fingerprint:
+    """Leave out the optional keys that are None, so that a fingerprint from before them is equal.
+
+    None inside a value, as among the choices of a dimension, is a value like any other.
+    """
+    return {
+        name: _without_unset(part) if name.startswith(_RECORDS) else part
+        for name, part in fingerprint.items()
+    }
+
+
+def _without_unset(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in entry.items() if v is not None or k in _FIRST_OPTIONAL_KEYS}
 
 
 def _changed_cells(before: Sequence[str], now: Sequence[str]) -> list[str]:

@@ -94,6 +94,85 @@ def test_keys_that_decide_the_params_are_part_of_the_fingerprint(
     assert changes(make("c"), make("c", **changed)) == [expected]
 
 
+#: A fingerprint as the first version stores it, and its version.
+STORED: Fingerprint = {
+    "cells": ["e4ab5989fdc5e551", "373f6364cd072c1b"],
+    "files": {},
+    "study.seed": 0,
+    "resources.cpus_per_trial": 1,
+    "kernel": "python3",
+    "space.x": {
+        "when": {},
+        "type": "float",
+        "low": 0.0,
+        "high": 1.0,
+        "log": False,
+        "step": None,
+    },
+    "space.n": {"when": {}, "type": "int", "low": 1, "high": 4, "log": False, "step": None},
+    "space.k": {"when": {}, "type": "choice", "choices": ["a", None]},
+    "fixed.f": None,
+    "scores.val": {"variable": "v", "pattern": None},
+    "scores.loss": {"variable": None, "pattern": "l=(.)"},
+    "objective.val": {"direction": "maximize", "take": "last"},
+}
+STORED_VERSION = "59bd8782"
+
+
+@pytest.fixture
+def same_as_stored(make: Make) -> Fingerprint:
+    """The fingerprint that this version makes of what `STORED` was made of."""
+    return make(
+        "c",
+        space={"x": SPACE["x"], "n": {"low": 1, "high": 4}, "k": ["a", None]},
+        fixed={"f": None},
+        scores={"val": {"variable": "v"}, "loss": {"pattern": "l=(.)"}},
+    )
+
+
+def test_a_fingerprint_that_an_earlier_version_stored_equals_todays(
+    same_as_stored: Fingerprint,
+) -> None:
+    assert changes(STORED, same_as_stored) == []
+    assert version(STORED) == version(same_as_stored) == STORED_VERSION
+
+
+@pytest.mark.parametrize("name", ["scores.val", "objective.val", "space.x", "space.k"])
+def test_a_key_that_is_not_set_is_no_change_for_a_study_from_before_that_key(
+    name: str, same_as_stored: Fingerprint
+) -> None:
+    now = {**same_as_stored, name: {**same_as_stored[name], "new_key": None}}
+    assert changes(STORED, now) == []
+    assert version(now) == STORED_VERSION
+    now = {**same_as_stored, name: {**same_as_stored[name], "new_key": "a"}}
+    assert len(changes(STORED, now)) == 1
+    assert version(now) != STORED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("space.k", {"when": {}, "type": "choice", "choices": ["a"]}),
+        ("space.k", {"when": {}, "type": "choice", "choices": ["a", {"b": None}]}),
+        ("space.k", {"when": {"f": [None]}, "type": "choice", "choices": ["a", None]}),
+        ("fixed.f", {"b": None}),
+    ],
+)
+def test_none_inside_a_value_counts(name: str, part: Any, same_as_stored: Fingerprint) -> None:
+    now = {**same_as_stored, name: part}
+    assert len(changes(STORED, now)) == 1
+    assert version(now) != STORED_VERSION
+
+
+def test_none_inside_a_fixed_mapping_counts(make: Make) -> None:
+    with_none, without = (
+        make("c", fixed={"f": {"a": 1, "b": None}}),
+        make("c", fixed={"f": {"a": 1}}),
+    )
+    assert len(changes(with_none, without)) == 1
+    assert version(with_none) != version(without)
+
+
 @pytest.mark.parametrize(
     "changed",
     [
