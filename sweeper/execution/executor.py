@@ -8,7 +8,21 @@ from typing import Protocol
 from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
 
-class TrialSource(Protocol):
+class TimeLeft(Protocol):
+    """How long the place where trials run may still wait and go on.
+
+    Both times change during a sweep, as when the machine's owner announces to take it away, so the
+    place asks each time. Safe to call from any thread.
+    """
+
+    def patience_s(self) -> float:
+        """How long to wait for a disk that is full or away, in seconds."""
+
+    def left_s(self) -> float | None:
+        """How long the sweep still has, in seconds; None for as long as it takes."""
+
+
+class TrialSource(TimeLeft, Protocol):
     """Gives out trials and takes their outcomes: a sweep, as its executor sees it.
 
     Safe to call from any thread; the executor calls `next_trial` whenever one of its slots is free.
@@ -28,12 +42,6 @@ class TrialSource(Protocol):
 
     def stop(self, reason: str) -> None:
         """Give out no more trials, and stop those that run: the executor cannot go on."""
-
-    def patience_s(self) -> float:
-        """How long to wait for a disk that is full or away, in seconds."""
-
-    def left_s(self) -> float | None:
-        """How long the sweep still has, in seconds; None for as long as it takes."""
 
 
 class Executor(Protocol):

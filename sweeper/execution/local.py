@@ -40,7 +40,7 @@ class LocalExecutor:
 
         No process that a trial has started outlives this call, however it ends.
         """
-        with opened_worker(self._workload, gpus=self._gpus, source=source) as worker:
+        with opened_worker(self._workload, gpus=self._gpus, time_left=source) as worker:
             # One thread more than slots: with a single one joblib would use the main thread, which
             # has to stay free for signals.
             pool = Parallel(n_jobs=self._jobs + 1, backend="threading", batch_size=1)

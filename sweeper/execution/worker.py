@@ -22,7 +22,7 @@ from ..trials import (
     attempt_path,
     display_path,
 )
-from .executor import TrialSource
+from .executor import TimeLeft
 from .gpus import GpuAllocator
 from .notebook_runner import NotebookRunner
 from .proving import evidence_of, prove_forking
@@ -39,12 +39,16 @@ _EARLY_S = 120.0
 
 @contextmanager
 def opened_worker(
-    workload: Workload, *, gpus: GpuAllocator, source: TrialSource
+    workload: Workload, *, gpus: GpuAllocator, time_left: TimeLeft
 ) -> Iterator[Worker]:
     """A worker with its kernel pool; none of its processes outlives the block, however it ends.
 
+    Open one per machine and study: it first ends all processes that bear the mark of the study's
+    folder, those of another worker included.
+
     Args:
-        source: whose trials it runs; it knows how long to wait for a disk and how long is left.
+        gpus: of the machine that it runs on.
+        time_left: of the sweep whose trials it runs.
     """
     with guarded(workload.paths.folder) as (token, folder):
         pool = KernelPool(
@@ -57,7 +61,7 @@ def opened_worker(
         )
         pool.share(workload.cells_to_share())
         patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
-        patience.begin(source.patience_s)
+        patience.begin(time_left.patience_s)
         runner = NotebookRunner(
             notebook=workload.notebook,
             settings=workload.settings,
@@ -66,7 +70,7 @@ def opened_worker(
             patience=patience,
         )
         yield Worker(runner=runner, runtime_folder=folder)
-        left_s = source.left_s()
+        left_s = time_left.left_s()
         pool.close(patience_s=None if left_s is None else left_s / 3)
 
 

@@ -1,12 +1,16 @@
 """What every executor has to hold, as tests: derive a class from `ExecutorContract`.
 
 The trials of these tests do what their param `act` says. An executor that runs functions is given
-`act`; one that runs notebooks, a notebook with the cell `ACTING_CELL`.
+`act`; one that runs notebooks, a notebook with the cell `ACTING_CELL`. Where a worker can be lost,
+`lose` kills it in both cases: for a notebook, the worker is the process that started the kernel, so
+run it with `execution: {kernels: cold}`. The workers of these tests run on this machine.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import signal
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -22,10 +26,18 @@ from .builders import trial_spec
 
 #: How long a trial that waits to be stopped waits at most, in seconds.
 _LONG_S = 60.0
+#: How long a call takes at most that waits for nothing, in seconds.
+_SOON_S = 20.0
+#: The name under which trials score the process id of their worker, which some tests kill.
+WORKER_PID = "worker_pid"
 
 ACTING_CELL = f"""
-import sweeper, time
-if act == "report":
+import os, signal, sweeper, time
+worker_pid = os.getppid()
+if act == "lose":
+    os.kill(worker_pid, signal.SIGKILL)
+    time.sleep({_LONG_S})
+elif act == "report":
     for step in range(3):
         sweeper.report(step, val=step)
 elif act == "fail":
@@ -33,16 +45,16 @@ elif act == "fail":
 elif act == "wait":
     end_s, step = time.monotonic() + {_LONG_S}, 0
     while time.monotonic() < end_s:
-        sweeper.report(step, val=0.0)
+        sweeper.report(step, val=0.0, {WORKER_PID}=worker_pid)
         step += 1
         time.sleep(0.05)
-sweeper.score(val=3.0)
+sweeper.score(val=3.0, {WORKER_PID}=worker_pid)
 """
 
 
 def act(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
     """Run a trial of the contract as a function."""
-    what = spec.params["act"]
+    what, pid = spec.params["act"], float(os.getpid())
     if what == "lose":
         os._exit(1)
     if what == "fail":
@@ -53,7 +65,7 @@ def act(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
     if what == "wait":
         stopped = threading.Event()
         running.on_stop(stopped.set)
-        running.publish(Point(step=0, metrics={"val": 0.0}))
+        running.publish(Point(step=0, metrics={"val": 0.0, WORKER_PID: pid}))
         assert stopped.wait(_LONG_S), "nothing has stopped the trial"
         is_pruned = running.stop_reason is StopReason.PRUNED
         return TrialOutcome(
@@ -61,14 +73,16 @@ def act(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
             reason=Reason(str(running.stop_reason)),
             message=running.message,
         )
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 3.0})
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 3.0, WORKER_PID: pid})
 
 
 class ListedTrials:
     """A source that gives out listed trials and keeps what comes of them.
 
     Args:
-        on_point: called with each point and its trial.
+        on_point: called with each point's trial, after the point was kept.
+        on_end: called with each trial that has ended, before its slot is given another one.
+        make_running: makes the running trials; takes the arguments of `RunningTrial`.
 
     Attributes:
         outcomes: by number.
@@ -82,9 +96,13 @@ class ListedTrials:
         specs: Sequence[TrialSpec],
         *,
         on_point: Callable[[TrialSpec, RunningTrial], None] | None = None,
+        on_end: Callable[[TrialSpec, TrialOutcome], None] | None = None,
+        make_running: Callable[..., RunningTrial] = RunningTrial,
     ) -> None:
         self._waiting = list(specs)
         self._on_point = on_point
+        self._on_end = on_end
+        self._make_running = make_running
         self._lock = threading.Lock()
         self._running: set[int] = set()
         self.outcomes: dict[int, TrialOutcome] = {}
@@ -107,7 +125,7 @@ class ListedTrials:
             if self._on_point is not None:
                 self._on_point(spec, running)
 
-        running = RunningTrial(on_point, trials_left=len(self._waiting))
+        running = self._make_running(on_point, trials_left=len(self._waiting))
         return spec, running
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
@@ -116,6 +134,8 @@ class ListedTrials:
             assert spec.number not in self.outcomes, "a trial has ended twice"
             self.outcomes[spec.number] = outcome
             self._running.discard(spec.number)
+        if self._on_end is not None:
+            self._on_end(spec, outcome)
 
     def stop(self, reason: str) -> None:
         """Keep the reason, and give out no more."""
@@ -134,6 +154,56 @@ class ListedTrials:
     def states(self) -> list[str]:
         """How the trials have ended, by number."""
         return [str(self.outcomes[number].state) for number in sorted(self.outcomes)]
+
+
+class LateStop(RunningTrial):
+    """A running trial whose first stop is late: it reaches the executor only when it is released.
+
+    In a sweep, the thread that stops a trial may be suspended just before it calls the executor.
+
+    Attributes:
+        is_under_way: set once the stop has been asked for.
+        release: set by the test to let the stop reach the executor.
+    """
+
+    def __init__(self, *subscribers: Callable[[Point], None], trials_left: int = 0) -> None:
+        super().__init__(*subscribers, trials_left=trials_left)
+        self.is_under_way, self.release = threading.Event(), threading.Event()
+        self._stopper: threading.Thread | None = None
+
+    def stop_late(self, message: str) -> threading.Thread:
+        """Stop the trial from a thread of its own, which ends when the executor has the stop."""
+
+        def stop() -> None:
+            self.stop(StopReason.BY_HAND, message)
+            self.is_under_way.set()  # also where the executor never asked for stops
+
+        self._stopper = threading.Thread(target=stop, daemon=True)
+        self._stopper.start()
+        self.is_under_way.wait(_LONG_S)
+        return self._stopper
+
+    def on_stop(self, callback: Callable[[], object] | None) -> None:
+        """Delay the callback in the thread of `stop_late`."""
+
+        def call() -> None:
+            if threading.current_thread() is self._stopper:
+                self.is_under_way.set()
+                self.release.wait(_LONG_S)
+            if callback is not None:
+                callback()
+
+        super().on_stop(None if callback is None else call)
+
+
+def _kill(pid: float) -> None:
+    """Kill a process, and wait until it has closed its files; its parent need not notice."""
+    watched = os.pidfd_open(int(pid))
+    try:
+        signal.pidfd_send_signal(watched, signal.SIGKILL)
+        select.select([watched], [], [], _LONG_S)
+    finally:
+        os.close(watched)
 
 
 class ExecutorContract(ABC):
@@ -227,9 +297,88 @@ class ExecutorContract(ABC):
 
     def test_a_lost_worker_costs_its_trial_and_no_other(self, tmp_path: Path) -> None:
         """The trial ends as stopped, so that the sweep runs it again."""
-        if not self.can_lose_workers:
-            pytest.skip("its trials' processes end with it")
+        self._skip_without_workers()
         source = ListedTrials(self.specs(tmp_path, "lose", "complete", "complete"))
         self.make(tmp_path, jobs=1).run(source)
         assert source.states == ["stopped", "completed", "completed"]
         assert source.outcomes[0].reason is Reason.WORKER_LOST
+
+    def test_a_worker_that_is_lost_between_two_trials_costs_one_trial_at_most(
+        self, tmp_path: Path
+    ) -> None:
+        """The executor sends the second trial to a worker that is dead."""
+        self._skip_without_workers()
+
+        def lose_first_worker(spec: TrialSpec, outcome: TrialOutcome) -> None:
+            if spec.number == 0:
+                _kill(outcome.scores[WORKER_PID])
+
+        specs = self.specs(tmp_path, "complete", "complete", "complete")
+        source = ListedTrials(specs, on_end=lose_first_worker)
+        self.make(tmp_path, jobs=1).run(source)
+        assert sorted(source.outcomes) == [0, 1, 2]
+        assert source.states[0] == source.states[2] == "completed"
+        second = source.outcomes[1]
+        assert second.state is TrialState.COMPLETED or second.reason is Reason.WORKER_LOST
+        assert source.reasons == []
+
+    @pytest.mark.parametrize("is_dead_first", [True, False], ids=["dead", "about to die"])
+    def test_a_stop_for_a_worker_that_is_lost_raises_nothing(
+        self, tmp_path: Path, *, is_dead_first: bool
+    ) -> None:
+        """The thread that stops a trial stops others after it; the worker never reads the stop."""
+        self._skip_without_workers()
+        raised: list[BaseException] = []
+
+        def stop(running: RunningTrial) -> None:
+            try:
+                running.stop(StopReason.BY_HAND, "the test stops it")
+            except BaseException as error:  # noqa: BLE001  it would end another thread of the sweep
+                raised.append(error)
+
+        def lose(spec: TrialSpec, running: RunningTrial) -> None:
+            pid = running.metrics.get(WORKER_PID)
+            if spec.params["act"] != "wait" or running.stop_reason is not None or pid is None:
+                return
+            if is_dead_first:
+                _kill(pid)
+                stop(running)
+            else:
+                os.kill(int(pid), signal.SIGSTOP)
+                stop(running)
+                _kill(pid)
+
+        source = ListedTrials(self.specs(tmp_path, "wait", "complete"), on_point=lose)
+        self.make(tmp_path, jobs=1).run(source)
+        assert raised == []
+        assert source.states == ["stopped", "completed"]
+
+    def test_a_stop_that_comes_when_its_trial_has_ended_returns_and_stops_no_other(
+        self, tmp_path: Path
+    ) -> None:
+        """It reaches the executor while the slot runs the next trial."""
+        trials: dict[int, LateStop] = {}
+        stoppers: list[threading.Thread] = []
+
+        def stop(spec: TrialSpec, running: RunningTrial) -> None:
+            assert isinstance(running, LateStop)
+            if spec.number in trials:
+                return
+            trials[spec.number] = running
+            if spec.number == 0:
+                stoppers.append(running.stop_late("too late"))
+                return
+            trials[0].release.set()
+            stoppers[0].join(_SOON_S)
+            running.stop(StopReason.PRUNED, "in time")
+
+        specs = self.specs(tmp_path, "report", "wait")
+        source = ListedTrials(specs, on_point=stop, make_running=LateStop)
+        self.make(tmp_path, jobs=1).run(source)
+        assert not stoppers[0].is_alive(), "the stop of a trial that has ended never returns"
+        assert source.outcomes[1].state is TrialState.PRUNED
+        assert source.outcomes[1].message == "in time"
+
+    def _skip_without_workers(self) -> None:
+        if not self.can_lose_workers:
+            pytest.skip("its trials' processes end with it")

@@ -160,3 +160,28 @@ class TrialRecord:
     def run_id(self) -> str:
         """The trial's name for people, files and MLflow."""
         return run_id_of(self.number)
+
+    def spec(
+        self,
+        *,
+        study: str,
+        study_id: str,
+        fixed: Params,
+        checkpoint_dir: Path,
+        code: str = "",
+        continues: Path | None = None,
+    ) -> TrialSpec:
+        """Make the spec of this attempt; `TrialSpec` says what the arguments are."""
+        return TrialSpec(
+            study=study,
+            study_id=study_id,
+            number=self.number,
+            params=self.params,
+            fixed=fixed,
+            seed=self.seed,
+            attempt=self.attempt,
+            notebook=self.notebook,
+            checkpoint_dir=checkpoint_dir,
+            code=code,
+            continues=continues,
+        )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -71,67 +71,78 @@ class ProcessExecutor:
         return []
 
     def _serve(self, source: TrialSource) -> None:
-        connection, process = self._start()
+        worker = WorkerProcess()
         while (trial := source.next_trial()) is not None:
             spec, running = trial
-            outcome = self._run(connection, spec, running)
-            if outcome is None:
-                process.join()
-                connection, process = self._start()
+            try:
+                outcome = worker.run_trial(spec, running)
+            except (EOFError, OSError):  # it may have died before this trial already
+                worker.close()
+                worker = WorkerProcess()
                 outcome = TrialOutcome(
                     state=TrialState.STOPPED,
                     reason=Reason.WORKER_LOST,
                     message="the process that ran the trial has died",
                 )
             source.finish_trial(spec, outcome)
-        connection.send_bytes(b"")
-        process.join()
+        worker.close()
 
-    def _run(
-        self, connection: Connection, spec: TrialSpec, running: RunningTrial
-    ) -> TrialOutcome | None:
-        """The outcome of a trial; None where its process has died."""
-        sending = threading.Lock()
 
-        def send(*message: object) -> None:
-            with sending:
-                connection.send_bytes(pickle.dumps(message))
+class WorkerProcess:
+    """A process that runs one trial at a time, and the connection to it."""
 
-        send("run", spec, running.trials_left)
-        running.on_stop(lambda: send("stop", running.stop_reason, running.message))
+    def __init__(self) -> None:
+        context = get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=[theirs], daemon=True)
+        self._process.start()
+        theirs.close()
+        # A stop comes from another thread, and maybe when the next trial is being sent.
+        self._sending = threading.Lock()
+
+    def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        """Raises EOFError or OSError where the process has died."""
+
+        def stop() -> None:
+            with suppress(OSError):  # it has died, which is noticed below
+                # With its trial, because the trial may have ended while the stop was on its way.
+                self._send("stop", spec.number, running.stop_reason, running.message)
+
+        self._send("run", spec, running.trials_left)
+        running.on_stop(stop)
         try:
             while True:
-                event: Point | TrialOutcome = pickle.loads(connection.recv_bytes())
+                event: Point | TrialOutcome = pickle.loads(self._connection.recv_bytes())
                 if isinstance(event, TrialOutcome):
                     return event
                 running.publish(event)
-        except EOFError:
-            return None
         finally:
             running.on_stop(None)
-            sending.acquire()  # a stop that is on its way is sent before the next trial
 
-    def _start(self) -> tuple[Connection, BaseProcess]:
-        context = get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=work, args=[theirs], daemon=True)
-        process.start()
-        theirs.close()
-        return ours, process
+    def close(self) -> None:
+        with suppress(OSError), self._sending:
+            self._connection.send_bytes(b"")
+        self._process.join()
+
+    def _send(self, *message: object) -> None:
+        with self._sending:
+            self._connection.send_bytes(pickle.dumps(message))
 
 
 def work(connection: Connection) -> None:
     """Run trials in a process of their own, until an empty message comes."""
     while data := connection.recv_bytes():
         kind, *rest = pickle.loads(data)
-        if kind == "stop":  # of a trial that ended meanwhile
+        if kind == "stop":  # of a trial that has ended
             continue
         spec, trials_left = rest
         running = RunningTrial(
             lambda point: connection.send_bytes(pickle.dumps(point)), trials_left=trials_left
         )
         ended = threading.Event()
-        stops = threading.Thread(target=receive_stop, args=[connection, running, ended])
+        stops = threading.Thread(
+            target=receive_stop, args=[connection, spec.number, running, ended]
+        )
         stops.start()
         try:
             outcome = act(spec, running)
@@ -144,12 +155,16 @@ def work(connection: Connection) -> None:
         connection.send_bytes(pickle.dumps(outcome))
 
 
-def receive_stop(connection: Connection, running: RunningTrial, ended: threading.Event) -> None:
+def receive_stop(
+    connection: Connection, number: int, running: RunningTrial, ended: threading.Event
+) -> None:
+    """Stop the trial of this number; a stop of another one comes too late."""
     while not ended.is_set():
         if connection.poll(0.02):
-            _, reason, message = pickle.loads(connection.recv_bytes())
-            running.stop(StopReason(reason), message)
-            return
+            _, stopped, reason, message = pickle.loads(connection.recv_bytes())
+            if stopped == number:
+                running.stop(StopReason(reason), message)
+                return
 
 
 @pytest.mark.slow  # its processes import the package

@@ -289,18 +289,13 @@ class TrialScheduler:
         return max(0, self._settings.study.trials - self._begun)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
-        return TrialSpec(
+        return record.spec(
             study=self._study.name,
             study_id=self._study.study_id,
-            number=record.number,
-            params=record.params,
             fixed=self._settings.fixed,
-            seed=record.seed,
-            attempt=record.attempt,
-            notebook=record.notebook,
-            continues=self._earlier_try(record),
-            code=self._tags.get(CODE_TAG, ""),
             checkpoint_dir=self._paths.checkpoints(run_id_of(record.first_number)),
+            code=self._tags.get(CODE_TAG, ""),
+            continues=self._earlier_try(record),
         )
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:
