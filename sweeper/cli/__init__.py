@@ -47,8 +47,9 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
     except SweepError as error:
         _print_error(str(error))
         return command, NOTHING_COMPLETED if isinstance(error, BrokenError) else WRONG_USE
-    except KeyboardInterrupt:  # before the sweep has begun, so there is nothing to end
-        _print_error("stopped by Ctrl-C before anything had started")
+    except KeyboardInterrupt:  # a sweep that has begun ends otherwise
+        when = " before anything had started" if command in (None, run) else ""
+        _print_error(f"stopped by Ctrl-C{when}")
         return command, INTERRUPTED
     except SystemExit:  # argparse has printed the help or the version
         return command, OK

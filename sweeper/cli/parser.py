@@ -12,8 +12,8 @@ from . import drafts, run, studies
 
 COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry")
 #: Commands and flags that are planned and not in this version.
-_PLANNED_COMMANDS = ("check", "replay", "diff", "export", "data", "ui")
-_PLANNED_FLAGS = ("--cluster", "--confirm", "--seeds", "--shared")
+PLANNED_COMMANDS = ("check", "replay", "diff", "export", "data", "ui")
+PLANNED_FLAGS = ("--cluster", "--confirm", "--seeds", "--shared")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,7 +47,7 @@ class _Parser(argparse.ArgumentParser):
             return
         word = rest[0]
         flag = word.partition("=")[0]
-        if flag in _PLANNED_FLAGS:
+        if flag in PLANNED_FLAGS:
             raise SettingsError(f"{flag} is planned, and not part of version {_version()} yet")
         if word.startswith("-"):
             raise SettingsError(
@@ -87,7 +87,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _refuse_unknown(command: str) -> None:
     if command in COMMANDS:
         return
-    if command in _PLANNED_COMMANDS:
+    if command in PLANNED_COMMANDS:
         raise SettingsError(
             f"the command {command!r} is planned, and not part of version {_version()} yet; "
             f"there are: {', '.join(COMMANDS)}"

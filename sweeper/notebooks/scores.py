@@ -106,7 +106,11 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Find the numbers of scrapbook's `glue`, and those of papermill's old `record` behind them."""
+    """Find the numbers of scrapbook's `glue`, and those of papermill's old `record` behind them.
+
+    It is called with each display while the notebook runs, too: a display that it cannot read has
+    no scores, and an exception would fail the trial.
+    """
     glued: dict[str, float] = {}
     recorded: dict[str, float] = {}
     for data in (o["data"] for cell in cells for o in cell.get("outputs", ()) if "data" in o):
@@ -131,10 +135,8 @@ def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
 
 def displayed_point(data: Mapping[str, Any]) -> Point | None:
     """Read the scores in a display's data into a point without a step; None without scores."""
-    if not any(mime.startswith(_SCRAP) or mime == _RECORD for mime in data):
-        return None
     metrics = _displayed([{"outputs": [{"data": data}]}])
-    return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED)
+    return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED) if metrics else None
 
 
 def _series(stored: Mapping[str, Any]) -> Series:

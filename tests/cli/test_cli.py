@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.cli import main
+from sweeper.cli.parser import PLANNED_COMMANDS
 from sweeper.testing import write_notebook
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +58,7 @@ def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(
     assert message in refused(arguments, capsys)
 
 
-@pytest.mark.parametrize("command", ["check", "replay", "diff", "export", "data", "ui"])
+@pytest.mark.parametrize("command", PLANNED_COMMANDS)
 def test_a_planned_command_is_refused_as_planned(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
