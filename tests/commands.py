@@ -1,7 +1,8 @@
 """Run the command line in processes that are forked with its libraries imported.
 
 A process of its own for each call, which can be killed, as from a shell; but what takes most of a
-short call, the imports of MLflow and the other libraries, happens once for all tests.
+short call, the imports of MLflow and the other libraries, happens once for all tests. The same for
+the processes that write to MLflow, of commands and of sweeps in the tests' own process.
 """
 
 from __future__ import annotations
@@ -17,16 +18,73 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from sweeper.tracking import writing_process
 
 ROOT = Path(__file__).parents[1]
 _MESSAGE_BYTES = 1 << 20
 
 
-class Command:
+class Forked:
+    """A process that was forked here; as much of `subprocess.Popen` as its users need.
+
+    Args:
+        request: what the process does, as JSON data.
+        descriptors: open files that it gets; they are closed here.
+        server: the socket to the process that forks; None for that of the tests.
+    """
+
+    def __init__(
+        self, request: Any, descriptors: list[int], *, server: socket.socket | None = None
+    ) -> None:
+        self._status, for_status = os.pipe()
+        environment = {"cwd": str(Path.cwd()), "env": dict(os.environ)}
+        data = json.dumps({**environment, **request}).encode()
+        descriptors = [*descriptors, for_status]
+        socket.send_fds(server or _server(), [data], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.pid = _read_number(self._status)
+        self.returncode: int | None = None
+        self._reading = threading.Lock()
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the process's end; its exit code."""
+        with self._reading:
+            if self.returncode is None:
+                if not select.select([self._status], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
+                self.returncode = _read_number(self._status)
+                os.close(self._status)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Command(Forked):
     """A call of the command line that runs; as much of `subprocess.Popen` as the tests need.
 
     Args:
@@ -52,35 +110,12 @@ class Command:
             self.stderr, for_stderr = _pipe()
         else:
             for_stderr = os.dup(for_stdout if isinstance(stderr, int) else stderr.fileno())
-        self._status, for_status = os.pipe()
-        request = json.dumps(
-            {
-                "arguments": arguments,
-                "cwd": str(cwd or Path.cwd()),
-                "env": dict(os.environ if env is None else env),
-            }
-        )
-        descriptors = [for_stdout, for_stderr, for_status]
-        socket.send_fds(_server(), [request.encode()], descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self.pid = _read_number(self._status)
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while the process runs."""
-        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
-            self.wait()
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the process's end; its exit code."""
-        if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("notebook_hpo.py", timeout or 0.0)
-            self.returncode = _read_number(self._status)
-            os.close(self._status)
-        return self.returncode
+        request = {
+            "arguments": arguments,
+            "cwd": str(cwd or Path.cwd()),
+            "env": dict(os.environ if env is None else env),
+        }
+        super().__init__(request, [for_stdout, for_stderr])
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Read both outputs to their ends, and wait for the process's end."""
@@ -103,19 +138,6 @@ class Command:
             reader.join(timeout)
         return texts[0], texts[1]
 
-    def send_signal(self, number: int) -> None:
-        """Send a signal to the process, if it runs."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.send_signal(signal.SIGKILL)
-
 
 def call(
     *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
@@ -124,6 +146,12 @@ def call(
     command = Command(*arguments, cwd=cwd, env=env)
     stdout, stderr = command.communicate()
     return subprocess.CompletedProcess(arguments, command.wait(), stdout, stderr)
+
+
+def launch_writer(server: socket.socket | None = None) -> tuple[Forked, Connection]:
+    """Replaces `writing_process.launch`."""
+    ours, theirs = Pipe()
+    return Forked({}, [os.dup(theirs.fileno())], server=server), ours
 
 
 def _pipe() -> tuple[IO[str], int]:
@@ -162,31 +190,46 @@ _PRELOADED = (
 
 
 def _serve(requests: socket.socket) -> list[str]:
-    """Fork a process for each request; return in that process, with its arguments."""
+    """Fork a process for each request; return in that of a command, with its arguments."""
+    of_commands, to_commands = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     while True:
-        data, descriptors, _, _ = socket.recv_fds(requests, _MESSAGE_BYTES, 3)
+        ready = select.select([requests, of_commands], [], [])[0]
+        data, descriptors, _, _ = socket.recv_fds(ready[-1], _MESSAGE_BYTES, 3)
         if not data:
             os._exit(0)
         if os.fork() == 0:
             requests.close()
-            stdout, stderr, status = descriptors
+            of_commands.close()
+            *others, status = descriptors
             if (pid := os.fork()) != 0:
-                _await_end(pid, status, closing=(stdout, stderr))
+                _await_end(pid, status, closing=others)
             os.close(status)
-            for descriptor, number in ((stdout, 1), (stderr, 2)):
-                os.dup2(descriptor, number)
-                os.close(descriptor)
             request = json.loads(data)
             os.environ.clear()
             os.environ.update(request["env"])
             os.chdir(request["cwd"])
+            if "arguments" not in request:
+                _write(others[0])
+            for descriptor, number in zip(others, (1, 2), strict=True):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            writing_process.launch = partial(launch_writer, to_commands)
             return list(request["arguments"])
         for descriptor in descriptors:
             os.close(descriptor)
         _reap()
 
 
-def _await_end(pid: int, status: int, closing: tuple[int, ...]) -> None:
+def _write(connection: int) -> None:
+    """Write to MLflow until the connection ends; never returns."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (1, 2):
+        os.dup2(null, number)
+    writing_process.main(connection)
+
+
+def _await_end(pid: int, status: int, closing: Iterable[int]) -> None:
     """Pass on the number of a process, and its exit code in the end; never returns."""
     for descriptor in closing:
         os.close(descriptor)

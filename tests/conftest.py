@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import launch_writer
 
 from sweeper.notebook_api.messages import TRIAL_VARIABLE
 from sweeper.testing import trial_spec
+from sweeper.tracking import writing_process
 from sweeper.trials import TrialSpec
 
 pytest_plugins = ["s3_server"]
@@ -39,6 +41,14 @@ def outside_of_any_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may themselves run in a notebook, or beside somebody's MLflow server."""
     monkeypatch.delenv(TRIAL_VARIABLE, raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def mlflow_is_imported_once() -> Iterator[None]:
+    """Its import takes seconds, and most tests are about something else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing_process, "launch", launch_writer)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,26 @@ NAMES = [
     ("ipykernel", "ipykernel.iostream.OutStream._master_pid", "kernels/forking/zygote/shell.py"),
     ("ipykernel", "ipykernel.iostream.OutStream._watch_pipe_fd", "kernels/forking/zygote/shell.py"),
     (
+        "ipykernel",
+        "ipykernel.iostream.OutStream._fid",
+        "kernels/forking/zygote/shell.py",
+    ),
+    (
+        "ipykernel",
+        "ipykernel.iostream.OutStream._should_watch",
+        "kernels/forking/zygote/shell.py",
+    ),
+    (
+        "ipykernel",
+        "ipykernel.iostream.OutStream._original_stdstream_copy",
+        "kernels/forking/zygote/shell.py",
+    ),
+    (
+        "ipykernel",
+        "ipykernel.iostream.OutStream._exc",
+        "kernels/forking/zygote/shell.py",
+    ),
+    (
         "mlflow",
         "mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore._engine_map",
         "tracking/files.py",

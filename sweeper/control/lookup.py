@@ -13,7 +13,7 @@ from ..settings.addresses import Address
 from ..study import Study, is_storage
 from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held, owner_of, while_unswept
-from ..tracking import Tracker, sqlite_file
+from ..tracking import RunWriter, sqlite_file, store_of, usable
 from ..trials import Reason, StudyPaths, TrialState, display_path
 
 _log = logging.getLogger(__name__)
@@ -174,21 +174,21 @@ def _correct_runs(existing: ExistingStudy) -> None:
         TrackingError: MLflow is away.
     """
     study, paths = existing.study, existing.paths
-    tracker = Tracker.open(
+    store = store_of(
         existing.tracking,
         study=study.name,
         study_id=study.study_id,
         embedded=paths.tracking,
         artifacts=paths.artifacts,
     )
-    for record in study.records():
-        if tracker.has_end_of(record):
-            continue
-        if not record.is_final:
-            tracker.ended(record, {}, {})
-        elif record.run_id in tracker.mlflow_run_ids:
-            # The next sweep finds another state there, and writes the series and tags.
-            stopped = replace(record, state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
-            tracker.ended(stopped, {}, {})
-    if tracker.close():
-        raise TrackingError(f"{tracker.uri} does not take the state")
+    writer = RunWriter.open(store)
+    with usable(store.address):
+        for record in study.records():
+            if writer.has_end_of(record):
+                continue
+            if not record.is_final:
+                writer.end(record, {}, {})
+            elif record.run_id in writer.runs:
+                # The next sweep finds another state there, and writes the series and tags.
+                stopped = replace(record, state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
+                writer.end(stopped, {}, {})

@@ -44,14 +44,11 @@ def opened(
         if is_restored:
             keep_folder()
         _check_resumed(plan, study)
-        tracker = _open_tracker(plan, study)
-        keep_folder()
-        if plan.remote is not None:
-            plan.remote.start()
-        try:
+        with _open_tracker(plan, study) as tracker:
+            keep_folder()
+            if plan.remote is not None:
+                plan.remote.start()
             yield study, tracker
-        finally:
-            tracker.close(patience_s=0.0)  # after an error; an orderly end has closed it
 
 
 def _check_resumed(plan: SweepPlan, study: Study) -> None:
@@ -61,7 +58,8 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
     refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
 
 
-def _open_tracker(plan: SweepPlan, study: Study) -> Tracker:
+@contextmanager
+def _open_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
     """Open MLflow and note in the study what other commands need to know of it."""
     paths, settings = plan.paths, plan.settings
     if "template" not in study.facts:
@@ -69,7 +67,7 @@ def _open_tracker(plan: SweepPlan, study: Study) -> Tracker:
         uri = str(plan.tracking_uri or f"sqlite:///{paths.tracking}")
         study.note_facts(template=paths.template, tracking_uri=uri)
     objectives = ", ".join(f"{o.direction} {name}" for name, o in settings.objective.items())
-    tracker = Tracker.open(
+    tracker = Tracker(
         plan.tracking_uri,
         study=study.name,
         study_id=study.study_id,
@@ -77,15 +75,19 @@ def _open_tracker(plan: SweepPlan, study: Study) -> Tracker:
         artifacts=paths.artifacts,
         note=f"Sweep over `{plan.notebook.display_name}`: {objectives}.",
     )
-    study.note_facts(
-        template=paths.template,
-        tracking_uri=tracker.uri,
-        experiment_id=tracker.experiment_id,
-        trials=settings.study.trials,
-        settings=settings.as_mapping,
-        made_of=plan.fingerprint,
-    )
-    return tracker
+    try:
+        tracker.wait_until_open()
+        study.note_facts(
+            template=paths.template,
+            tracking_uri=tracker.uri,
+            experiment_id=tracker.experiment_id,
+            trials=settings.study.trials,
+            settings=settings.as_mapping,
+            made_of=plan.fingerprint,
+        )
+        yield tracker
+    finally:
+        tracker.close(patience_s=0.0)  # after an error; an orderly end has closed it
 
 
 def _remote_copy(plan: SweepPlan, on_restore: Callable[[], None]) -> AbstractContextManager[bool]:

@@ -1,18 +1,26 @@
 """Writes the trials of a study to MLflow; the only owner of MLflow.
 
+`Tracker` is used in the sweep's process, which does not import MLflow; `RunWriter` in the process
+that writes.
+
 Decisions about what runs do not belong here: no other folder reads MLflow.
 """
 
 from .files import drop_unknown_runs, move_artifacts, sqlite_file
 from .new_store import put_in_place
-from .params import run_params
+from .opening import store_of, usable
+from .run_writer import RunWriter
 from .tracker import Tracker
+from .values import run_params
 
 __all__ = [
+    "RunWriter",
     "Tracker",
     "drop_unknown_runs",
     "move_artifacts",
     "put_in_place",
     "run_params",
     "sqlite_file",
+    "store_of",
+    "usable",
 ]

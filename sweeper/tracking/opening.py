@@ -11,12 +11,14 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path
 from .files import forget_connections, sqlite_file
+from .messages import Store
 from .new_store import make_store
 
 if TYPE_CHECKING:
@@ -31,9 +33,37 @@ _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 _LOCAL_UI = "http://127.0.0.1:5000"
 
 
-def completed(address: Address) -> Address:
-    """An address with its missing password, if `MLFLOW_TRACKING_URI` is the same address."""
-    return address.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
+def store_of(
+    uri: str | Address | None,
+    *,
+    study: str,
+    study_id: str,
+    embedded: Path,
+    artifacts: Path,
+    note: str | None = None,
+) -> Store:
+    """Describe where a study's runs are written, after a look whether the server answers.
+
+    Args:
+        uri: the MLflow store or server; None for the embedded store. A missing password is taken
+            from `MLFLOW_TRACKING_URI`, if that is the same address.
+        embedded: the SQLite file of the embedded store.
+
+    Raises:
+        TrackingError: the server does not answer.
+    """
+    stated = Address.of(uri or f"sqlite:///{embedded}")
+    address = stated.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
+    with usable(address):
+        _probe(address)
+    return Store(
+        address=address,
+        study=study,
+        study_id=study_id,
+        is_embedded=sqlite_file(str(address)) == embedded,
+        artifacts=artifacts,
+        note=note,
+    )
 
 
 @contextmanager
@@ -88,9 +118,8 @@ def open_experiment(
         a client, and the experiment's id.
 
     Raises:
-        TrackingError: the server does not answer, or the experiment was deleted.
+        TrackingError: the experiment was deleted.
     """
-    _probe(address)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     # MLflow would print the address of each run that ends, including the password.
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")

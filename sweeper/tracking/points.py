@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .metrics import legal, metric
+from .messages import TimedPoint
+from .values import legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-#: Name, step, value and time in milliseconds.
-TimedPoint = tuple[str, int, float, int]
 
 
 class LoggedPoints:

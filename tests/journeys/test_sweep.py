@@ -700,19 +700,19 @@ def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
 ) -> None:
     starting = sweep("early", study={"trials": 2})
     ask_to_stop(starting.plan.paths.requests, ALL)  # meant for an earlier sweep: dropped
-    open_tracker = Tracker.open
+    wait_until_open = Tracker.wait_until_open
 
     codes: list[int] = []
     stopping = threading.Thread(target=lambda: codes.append(main(["stop", "out/early"])))
 
-    def slowly(*arguments: Any, **options: Any) -> Tracker:
+    def slowly(tracker: Tracker) -> None:
         assert not list(starting.plan.paths.requests.iterdir())
         assert main(["status", "out/early"]) == 0
         stopping.start()
         wait_until(lambda: starting.stopped_by)
-        return open_tracker(*arguments, **options)
+        wait_until_open(tracker)
 
-    monkeypatch.setattr(Tracker, "open", slowly)
+    monkeypatch.setattr(Tracker, "wait_until_open", slowly)
     stopped = starting.run()
     stopping.join(60)
     assert codes == [0]

@@ -26,7 +26,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
 @pytest.fixture
 def tracker(tmp_path: Path) -> Iterator[Tracker]:
     """One that writes to a store of the test's own."""
-    tracker = Tracker.open(
+    tracker = Tracker(
         None,
         study="s",
         study_id="1",

@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
+from studies import until
 
 from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
-from sweeper.tracking import Tracker
+from sweeper.tracking import RunWriter, Tracker, store_of
+from sweeper.tracking.messages import Ended, Reported, Started, Store, TrialMessage
+from sweeper.tracking.writing_process import write
 from sweeper.trials import TrialRecord, TrialState
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
-def opened(folder: Path) -> Tracker:
-    return Tracker.open(
+
+def opened(folder: Path, study: str = "digits") -> Tracker:
+    tracker = Tracker(
         None,
-        study="digits",
+        study=study,
         study_id="one",
         embedded=folder / "mlflow.db",
-        artifacts=folder / "artifacts",
+        artifacts=folder / study,
     )
+    tracker.wait_until_open()
+    return tracker
+
+
+def writer_of(folder: Path, study: str) -> tuple[RunWriter, Store]:
+    """A writer in this process, with a client that a test can change."""
+    store = store_of(
+        None, study=study, study_id="one", embedded=folder / "mlflow.db", artifacts=folder / study
+    )
+    return RunWriter.open(store), store
 
 
 def stopped(folder: Path) -> TrialRecord:
@@ -58,7 +76,6 @@ def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_nex
         again = opened(tmp_path)
         assert not again.has_end_of(record)
         storage.rollback()
-    tracker.close()  # or it would write beside the next one, as no process does that has ended
     again.started(record, {"x": "0.5"})
     again.ended(record, {}, {})
     assert again.close() == 0
@@ -148,12 +165,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def of_study(store: Path, study: str) -> Tracker:
-    return Tracker.open(
-        None, study=study, study_id="one", embedded=store / "mlflow.db", artifacts=store / study
-    )
-
-
 def completed(folder: Path, *cells: Any) -> TrialRecord:
     """A trial whose notebook has these cells."""
     record = replace(stopped(folder), state=TrialState.COMPLETED, scores={"val": 0.5})
@@ -161,71 +172,97 @@ def completed(folder: Path, *cells: Any) -> TrialRecord:
     return record
 
 
-def run_of(tracker: Tracker, record: TrialRecord) -> Any:
-    return tracker._client.get_run(tracker.mlflow_run_ids[record.run_id])
+def client_of(store: Path) -> MlflowClient:
+    from mlflow import MlflowClient
+
+    return MlflowClient(f"sqlite:///{store}/mlflow.db")
+
+
+def run_of(store: Path, tracker: Tracker, record: TrialRecord) -> Any:
+    return client_of(store).get_run(tracker.mlflow_run_ids[record.run_id])
+
+
+def fail_first(
+    monkeypatch: pytest.MonkeyPatch, writer: RunWriter, call: str, *errors: Exception
+) -> None:
+    """Make the first calls of MLflow's client fail with these errors."""
+    proper, failures = getattr(writer._client, call), list(errors)
+
+    def fails(*arguments: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop(0)
+        return proper(*arguments, **options)
+
+    monkeypatch.setattr(writer._client, call, fails)
 
 
 @pytest.mark.slow  # MLflow
 def test_an_error_without_a_message_costs_one_message_to_mlflow_and_not_all_later_ones(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracker = of_study(store, "wordless")
+    writer, of_study = writer_of(store, "wordless")
     first = replace(stopped(tmp_path), state=TrialState.RUNNING)
-    create_run, failures = tracker._client.create_run, [MemoryError()]
-
-    def fails_once(*arguments: Any, **options: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return create_run(*arguments, **options)
-
-    monkeypatch.setattr(tracker._client, "create_run", fails_once)
-    tracker.started(first, {"x": "0.5"})
-    tracker.started(replace(first, number=1), {"x": "0.5"})
-    assert tracker.close() == 1
-    assert list(tracker.mlflow_run_ids) == ["0001"]
+    fail_first(monkeypatch, writer, "create_run", MemoryError())
+    records = [first, replace(first, number=1)]
+    messages = [Started(record=record, described={"x": "0.5"}) for record in records]
+    errors = [write(writer, of_study, message) for message in messages]
+    assert errors == ["MemoryError", None]
+    assert list(writer.runs) == ["0001"]
 
 
 @pytest.mark.slow  # MLflow
 def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracker = of_study(store, "late")
+    writer, of_study = writer_of(store, "late")
     record = completed(tmp_path)
-    log_batch, failures = tracker._client.log_batch, [OSError("away"), OSError("away")]
-
-    def fails_twice(*arguments: Any, **options: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return log_batch(*arguments, **options)
-
-    monkeypatch.setattr(tracker._client, "log_batch", fails_twice)
-    tracker.started(replace(record, state=TrialState.RUNNING), {"x": "0.5"})
-    tracker.reported("0000", Point(step=0, metrics={"val": 0.25}))
-    tracker.ended(record, {"val": [(0, 0.25), (1, 0.5)]}, {})
-    assert tracker.close() == 0, "the end has repeated everything"
-    run = run_of(tracker, record)
+    fail_first(monkeypatch, writer, "log_batch", OSError("away"), OSError("away"))
+    running = replace(record, state=TrialState.RUNNING)
+    messages: list[TrialMessage] = [
+        Started(record=running, described={"x": "0.5"}),
+        Reported(run_id="0000", points=[("val", 0, 0.25, 1)]),
+        Ended(record=record, series={"val": [(0, 0.25), (1, 0.5)]}, tags={}, at_ms=2),
+    ]
+    assert [write(writer, of_study, message) for message in messages] == ["away", "away", None]
+    run = writer._client.get_run(writer.runs["0000"])
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
-    history = tracker._client.get_metric_history(run.info.run_id, "val")
+    history = writer._client.get_metric_history(run.info.run_id, "val")
     assert [(m.step, m.value) for m in history] == [(0, 0.25), (1, 0.5)]
-    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert warnings == ["MLflow did not take the start of trial 0000: away"]
+
+
+@pytest.mark.slow  # MLflow
+def test_what_the_end_of_a_trial_repeats_is_not_counted_as_lost_and_warned_of_once(
+    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (store / "late-file").write_text("in the way of the artifacts")
+    tracker = opened(store, "late-file")
+    record = completed(tmp_path)
+    tracker.started(replace(record, state=TrialState.RUNNING), {"x": "0.5"})
+    for _ in range(2):
+        tracker.ended(record, {}, {})
+    until(lambda: len(caplog.records) == 1)
+    (store / "late-file").unlink()
+    tracker.ended(record, {}, {})
+    assert tracker.close() == 0
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warning.startswith("MLflow did not take the end of trial 0000: ")
 
 
 @pytest.mark.slow  # MLflow
 def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracker = of_study(store, "unrendered")
+    tracker = opened(store, "unrendered")
     record = completed(tmp_path, nbformat.v4.new_markdown_cell("![x](attachment:gone.png)"))
     for number in range(2):
         tracker.started(replace(record, number=number, state=TrialState.RUNNING), {"x": "0.5"})
         tracker.ended(replace(record, number=number), {"val": [(0, 0.5)]}, {})
     assert tracker.close() == 0
-    again = of_study(store, "unrendered")
+    again = opened(store, "unrendered")
     assert again.has_end_of(record)
-    run = run_of(again, record)
+    run = run_of(store, again, record)
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"val": 0.5})
-    files = [file.path for file in again._client.list_artifacts(run.info.run_id)]
+    files = [file.path for file in client_of(store).list_artifacts(run.info.run_id)]
     assert files == ["0000.ipynb"]
     assert "/artifacts/0000.ipynb)" in run.data.tags["mlflow.note.content"]
     (warning,) = caplog.records
@@ -240,21 +277,21 @@ def test_a_store_that_takes_no_files_has_the_values_and_gets_the_files_from_the_
     store: Path, tmp_path: Path
 ) -> None:
     (store / "full").write_text("in the way of the artifacts")
-    tracker = of_study(store, "full")
+    tracker = opened(store, "full")
     record = completed(tmp_path)
     tracker.started(replace(record, state=TrialState.RUNNING), {"x": "0.5"})
     tracker.ended(record, {}, {})
     assert tracker.close() == 1
     (store / "full").unlink()
-    again = of_study(store, "full")
-    run = run_of(again, record)
+    again = opened(store, "full")
+    run = run_of(store, again, record)
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"val": 0.5})
     assert not again.has_end_of(record)
     again.started(record, {"x": "0.5"})
     again.ended(record, {}, {})
     assert again.close() == 0
-    assert of_study(store, "full").has_end_of(record)
-    files = {file.path for file in again._client.list_artifacts(run.info.run_id)}
+    assert opened(store, "full").has_end_of(record)
+    files = {file.path for file in client_of(store).list_artifacts(run.info.run_id)}
     assert files == {"0000.ipynb", "0000.html"}
 
 
@@ -265,22 +302,20 @@ def test_a_user_without_a_name_is_recorded_by_number(
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 612345)  # as `docker run -u 612345` has it
-    tracker = of_study(store, "nameless")
-    record = completed(tmp_path)
-    tracker.started(record, {"x": "0.5"})
-    tracker.ended(record, {}, {})
-    assert tracker.close() == 0
-    assert run_of(tracker, record).data.tags["mlflow.user"] == "612345"
+    writer, _ = writer_of(store, "nameless")
+    writer.start(stopped(tmp_path), {"x": "0.5"})
+    run = writer._client.get_run(writer.runs["0000"])
+    assert run.data.tags["mlflow.user"] == "612345"
 
 
 @pytest.mark.slow  # MLflow
 def test_the_end_of_a_trial_whose_start_was_never_written_gets_a_run(
     store: Path, tmp_path: Path
 ) -> None:
-    tracker = of_study(store, "killed")
+    tracker = opened(store, "killed")
     tracker.ended(stopped(tmp_path), {}, {})
     assert tracker.close() == 0
-    assert run_of(tracker, stopped(tmp_path)).info.status == "KILLED"
+    assert run_of(store, tracker, stopped(tmp_path)).info.status == "KILLED"
 
 
 def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
@@ -296,3 +331,65 @@ def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
     assert tracker.close() > 0
     assert any("MLflow" in record.getMessage() for record in caplog.records)
     assert "Traceback" not in capfd.readouterr().err
+
+
+# --- the process that writes, and its end --------------------------------------------------------
+
+
+def dump(store: Path, study: str) -> list[Any]:
+    """All of a study's runs, without the ids and times that MLflow chooses."""
+    client = client_of(store)
+    experiment = client.get_experiment_by_name(study)
+    assert experiment is not None
+    runs = []
+    for run in client.search_runs([experiment.experiment_id]):
+        tags = {key: value for key, value in run.data.tags.items() if "note" not in key}
+        points = {
+            name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+            for name in run.data.metrics
+        }
+        files = sorted(file.path for file in client.list_artifacts(run.info.run_id))
+        runs.append([run.info.run_name, run.info.status, run.data.params, tags, points, files])
+    return sorted(runs, key=str)
+
+
+def write_trials(tracker: Tracker, folder: Path, *, pause: Callable[[], None]) -> None:
+    """Five trials with twenty points each; `pause` is called between any two messages."""
+    for number in range(5):
+        record = replace(completed(folder), number=number, notebook=folder / f"{number:04}.ipynb")
+        shutil.copy(folder / "0000.ipynb", folder / "any.ipynb")
+        if number:
+            shutil.copy(folder / "any.ipynb", record.notebook)
+        tracker.started(replace(record, state=TrialState.RUNNING), {"x": "0.5"})
+        for step in range(20):
+            pause()
+            tracker.reported(record.run_id, Point(step=step, metrics={"val": step / 8}))
+        series = {"val": [(step, step / 8) for step in range(20)]}
+        tracker.ended(record, series, {"sweeper.study": "any"})
+        pause()
+
+
+@pytest.mark.slow  # MLflow is imported anew after each kill
+def test_mlflow_is_complete_after_its_process_was_killed_at_any_moment(
+    store: Path, tmp_path: Path
+) -> None:
+    undisturbed = opened(store, "undisturbed")
+    write_trials(undisturbed, tmp_path, pause=lambda: None)
+    assert undisturbed.close() == 0
+
+    tracker = opened(store, "killed-often")
+    draw = random.Random(7)
+    killed: list[int] = []
+
+    def kill_at_times() -> None:
+        time.sleep(0.02)
+        if len(killed) < 10 and draw.random() < 0.2:
+            killed.append(tracker._delivery._process.pid)
+            tracker._delivery._process.kill()
+            time.sleep(draw.random() * 0.6)  # into the start of the next one, too
+
+    write_trials(tracker, tmp_path, pause=kill_at_times)
+    assert tracker.close() == 0
+    assert len(killed) == 10
+    assert len({*killed}) >= 3
+    assert dump(store, "killed-often") == dump(store, "undisturbed")

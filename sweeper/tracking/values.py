@@ -1,4 +1,4 @@
-"""Metrics, tags and names in the form that MLflow accepts."""
+"""Params, metrics, tags and names in the form that MLflow accepts and draws."""
 
 from __future__ import annotations
 
@@ -8,11 +8,28 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..settings.space import SearchSpace
+from ..trials import Params, value_text
+
 if TYPE_CHECKING:
     from mlflow.entities import Metric, RunTag
 
 _TAG_CHARACTERS = 5000
 _ILLEGAL = re.compile(r"[^\w\-. :/]")
+
+
+def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
+    """The swept params; `n/a` for those that do not exist in the trial's branch.
+
+    A log-scaled `lr` comes with its `log10_lr`: MLflow's parallel coordinates have no log axis.
+    """
+    texts = {name: value_text(params[name]) if name in params else "n/a" for name in space}
+    for name in space.log_names:
+        value = params.get(name)
+        texts[f"log10_{name}"] = (
+            f"{math.log10(value):.6f}" if isinstance(value, int | float) else "n/a"
+        )
+    return texts
 
 
 def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | None:

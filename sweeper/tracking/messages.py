@@ -1,0 +1,153 @@
+"""What a sweep and the process that writes to MLflow send each other; all of it can be pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ..settings.addresses import Address
+from ..trials import TrialRecord, TrialState
+
+#: The (step, value) pairs of each score of a trial.
+Series = Mapping[str, Sequence[tuple[int, float]]]
+#: Name, step, value, and time in milliseconds since 1970.
+TimedPoint = tuple[str, int, float, int]
+
+_STATUS = {
+    TrialState.COMPLETED: "FINISHED",
+    TrialState.PRUNED: "FINISHED",
+    TrialState.FAILED: "FAILED",
+    TrialState.STOPPED: "KILLED",
+}
+
+
+class RunEnd(NamedTuple):
+    """How a run has ended in MLflow: its status, and the attempt that its tag names."""
+
+    status: str
+    attempt: str
+
+
+def end_of(record: TrialRecord) -> RunEnd:
+    """How the run of a trial that has ended ends in MLflow."""
+    return RunEnd(_STATUS[record.state], str(record.attempt))
+
+
+# --- to the process ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """Where a study's runs are written; the first message.
+
+    Attributes:
+        study_id: runs of earlier studies of the same name have other ids and are left alone.
+        is_embedded: whether the store is the SQLite file beside the outputs.
+        artifacts: the folder of an embedded store's artifacts.
+        note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
+    """
+
+    address: Address
+    study: str
+    study_id: str
+    is_embedded: bool
+    artifacts: Path
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A trial has begun; see `RunWriter.start`."""
+
+    record: TrialRecord
+    described: Mapping[str, str]
+
+    what = "the start"
+
+    @property
+    def run_id(self) -> str:
+        """The trial's."""
+        return self.record.run_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """Points of a running trial; see `RunWriter.log`."""
+
+    run_id: str
+    points: Sequence[TimedPoint]
+
+    what = "a report"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A trial has ended; see `RunWriter.end`."""
+
+    record: TrialRecord
+    series: Series
+    tags: Mapping[str, str]
+    at_ms: int
+
+    what = "the end"
+
+    @property
+    def run_id(self) -> str:
+        """The trial's."""
+        return self.record.run_id
+
+
+TrialMessage = Started | Reported | Ended
+
+# --- from the process ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The store can be written; see the attributes of `RunWriter`."""
+
+    experiment_id: str
+    runs: Mapping[str, str]
+    ends: Mapping[str, RunEnd]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The store cannot be used, and the message for the user."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """One message has been dealt with.
+
+    Attributes:
+        serial: its number.
+        mlflow_id: MLflow's id of the trial's run; None where it has none.
+        error: why MLflow did not take it; None where it did.
+    """
+
+    serial: int
+    mlflow_id: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTagged:
+    """A user has set the stop tag on a running trial's run."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """A record of logging, for the log of the sweep's process."""
+
+    level: int
+    text: str
+
+
+Reply = Opened | Refused | Taken | StopTagged | Logged

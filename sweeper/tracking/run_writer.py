@@ -1,0 +1,242 @@
+"""Writes trials to MLflow: one experiment per study, one flat run per trial.
+
+Each call waits for MLflow. Writing a trial's start or end twice changes nothing, so what was
+interrupted is simply written again.
+"""
+
+from __future__ import annotations
+
+import getpass
+import math
+import os
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..trials import TrialRecord, TrialState
+from .artifacts import Artifacts
+from .files import log_ahead, sqlite_file
+from .messages import RunEnd, Series, Store, TimedPoint, end_of
+from .opening import open_experiment, usable
+from .points import LoggedPoints
+from .values import as_tags, legal, metric, now_ms
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
+
+_STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
+#: A user sets this tag on a run in MLflow's UI to stop the trial.
+_STOP_TAG = "sweeper.stop"
+
+
+class RunWriter:
+    """Writes the runs of one study.
+
+    Attributes:
+        experiment_id: MLflow's id of the study's experiment.
+        runs: MLflow's ids of the study's runs, by the trials' run ids.
+        ends: how the runs have ended, by the trials' run ids; without those that run.
+    """
+
+    def __init__(self, client: MlflowClient, *, experiment_id: str, study_id: str) -> None:
+        self.experiment_id = experiment_id
+        self.runs: dict[str, str] = {}
+        self.ends: dict[str, RunEnd] = {}
+        self._study_id = study_id
+        self._client = client
+        self._points = LoggedPoints(client)
+        self._artifacts = Artifacts(client, experiment_id)
+        #: Trials whose start MLflow has not taken yet.
+        self._to_start: dict[str, tuple[TrialRecord, Mapping[str, str]]] = {}
+        for run in self._search():
+            if run.data.tags.get(_STUDY_ID) != study_id:
+                continue  # a run of an earlier study of this name, whose storage is gone
+            self.runs[run.info.run_name] = run.info.run_id
+            if run.info.status != "RUNNING":
+                attempt = run.data.tags.get(_ATTEMPT, "")
+                self.ends[run.info.run_name] = RunEnd(run.info.status, attempt)
+
+    @classmethod
+    def open(cls, store: Store) -> RunWriter:
+        """Open the experiment of a study; create it, and a store in a file, if there is none.
+
+        Raises:
+            TrackingError: the server does not answer, or the store cannot be opened.
+        """
+        location = store.artifacts.as_uri() + f"/{urllib.parse.quote(store.study)}"
+        with usable(store.address):
+            client, experiment_id = open_experiment(
+                store.address, store.study, location=location, note=store.note
+            )
+            if store.is_embedded:
+                file = sqlite_file(str(store.address))
+                assert file is not None
+                log_ahead(file)
+            return cls(client, experiment_id=experiment_id, study_id=store.study_id)
+
+    def has_end_of(self, record: TrialRecord) -> bool:
+        """Whether MLflow has the end of this attempt at a trial."""
+        return self.ends.get(record.run_id) == end_of(record)
+
+    # --- one trial -----------------------------------------------------------------------------
+    #
+    # Raises of all of these: any exception of MLflow and its stores, which have their own.
+
+    def start(self, record: TrialRecord, described: Mapping[str, str]) -> None:
+        """Write that a trial has begun.
+
+        Args:
+            described: the trial's params as text, with `n/a` for those outside its branch.
+        """
+        self._to_start[record.run_id] = record, described
+        mlflow_id = self.runs.get(record.run_id)
+        is_new = mlflow_id is None
+        if mlflow_id is None:
+            mlflow_id = self._create_run(record)
+        else:
+            self._client.update_run(mlflow_id, status="RUNNING")
+            self._client.set_tag(mlflow_id, "sweeper.state", str(record.state))
+            self.ends.pop(record.run_id, None)
+        from mlflow.entities import Param
+
+        params = [Param(name, value) for name, value in described.items()]
+        self._client.log_batch(mlflow_id, params=params)
+        if record.state is TrialState.RUNNING:
+            self._points.begin(mlflow_id, is_new=is_new)
+        del self._to_start[record.run_id]
+
+    def log(self, run_id: str, points: Sequence[TimedPoint]) -> None:
+        """Write points of a running trial, without those that its run has already."""
+        self._points.log(self._begun(run_id), points)
+
+    def end(
+        self,
+        record: TrialRecord,
+        series: Series,
+        tags: Mapping[str, str],
+        *,
+        at_ms: int | None = None,
+    ) -> None:
+        """Write that a trial has ended; its executed notebook is complete.
+
+        Args:
+            series: all points of the trial; those that its run does not have yet are written.
+            tags: tags of the run beside those made of the record.
+            at_ms: when it ended, since 1970; None for now.
+        """
+        at_ms = now_ms() if at_ms is None else at_ms
+        if record.run_id in self.runs or record.run_id in self._to_start:
+            mlflow_id = self._begun(record.run_id)
+        else:  # the sweep was killed before it wrote the start
+            mlflow_id = self._create_run(record)
+        points = [(n, step, value, at_ms) for n, ps in series.items() for step, value in ps]
+        self._points.log(mlflow_id, points)  # those that were scraped, not reported
+        # A trial that will be run again has no final values yet.
+        metrics = self._final_metrics(mlflow_id, record, at_ms) if record.is_final else []
+        self._points.end(mlflow_id)
+        all_tags = {**tags, **_tags_of(record)}
+        self._client.log_batch(mlflow_id, metrics=metrics, tags=as_tags(all_tags))
+        end = end_of(record)
+        self._client.set_terminated(mlflow_id, status=end.status, end_time=at_ms)
+        # The files come last, then the tag that says that the run is complete. Where a store takes
+        # no files, the run has its values and status, and the next sweep tries again.
+        link = self._artifacts.log(mlflow_id, record)
+        last = {_ATTEMPT: end.attempt, "mlflow.note.content": link}
+        self._client.log_batch(mlflow_id, tags=as_tags(last))
+        self.ends[record.run_id] = end
+
+    def take_stops(self) -> list[str]:
+        """The run ids of running trials whose runs have the stop tag, which is removed."""
+        if not self._points:
+            return []
+        tagged = self._client.search_runs(
+            [self.experiment_id],
+            f"attributes.status = 'RUNNING' and tags.`{_STOP_TAG}` ILIKE '%'",
+        )
+        stops = []
+        for run in tagged:
+            if run.data.tags[_STOP_TAG].lower() not in ("false", "no", "0"):
+                stops.append(str(run.info.run_name))
+            # Or the tag would stop the next attempt at the trial as well.
+            self._client.delete_tag(run.info.run_id, _STOP_TAG)
+        return stops
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _search(self) -> list[Run]:
+        runs: list[Run] = []
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [self.experiment_id], max_results=1000, page_token=token
+            )
+            runs += page
+            token = page.token
+            if not token:
+                return runs
+
+    def _create_run(self, record: TrialRecord) -> str:
+        run = self._client.create_run(
+            self.experiment_id,
+            start_time=int(record.started_at_s * 1000),
+            run_name=record.run_id,
+            tags={
+                "sweeper.run_id": record.run_id,
+                "sweeper.state": str(record.state),
+                _STUDY_ID: self._study_id,
+                "mlflow.user": _user(),
+                "mlflow.source.type": "NOTEBOOK",
+                "mlflow.source.name": record.notebook.name,
+            },
+        )
+        mlflow_id = self.runs[record.run_id] = str(run.info.run_id)
+        return mlflow_id
+
+    def _begun(self, run_id: str) -> str:
+        """The id of a trial's run; writes the trial's start first if MLflow does not have it."""
+        if run_id in self._to_start:
+            self.start(*self._to_start[run_id])
+        return self.runs[run_id]
+
+    def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
+        """The metrics of final values that differ from the last point of their series."""
+        metrics = []
+        for name, value in record.scores.items():
+            step, is_last = self._points.last(mlflow_id, name, value)
+            if is_last:
+                continue
+            # At the last step, but later: MLflow's table has the newest value of the last step.
+            history = (
+                self._client.get_metric_history(mlflow_id, legal(name)) if step is not None else []
+            )
+            newest = max(history, key=lambda m: (m.step, m.timestamp), default=None)
+            if newest is not None and newest.value == value:  # an end that was interrupted
+                continue
+            latest_ms = max((m.timestamp for m in history), default=0)
+            metrics.append(metric(name, value, step or 0, max(at_ms, latest_ms + 1)))
+        return [metric for metric in metrics if metric is not None]
+
+
+def _tags_of(record: TrialRecord) -> dict[str, str]:
+    """The tags made of the record of a trial that has ended."""
+    tags = {
+        f"sweeper.infinite.{legal(name)}": str(value)
+        for name, value in record.scores.items()
+        if math.isinf(value)
+    }
+    tags["sweeper.state"] = str(record.state)
+    tags["sweeper.seed"] = str(record.seed)
+    tags["sweeper.duration_s"] = f"{record.duration_s:.3f}"
+    if record.reason is not None:
+        tags["sweeper.reason"] = str(record.reason)
+        tags["sweeper.message"] = record.message
+    return tags
+
+
+def _user() -> str:
+    """The name of the user, or the number where a container has no name for it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # which one depends on Python's version and the system
+        return str(os.getuid())
