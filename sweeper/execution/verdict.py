@@ -11,6 +11,7 @@ from ..notebook_api.messages import StopReason
 from ..notebooks import ExecutedNotebook
 from ..notebooks.scores import scrape
 from ..settings import Settings
+from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
 
 
@@ -36,10 +37,11 @@ def _judge_scores(scores: Mapping[str, float], settings: Settings) -> TrialOutco
     for name in settings.objective:
         if name not in scores:
             found = ", ".join(scores) or "no score at all"
+            keys = " or ".join(ScoreSource.model_fields)
             return failed(
                 Reason.NO_SCORE,
                 f"the notebook ran to its end and never gave {name} (found: {found}); report "
-                f"it, name a variable or pattern under scores, or assign a variable {name}",
+                f"it, name a {keys} under scores, or assign a variable {name}",
             )
         if not math.isfinite(scores[name]):
             return failed(Reason.NOT_FINITE, f"{name} is {scores[name]}")

@@ -85,7 +85,7 @@ class Settings(SettingsModel):
     """The scores to optimise, one or several: {val_acc: maximize}, or
     {val_acc: {direction: maximize, take: best}}."""
     scores: dict[str, ScoreSource] = Field(default_factory=dict)
-    """How to find scores that the notebook does not report: in a variable or in printed lines."""
+    """Where to find scores that the notebook does not report: by name, each with one source."""
     space: Annotated[
         dict[str, DimensionEntry],
         BeforeValidator(_read_space, json_schema_input_type=dict[str, DimensionForms]),

@@ -131,7 +131,7 @@ def _one_source(schema: dict[str, Any]) -> None:
 
 
 class ScoreSource(SettingsModel):
-    """Where to find a score that the notebook does not report: a variable, or printed lines."""
+    """Where to find a score that the notebook does not report: exactly one of these keys."""
 
     model_config = ConfigDict(json_schema_extra=_one_source)
 
@@ -142,8 +142,9 @@ class ScoreSource(SettingsModel):
     match in the printed lines is one point of the score's series."""
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.variable is None) == (self.pattern is None):
+    def _exactly_one(self) -> Self:
+        stated = [key for key in type(self).model_fields if getattr(self, key) is not None]
+        if len(stated) != 1:
             raise problem("expected exactly one of {variable: NAME} and {pattern: 'REGEX'}")
         if self.variable is not None:
             check_name(self.variable)
