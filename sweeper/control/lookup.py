@@ -9,12 +9,13 @@ from pathlib import Path
 from ..errors import StudyError, TrackingError
 from ..execution.runtime import clear_up
 from ..notebooks import mark_stopped, read_metadata
+from ..settings import Settings
 from ..settings.addresses import Address
 from ..study import Study, is_storage
 from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held, owner_of, while_unswept
 from ..tracking import RunWriter, sqlite_file, store_of, usable
-from ..trials import Reason, StudyPaths, TrialState, display_path
+from ..trials import Reason, StudyPaths, TrialRecord, TrialState, display_path
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,32 @@ class ExistingStudy:
     def is_swept(self) -> bool:
         """Whether a sweep of the study is alive now."""
         return is_held(self.paths)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the study's last sweep.
+
+        Raises:
+            StudyError: the study has stored none.
+        """
+        stored = self.study.facts.get("settings")
+        if stored is None:
+            raise StudyError(
+                f"the study {self.study.name!r} has not stored its settings; sweep it once"
+            )
+        return Settings.from_mapping(stored)
+
+    def record(self, run_id: str) -> TrialRecord:
+        """The record of one trial.
+
+        Raises:
+            StudyError: the study has no such trial.
+        """
+        records = {record.run_id: record for record in self.study.records()}
+        if run_id not in records:
+            known = f"it has {min(records)} to {max(records)}" if records else "it has none yet"
+            raise StudyError(f"the study {self.study.name!r} has no trial {run_id}; {known}")
+        return records[run_id]
 
     @property
     def owner(self) -> str | None:

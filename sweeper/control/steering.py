@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import SettingsError, StudyError
 from ..settings import Settings
 from ..study_folder.requests import ALL, NO_MORE, ask_to_stop
-from ..trials import Params, TrialRecord, TrialState, display_path, run_id_of
+from ..trials import Params, TrialState, display_path, run_id_of
 from .lookup import ExistingStudy
 
 _POLL_INTERVAL_S = 0.2
@@ -67,10 +67,10 @@ def enqueue(existing: ExistingStudy, stated: Params, *, like: str | None) -> tup
         StudyError: there is no trial `like`.
         SettingsError: the params are not of the study's space.
     """
-    settings = _settings_of(existing)
+    settings = existing.settings
     if like is None and not stated:
         raise SettingsError("nothing to try; give NAME=VALUE, or --like RUN_ID")
-    before = {} if like is None else _record(existing, like).params
+    before = {} if like is None else existing.record(like).params
     params = _joined(settings, before, stated)
     return run_id_of(existing.study.enqueue(params)), params
 
@@ -89,7 +89,7 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
         StudyError: there is no such trial, or it neither failed nor was stopped.
     """
     records = existing.study.records()
-    chosen = [_record(existing, run_id) for run_id in run_ids]
+    chosen = [existing.record(run_id) for run_id in run_ids]
     for record in chosen:
         if not record.is_final or record.state in (TrialState.COMPLETED, TrialState.PRUNED):
             raise StudyError(
@@ -125,25 +125,8 @@ def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any
     return params
 
 
-def _settings_of(existing: ExistingStudy) -> Settings:
-    stored = existing.study.facts.get("settings")
-    if stored is None:
-        raise StudyError(
-            f"the study {existing.study.name!r} has not stored its settings; sweep it once"
-        )
-    return Settings.from_mapping(stored)
-
-
-def _record(existing: ExistingStudy, run_id: str) -> TrialRecord:
-    records = {record.run_id: record for record in existing.study.records()}
-    if run_id not in records:
-        known = f"it has {min(records)} to {max(records)}" if records else "it has none yet"
-        raise StudyError(f"the study {existing.study.name!r} has no trial {run_id}; {known}")
-    return records[run_id]
-
-
 def _state(existing: ExistingStudy, run_id: str) -> TrialState:
-    return _record(existing, run_id).state
+    return existing.record(run_id).state
 
 
 def _running(existing: ExistingStudy) -> str:

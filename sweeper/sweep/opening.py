@@ -79,6 +79,7 @@ def _open_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
         tracker.wait_until_open()
         study.note_facts(
             template=paths.template,
+            notebook=str(plan.notebook.path),
             tracking_uri=tracker.uri,
             experiment_id=tracker.experiment_id,
             trials=settings.study.trials,

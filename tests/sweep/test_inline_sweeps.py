@@ -12,6 +12,7 @@ import pytest
 from studies import small_settings
 
 from sweeper import Sweep
+from sweeper.control.lookup import find_study
 from sweeper.notebook_api.messages import StopReason
 from sweeper.sweep.preemption import PREEMPTED
 from sweeper.testing import InlineExecutor, write_notebook
@@ -91,6 +92,18 @@ def test_a_second_call_goes_on_counting_and_a_third_has_nothing_to_do(make_sweep
         result = make_sweep(run, study={"trials": trials}).run()
         assert [record.number for record in result.records] == numbers
         assert sorted(calls) == numbers
+
+
+def test_a_study_stores_what_another_command_needs_to_run_a_trial_again(
+    make_sweep: Make, tmp_path: Path
+) -> None:
+    make_sweep(scored, study={"trials": 1}).run()
+    existing = find_study(str(tmp_path / "out"), storage=None)
+    facts = existing.study.facts
+    assert facts["notebook"] == str(tmp_path / "nb.ipynb")
+    assert facts["made_of"]["kernel"] == "python3"
+    assert existing.settings.study.trials == 1
+    assert existing.record("0000").scores == {"val": existing.record("0000").params["x"]}
 
 
 def test_failed_trials_in_a_row_end_the_sweep(make_sweep: Make) -> None:
