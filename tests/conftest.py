@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,16 @@ from sweeper.trials import TrialSpec
 
 pytest_plugins = ["s3_server"]
 
+#: The files that take longest, by their time alone on a machine.
+LONGEST = (
+    *("test_corpus.py", "test_sweep.py", "test_sharing.py", "test_warm.py", "test_live.py"),
+    *("test_sync.py", "test_worker.py", "test_examples.py", "test_chaos.py", "test_checkpoints.py"),
+    *("test_storage.py", "test_determinism.py", "test_executors.py", "test_credentials.py"),
+)
+
+# Each process compiles all files of tests; they are kept, also where bytecode is turned off.
+sys.dont_write_bytecode = False
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests of many minutes, too")
@@ -26,14 +37,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "long" in item.keywords and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="takes many minutes; run with --long"))
-    # Files go to processes in this order: the plain ones, which take a second, fill what is left.
+    # Files go to processes in this order: the longest first, so that none of them is the last one
+    # that runs; the plain ones, which take a second, fill what is left.
     takes_long = {item.path for item in items if {"kernel", "slow"} & {*item.keywords}}
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
     items.sort(key=lambda item: item.path not in takes_long)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: a third of the time tests wait for something."""
-    return (os.cpu_count() or 1) + 1
+    """Two processes more than there are cores: a third of the time tests wait for something."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(autouse=True)

@@ -100,7 +100,7 @@ def run_alone(
     ended = threading.Event()
     request = ExecutionRequest(
         node=node,
-        running=RunningTrial(),
+        running=RunningTrial(trials_left=1),
         write=lambda: None,
         on_kernel_gone=ended.set,
         env={},

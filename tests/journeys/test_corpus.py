@@ -251,7 +251,8 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
         ("raise Mine(x)", "raises-exception"),
         "calls[0](x - x)",
     ]),
-    "deep recursion": (1, ["def deep(n): return deep(n + 1)", "deep(x)"]),
+    # To format a thousand frames takes seconds.
+    "deep recursion": (1, ["import sys\nsys.setrecursionlimit(300)\ndef deep(n): return deep(n + 1)", "deep(x)"]),
     "warnings, before and after": (2, [
         "import warnings\nimport numpy as np\ndef warn(): warnings.warn('once')\nwarn(); warn()",
         "warnings.filterwarnings('ignore', message='quiet')\nwarnings.simplefilter('always', ImportWarning)",

@@ -36,7 +36,7 @@ def sweep(
     *cells: str,
     kernels: str = "warm",
     trials: int = 40,
-    jobs: int = 2,
+    jobs: int = 1,
     enough: Callable[[list[Any]], bool] = lambda _: False,
     **settings: Any,
 ) -> Any:
@@ -91,6 +91,7 @@ def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
         PAUSE,
         "import sweeper\nsweeper.score(val=random.random(), numpy=np.random.rand(), "
         "uuid=uuid.uuid4().int % 2**50)",
+        jobs=2,
         enough=forked(2),
     )
     (finding,) = result.findings
@@ -250,7 +251,7 @@ def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
     files = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml"]
     with open(os.devnull, "w") as nowhere:
         sweeping = Command(
-            *files, "-j", "2", cwd=tmp_path, stdout=nowhere, stderr=subprocess.STDOUT
+            *files, "-j", "1", cwd=tmp_path, stdout=nowhere, stderr=subprocess.STDOUT
         )
     try:
         hanging = wait_for(

@@ -128,7 +128,8 @@ class SweepEngine(Engine):
                 client.take_over(kernel.shared, assignments(request.own_params))
             client.run(reads_imports=pool.wants_import_profile)
             if client.import_profile is not None:
-                pool.record_imports(client.import_profile)
+                forks_follow = request.running.trials_left > 0
+                pool.record_imports(client.import_profile, forks_follow=forks_follow)
         except (RuntimeError, OSError) as error:
             if client.is_ready:  # what fails later is the notebook's file, or a defect
                 raise

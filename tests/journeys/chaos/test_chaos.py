@@ -36,6 +36,10 @@ import nbformat
 import psutil
 import pytest
 
+sys.path.append(str(Path(__file__).parents[2]))  # for the long form, which pytest does not start
+
+from commands import Command
+
 from sweeper.guard import MARK_VARIABLE, mark_of
 from sweeper.testing import PostgresServer, write_notebook
 
@@ -95,28 +99,26 @@ class Ground:
         with open(self.folder / "clock", "r+b" if self.calls else "w+b") as file:
             file.write(struct.pack("q", ahead_s))  # in one go: others have it mapped
 
-    def call(self) -> subprocess.Popen[str]:
+    def call(self) -> subprocess.Popen[str] | Command:
         """Start the one command, the same each time."""
         self.calls += 1
         storage = [] if self.server is None else ["--storage", self.server.url]
+        arguments = [
+            *("-i", "nb.ipynb", "-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", str(JOBS)),
+            *("--json", "--trials", str(self.trials), *storage),
+        ]
         with open(self.folder / "stderr.txt", "w") as stderr:
+            if self.clock is None:
+                return Command(*arguments, cwd=self.folder, stderr=stderr)
+            clock = {"LD_PRELOAD": str(self.clock), "CHAOS_CLOCK": str(self.folder / "clock")}
             return subprocess.Popen(
-                [
-                    *(sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"),
-                    *("-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", str(JOBS), "--json"),
-                    *("--trials", str(self.trials), *storage),
-                ],
+                [sys.executable, str(ROOT / "notebook_hpo.py"), *arguments],
                 cwd=self.folder,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env={**os.environ, **self._clock_env()},
+                env={**os.environ, **clock},
             )
-
-    def _clock_env(self) -> dict[str, str]:
-        if self.clock is None:
-            return {}
-        return {"LD_PRELOAD": str(self.clock), "CHAOS_CLOCK": str(self.folder / "clock")}
 
     def processes(self) -> list[psutil.Process]:
         """Kernels, what they are forked from, and all their children."""
@@ -290,7 +292,7 @@ BLOWS_TO_A_DISK: Mapping[str, Callable[[Ground, int], None]] = {
 
 
 @contextmanager
-def fresh(seed: int, trials: int) -> Iterator[Ground]:
+def fresh(seed: int, trials: int, *, has_clock: bool = True) -> Iterator[Ground]:
     folder = Path(tempfile.mkdtemp(prefix="chaos"))
     chance = random.Random(seed)
     try:
@@ -301,7 +303,7 @@ def fresh(seed: int, trials: int) -> Iterator[Ground]:
                 trials=trials,
                 has_disk=has_disk,
                 server=server,
-                clock=_settable_clock(folder),
+                clock=_settable_clock(folder) if has_clock else None,
             )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -383,7 +385,7 @@ def storm(*, blows: int, seed: int, trials: int = 16) -> tuple[Counter[str], int
     struck: Counter[str] = Counter()
     states: Counter[str] = Counter()
     calls = 0
-    with fresh(seed, trials) as calm:
+    with fresh(seed, trials, has_clock=False) as calm:
         undisturbed = calm.sweep(0)
     assert undisturbed["counts"]["completed"] == trials
     while struck.total() < blows:
@@ -417,7 +419,7 @@ def test_a_disk_that_is_full_costs_no_trial(tmp_path: Path) -> None:
         if not has_disk:
             pytest.skip("only root can make a small disk")
         ground = Ground.__new__(Ground)
-        ground.folder, ground.calls, ground.clock = tmp_path, 0, None
+        ground.folder, ground.trials, ground.calls, ground.clock = tmp_path, 10, 0, None
         full = ground.call()
         deadline = time.monotonic() + 120
         while shutil.disk_usage(tmp_path / "out").free > 400_000 and full.poll() is None:
