@@ -209,6 +209,7 @@ def _correct_runs(existing: ExistingStudy) -> None:
         artifacts=paths.artifacts,
     )
     writer = RunWriter.open(store)
+    study.note_facts(experiment_id=writer.experiment_id)
     with usable(store.address):
         for record in study.records():
             if writer.has_end_of(record):

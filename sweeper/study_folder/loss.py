@@ -33,15 +33,15 @@ class LostFileError(BrokenError):
 
 
 class Presence:
-    """Compares open files with their state when this object was made.
+    """Compares files in use with their state when they were first found.
 
     Args:
-        files: in the order in which losses are reported; files that do not exist are ignored.
+        files: in the order in which losses are reported. A file that does not exist counts from
+            the moment on at which it does.
     """
 
     def __init__(self, *files: Path) -> None:
-        found = {file: _identity(file) for file in files}
-        self._files = {file: known for file, known in found.items() if known is not None}
+        self._files = {file: _identity(file) for file in files}
         self._lost: Path | None = None
 
     def lost(self) -> Path | None:
@@ -59,7 +59,9 @@ class Presence:
                 now = _identity(file)
             except OSError:  # the file system does not answer, which proves no loss
                 continue
-            if now != known:
+            if known is None:
+                self._files[file] = now
+            elif now != known:
                 return file
         return None
 

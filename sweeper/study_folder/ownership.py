@@ -12,7 +12,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,37 +28,41 @@ from .heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
 _PATIENCE_S = 1.0
 
 
-@contextmanager
-def held_folder(paths: StudyPaths) -> Iterator[Callable[[], None]]:
-    """Lock a study's folder, which is made if it does not exist.
+class HeldFolder:
+    """A study's folder while this process has its lock.
 
-    Yields:
-        a function to call when the folder is needed; if the block ends without that call, a folder
-        that was made here is removed again.
+    Attributes:
+        is_new: whether it was made for this lock.
+        is_needed: whether it stays when the lock is given back; one that was there stays anyway.
+    """
+
+    def __init__(self, *, is_new: bool) -> None:
+        self.is_new = is_new
+        self.is_needed = False
+
+
+@contextmanager
+def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
+    """Lock a study's folder, which is made if it does not exist.
 
     Raises:
         OutputError: the folder cannot be written.
         StudyError: another process holds the folder.
     """
     made = _make_folders(paths.folder)
-    is_needed = False
-
-    def keep() -> None:
-        nonlocal is_needed
-        is_needed = True
-
+    held = HeldFolder(is_new=bool(made))
     try:
         lock = _take_lock(paths)
         beating = Heartbeat(paths.owner)
         try:
-            yield keep
+            yield held
         finally:
             beating.close()
             if _read_owner(paths).get("pid") == os.getpid():  # else another sweep has taken over
                 _remove(paths.owner)
             lock.release()
     finally:
-        if not is_needed:
+        if not held.is_needed:
             _remove_folders(made)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 
+from ..errors import TrackingError
 from ..study import Study
 from ..study_folder.ownership import held_folder, held_outputs, held_storage
 from ..study_folder.requests import Requests
@@ -24,6 +25,10 @@ def opened(
 ) -> Iterator[tuple[Study, Tracker]]:
     """The study and its tracker, held by this process; a refused call leaves nothing behind.
 
+    MLflow takes seconds to open its store. Where it is as good as certain that it can, a new study
+    does not wait for it: the tracker may then still refuse while the first trials run, upon which
+    the block is to raise that error.
+
     Args:
         on_request: called with what another process asks for, from a thread of its own.
         on_preemption: called once when the machine's owner announces to take it away, likewise.
@@ -34,21 +39,28 @@ def opened(
     """
     # Requests are received from the moment on at which other processes see that a sweep runs.
     with (
-        held_folder(plan.paths) as keep_folder,
+        held_folder(plan.paths) as folder,
         held_outputs(plan.paths),
         _watched(plan, on_request, on_preemption),
         _remote_copy(plan, on_restore) as is_restored,
         held_storage(sqlite_file(plan.storage_url.full), plan.paths),
         closing(Study.open(plan.storage_url, plan.settings)) as study,
     ):
-        if is_restored:
-            keep_folder()
+        folder.is_needed = is_restored
         _check_resumed(plan, study)
-        with _open_tracker(plan, study) as tracker:
-            keep_folder()
+        is_new = folder.is_new and sqlite_file(plan.storage_url.full) == plan.paths.storage
+        is_new = is_new and plan.remote is None
+        with _opened_tracker(plan, study, may_be_refused_late=is_new) as tracker:
+            folder.is_needed = True
             if plan.remote is not None:
                 plan.remote.start()
-            yield study, tracker
+            try:
+                yield study, tracker
+            except TrackingError:  # trials have begun, of which nothing is to be left
+                folder.is_needed = False
+                for record in study.records():
+                    record.notebook.unlink(missing_ok=True)
+                raise
 
 
 def _check_resumed(plan: SweepPlan, study: Study) -> None:
@@ -59,7 +71,9 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
 
 
 @contextmanager
-def _open_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
+def _opened_tracker(
+    plan: SweepPlan, study: Study, *, may_be_refused_late: bool
+) -> Iterator[Tracker]:
     """Open MLflow and note in the study what other commands need to know of it."""
     paths, settings = plan.paths, plan.settings
     if "template" not in study.facts:
@@ -76,16 +90,17 @@ def _open_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
         note=f"Sweep over `{plan.notebook.display_name}`: {objectives}.",
     )
     try:
-        tracker.wait_until_open()
+        if not (may_be_refused_late and tracker.is_sure_to_open()):
+            tracker.wait_until_open()
         study.note_facts(
             template=paths.template,
             notebook=str(plan.notebook.path),
             tracking_uri=tracker.uri,
-            experiment_id=tracker.experiment_id,
             trials=settings.study.trials,
             settings=settings.as_mapping,
             made_of=plan.fingerprint,
         )
+        tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))
         yield tracker
     finally:
         tracker.close(patience_s=0.0)  # after an error; an orderly end has closed it

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..errors import BrokenError, StudyError
+from ..errors import BrokenError, StudyError, TrackingError
 from ..execution.executor import Executor
 from ..execution.workload import Workload
 from ..notebooks import ResearchNotebook
@@ -194,12 +194,15 @@ class Sweep:
         with watched(files, scheduler.lose) as watch:
             with closing(scheduler), spending.written_down():
                 tracker.watch(partial(self._carry_out, sender="the tag sweeper.stop"))
+                tracker.when_refused(partial(self.stop, "MLflow", now=True))
                 scheduler.log_missed_trials()
                 self._events.announce(Event.SWEEP_STARTED)
                 with deadline(timeout_s=plan.timeout_s, spending=spending, stop=self.stop):
                     findings = plan.executor.run(scheduler)
                 left_s = stop_switch.left_s
                 undelivered = tracker.close(patience_s=None if left_s is None else left_s / 2)
+            if tracker.refusal is not None:
+                raise TrackingError(tracker.refusal)
             if not watch.look() and scheduler.broken is None:
                 study.note_facts(
                     mlflow_run_ids=tracker.mlflow_run_ids,

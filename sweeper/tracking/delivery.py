@@ -42,6 +42,10 @@ class Delivery:
         on_reply: called with each reply but `Taken` and `Refused`.
         on_receipt: called for each message that was dealt with, with MLflow's id of its run and
             the reason why MLflow did not take it; each is None where there is none.
+        on_refusal: called if the store cannot be used; `refusal` has the message then.
+
+    Attributes:
+        refusal: why the store cannot be used; None before that is known.
     """
 
     def __init__(
@@ -50,11 +54,13 @@ class Delivery:
         *,
         on_reply: Callable[[Reply], None],
         on_receipt: Callable[[TrialMessage, str | None, str | None], None],
+        on_refusal: Callable[[], object],
     ) -> None:
         self._store = store
         self._on_reply = on_reply
         self._on_receipt = on_receipt
-        self._refusal: str | None = None
+        self._on_refusal = on_refusal
+        self.refusal: str | None = None
         #: Set when the store is open, or cannot be used.
         self._answered = threading.Event()
         self._queue: queue.SimpleQueue[TrialMessage | None] = queue.SimpleQueue()
@@ -92,8 +98,8 @@ class Delivery:
             TrackingError: it cannot.
         """
         self._answered.wait()
-        if self._refusal is not None:
-            raise TrackingError(self._refusal)
+        if self.refusal is not None:
+            raise TrackingError(self.refusal)
 
     def put(self, message: TrialMessage) -> None:
         """Send a message soon; never waits."""
@@ -124,7 +130,7 @@ class Delivery:
                 n_before = self._n_waiting
                 self._finished.wait(_PATIENCE_S)
         n_waiting = self._n_waiting
-        self._end_process(is_orderly=n_waiting == 0 and self._refusal is None)
+        self._end_process(is_orderly=n_waiting == 0 and self.refusal is None)
         for thread in self._threads:
             thread.join(_END_S)
         return n_waiting
@@ -247,8 +253,9 @@ class Delivery:
         if self._answered.is_set():
             _log.warning("%s; what MLflow lacks is written by the next sweep", message)
         else:
-            self._refusal = message
+            self.refusal = message
             self._answered.set()
+            self._on_refusal()
         self._finished.set()
 
     def _end_process(self, *, is_orderly: bool) -> None:

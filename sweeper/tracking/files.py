@@ -41,6 +41,16 @@ def forget_connections(uri: str) -> None:
         cached.dispose()
 
 
+def is_deleted(file: Path, experiment: str) -> bool:
+    """Whether a store has an experiment of this name that was deleted in MLflow."""
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+        found = connection.execute(
+            "SELECT 1 FROM experiments WHERE name = ? AND lifecycle_stage = 'deleted'",
+            (experiment,),
+        )
+        return found.fetchone() is not None
+
+
 def log_ahead(file: Path) -> None:
     """Set SQLite's write-ahead log: a commit waits once for the disk, and readers do not block."""
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:

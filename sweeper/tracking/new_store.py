@@ -62,6 +62,20 @@ def put_in_place(file: Path, place: Path) -> bool:
         return True
 
 
+def has_tables_of_installed(file: Path) -> bool:
+    """Whether a store has the tables of the installed MLflow; False also where it is unknown."""
+    template = _template()
+    return _is_sound(template) and _revisions(file) == _revisions(template)
+
+
+def _revisions(file: Path) -> list[Any]:
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+            return connection.execute("SELECT * FROM alembic_version").fetchall()
+    except sqlite3.Error:
+        return []
+
+
 def _migrate(file: Path) -> None:
     from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH as ARTIFACTS
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore

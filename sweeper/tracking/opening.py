@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING
 from ..errors import TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path
-from .files import forget_connections, sqlite_file
+from .files import forget_connections, is_deleted, sqlite_file
 from .messages import Store
-from .new_store import make_store
+from .new_store import has_tables_of_installed, make_store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -151,6 +152,20 @@ def open_experiment(
     if note is not None:
         client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
     return client, experiment_id
+
+
+def is_sure_to_open(store: Store) -> bool:
+    """Whether MLflow will open a store, as far as that can be seen without importing MLflow.
+
+    True for an embedded store that is to be made, and for one with the tables of the installed
+    version of MLflow in which the experiment was not deleted.
+    """
+    file = sqlite_file(str(store.address))
+    if file is None or not store.is_embedded or importlib.util.find_spec("mlflow") is None:
+        return False
+    if not file.exists():
+        return True
+    return has_tables_of_installed(file) and not is_deleted(file, store.study)
 
 
 def _probe(address: Address) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from ..notebook_api.messages import Point
@@ -28,7 +29,7 @@ from .messages import (
     TrialMessage,
     end_of,
 )
-from .opening import comparison, store_of
+from .opening import comparison, is_sure_to_open, store_of
 from .values import now_ms
 
 _log = logging.getLogger(__name__)
@@ -71,13 +72,21 @@ class Tracker:
         self.uri = str(store.address)
         self.mlflow_run_ids: dict[str, str] = {}
         self._address = store.address
-        self._experiment_id: str | None = None
+        self._experiment_id = ""
         self._ends: dict[str, RunEnd] = {}
         self._on_stop: Callable[[str], None] | None = None
         #: How many messages about a trial MLflow did not take; reset once it takes the trial's end.
         self._untaken: Counter[str] = Counter()
         self._reasons: set[str] = set()
-        self._delivery = Delivery(store, on_reply=self._take, on_receipt=self._take_receipt)
+        self._store = store
+        self._on_open: Callable[[], object] = lambda: None
+        self._on_refusal: Callable[[], object] = lambda: None
+        self._delivery = Delivery(
+            store,
+            on_reply=self._take,
+            on_receipt=self._take_receipt,
+            on_refusal=lambda: self._on_refusal(),
+        )
 
     def wait_until_open(self) -> None:
         """Wait until MLflow has opened the store.
@@ -86,6 +95,27 @@ class Tracker:
             TrackingError: it cannot.
         """
         self._delivery.wait_until_open()
+
+    def is_sure_to_open(self) -> bool:
+        """Whether MLflow will open the store, as far as that can be seen without MLflow."""
+        return is_sure_to_open(self._store)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why MLflow cannot open the store; None before it has tried, and where it can."""
+        return self._delivery.refusal
+
+    def when_open(self, call: Callable[[], object]) -> None:
+        """Call a function, perhaps from another thread, once MLflow has opened the store."""
+        self._on_open = call
+        if self._experiment_id:  # perhaps for the second time
+            call()
+
+    def when_refused(self, call: Callable[[], object]) -> None:
+        """Call a function, perhaps from another thread, if MLflow cannot open the store."""
+        self._on_refusal = call
+        if self.refusal is not None:  # perhaps for the second time
+            call()
 
     # --- messages of the scheduler -----------------------------------------------------------
 
@@ -139,8 +169,7 @@ class Tracker:
 
     @property
     def experiment_id(self) -> str:
-        """MLflow's id of the study's experiment, once the store is open."""
-        assert self._experiment_id is not None
+        """MLflow's id of the study's experiment; empty before the store is open."""
         return self._experiment_id
 
     def has_end_of(self, record: TrialRecord) -> bool:
@@ -162,8 +191,9 @@ class Tracker:
                 self._experiment_id = reply.experiment_id
                 self.mlflow_run_ids.update(reply.runs)
                 self._ends.update(reply.ends)
-            case StopTagged():
-                self._stop(reply.run_id)
+                self._call(self._on_open)
+            case StopTagged() if self._on_stop is not None and not self._delivery.is_closing:
+                self._call(partial(self._on_stop, reply.run_id))
             case Logged():
                 _log.log(reply.level, "%s", reply.text)
 
@@ -181,13 +211,11 @@ class Tracker:
         elif isinstance(message, Started):
             self._ends.pop(run_id, None)
 
-    def _stop(self, run_id: str) -> None:
-        if self._on_stop is None or self._delivery.is_closing:
-            return
+    def _call(self, call: Callable[[], object]) -> None:
         try:
-            self._on_stop(run_id)
-        except Exception as error:  # noqa: BLE001  a stop that fails must not end this thread
-            _log.info("trial %s cannot be stopped: %s", run_id, error)
+            call()
+        except Exception as error:  # noqa: BLE001  what others do must not end this thread
+            _log.info("%s", error)
 
     def _warn(self, message: TrialMessage, reason: str) -> None:
         self._untaken[message.run_id] += 1

@@ -35,8 +35,8 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
             "study": {"name": "killed", "sampler": "random"},
         }
     )
-    with held_folder(paths) as keep:
-        keep()
+    with held_folder(paths) as held:
+        held.is_needed = True
         study = Study.open(f"sqlite:///{paths.storage}", settings)
         study.note_facts(
             template=paths.template,

@@ -28,8 +28,8 @@ def paths(tmp_path: Path) -> StudyPaths:
         }
     )
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="seen")
-    with held_folder(paths) as keep:
-        keep()
+    with held_folder(paths) as held:
+        held.is_needed = True
         study = Study.open(f"sqlite:///{paths.storage}", settings)
         study.note_facts(template=paths.template, tracking_uri="sqlite:///mlflow.db", trials=5)
         samplers = SamplerFactory(settings)

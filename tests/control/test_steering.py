@@ -39,8 +39,8 @@ class Sweep:
 
     def __init__(self, folder: Path) -> None:
         self.paths = StudyPaths.parse(str(folder / "out" / "{run_id}.ipynb"), study="steered")
-        with held_folder(self.paths) as keep:
-            keep()
+        with held_folder(self.paths) as held:
+            held.is_needed = True
             self.study = Study.open(f"sqlite:///{self.paths.storage}", SETTINGS)
             self.study.note_facts(
                 template=self.paths.template,

@@ -43,6 +43,18 @@ def test_a_loss_is_noticed_within_a_second(tmp_path: Path, how: str) -> None:
         assert "folder was removed" in str(LostFileError(file))
 
 
+def test_a_file_that_is_made_later_is_lost_when_it_is_removed_and_not_before(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "file"
+    presence = Presence(file)
+    assert presence.lost() is None
+    file.touch()
+    assert presence.lost() is None
+    file.unlink()
+    assert presence.lost() == file
+
+
 def test_a_watch_ends_with_its_block(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

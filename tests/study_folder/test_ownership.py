@@ -28,8 +28,8 @@ from sweeper.trials import StudyPaths
 def paths(tmp_path: Path) -> StudyPaths:
     """A study's folder that was swept once."""
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="shared")
-    with held_folder(paths) as keep:
-        keep()
+    with held_folder(paths) as held:
+        held.is_needed = True
     return paths
 
 
@@ -64,8 +64,8 @@ def test_a_second_sweep_is_refused_with_the_time_after_which_the_first_counts_as
         pass
     assert json.loads(paths.owner.read_text())["host"] == "far-away"
     swept_elsewhere(paths, ago_s=ALIVE_S + 1)
-    with held_folder(paths) as keep:
-        keep()
+    with held_folder(paths) as held:
+        held.is_needed = True
         assert json.loads(paths.owner.read_text())["machine"] == this_machine()
 
 
@@ -73,8 +73,8 @@ def test_a_second_sweep_is_refused_with_the_time_after_which_the_first_counts_as
 def test_on_this_machine_only_locks_count(paths: StudyPaths, changes: dict[str, Any]) -> None:
     swept_elsewhere(paths, **changes)
     assert not is_held(paths)
-    with held_folder(paths) as keep:
-        keep()
+    with held_folder(paths) as held:
+        held.is_needed = True
 
 
 def test_the_clocks_of_the_machines_may_differ(
@@ -114,8 +114,8 @@ def test_the_holder_of_a_folder_touches_the_owners_file(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat.Heartbeat.__init__, "__kwdefaults__", {"every_s": 0.01})
-    with held_folder(paths) as keep:
-        keep()
+    with held_folder(paths) as held:
+        held.is_needed = True
         os.utime(paths.owner, (1, 1))
         end_s = time.monotonic() + 10
         while paths.owner.stat().st_mtime < 2:
@@ -144,8 +144,8 @@ def outputs(folder: Path, study: str, template: str = "out/{run_id}.ipynb") -> S
 
 def test_two_studies_do_not_write_to_the_same_outputs(tmp_path: Path) -> None:
     first, second = outputs(tmp_path, "first"), outputs(tmp_path, "second")
-    with held_folder(first) as keep, held_outputs(first):
-        keep()
+    with held_folder(first) as held, held_outputs(first):
+        held.is_needed = True
         with pytest.raises(StudyError) as refused, held_folder(second), held_outputs(second):
             pass
         message = str(refused.value)

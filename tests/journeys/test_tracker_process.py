@@ -1,0 +1,107 @@
+"""Whole sweeps beside the real process that writes to MLflow, which no test has prepared."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from studies import until
+
+from sweeper.testing import write_notebook
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]  # MLflow is imported for each
+
+ROOT = Path(__file__).parents[2]
+PARAMETERS = """\
+objective: {val: maximize}
+space: {x: {low: 0.0, high: 1.0}}
+study: {trials: 3, sampler: random}
+"""
+
+
+def start(folder: Path, *cells: str, **env: str) -> subprocess.Popen[str]:
+    write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
+    (folder / "p.yml").write_text(PARAMETERS)
+    command = [sys.executable, ROOT / "notebook_hpo.py", "-i", "nb.ipynb"]
+    command += ["-o", "out/{run_id}.ipynb", "-p", "p.yml", "-v", "--json"]
+    return subprocess.Popen(
+        [*map(str, command)],
+        cwd=folder,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_broken_mlflow_ends_the_sweep_with_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    broken = tmp_path / "a broken installation"
+    (broken / "mlflow").mkdir(parents=True)
+    (broken / "mlflow" / "__init__.py").write_text("raise ImportError('libfoo.so is missing')")
+    sweeping = start(tmp_path, "import time; time.sleep(600)", PYTHONPATH=str(broken))
+    _, stderr = sweeping.communicate(timeout=60)
+    assert sweeping.returncode == 2
+    last_line = stderr.splitlines()[-1]
+    assert last_line == "notebook_hpo.py: mlflow cannot be imported: libfoo.so is missing"
+    assert re.search(r"0000 started", stderr), "the first trial does not wait for MLflow"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """A sweep whose trials wait for a file, and its process that writes to MLflow."""
+    cells = [
+        "import sweeper, time, pathlib\nsweeper.report(0, val=x)",
+        "while not pathlib.Path('go').exists(): time.sleep(0.01)\nval = x",
+    ]
+    sweeping = start(tmp_path, *cells)
+    until(lambda: list((tmp_path / "out").glob("*.ipynb")), 60)
+    until((tmp_path / "out" / "mlflow.db").exists, 60)
+    yield sweeping, writers(sweeping)[0]
+    sweeping.kill()
+
+
+def writers(sweeping: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [child for child in psutil.Process(sweeping.pid).children() if is_writer(child)]
+
+
+def is_writer(process: psutil.Process) -> bool:
+    try:
+        return "writing_process" in " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return False
+
+
+def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
+    running: tuple[subprocess.Popen[str], psutil.Process], tmp_path: Path
+) -> None:
+    sweeping, writer = running
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        writer.send_signal(number)  # as a machine that is taken away sends it to everyone
+    assert writer.is_running()
+    writer.kill()
+    until(lambda: [other.pid for other in writers(sweeping)] not in ([], [writer.pid]))
+    (tmp_path / "go").touch()
+    stdout, stderr = sweeping.communicate(timeout=120)
+    assert sweeping.returncode == 0, stderr
+    result = json.loads(stdout)
+    assert len({trial["mlflow_run_id"] for trial in result["trials"]} - {None}) == 3
+    died = "the process that writes to MLflow has died (SIGKILL); another goes on"
+    assert died in stderr, stderr
+    assert not [p for p in psutil.process_iter() if is_writer(p) and p.ppid() == sweeping.pid]
+
+
+def test_a_writer_ends_with_its_sweep_however_that_ends(
+    running: tuple[subprocess.Popen[str], psutil.Process],
+) -> None:
+    sweeping, writer = running
+    sweeping.kill()
+    until(lambda: not writer.is_running() or writer.status() == psutil.STATUS_ZOMBIE)
