@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import StudyError, TrackingError
 from ..execution.runtime import clear_up
-from ..notebooks import mark_stopped, read_metadata
-from ..settings import Settings
 from ..settings.addresses import Address
-from ..study import Study, is_storage
+from ..study import StoredStudy, is_storage
 from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held, owner_of, while_unswept
-from ..tracking import RunWriter, sqlite_file, store_of, usable
 from ..trials import Reason, StudyPaths, TrialRecord, TrialState, display_path
+
+# Optuna, the settings' model, nbformat and the tracker are imported where they are used: looking
+# at a study in a file needs none of them.
+if TYPE_CHECKING:
+    from ..settings import Settings
+    from ..study import Study
 
 _log = logging.getLogger(__name__)
 
@@ -29,10 +34,11 @@ class ExistingStudy:
     """A study in its storage, with the paths of its files.
 
     Attributes:
+        study: for reading; `opened` returns it for changes.
         tracking: the study's MLflow store; without a password where none is known.
     """
 
-    study: Study
+    study: Study | StoredStudy
     storage_url: Address
     paths: StudyPaths
     tracking: Address
@@ -40,6 +46,18 @@ class ExistingStudy:
     def is_swept(self) -> bool:
         """Whether a sweep of the study is alive now."""
         return is_held(self.paths)
+
+    def opened(self) -> Study:
+        """The study as Optuna opens it, for changes.
+
+        Raises:
+            StudyError: the storage cannot be opened, or the study is gone.
+        """
+        if not isinstance(self.study, StoredStudy):
+            return self.study
+        from ..study import Study
+
+        return Study.load(self.storage_url, self.study.name)
 
     @property
     def settings(self) -> Settings:
@@ -53,6 +71,8 @@ class ExistingStudy:
             raise StudyError(
                 f"the study {self.study.name!r} has not stored its settings; sweep it once"
             )
+        from ..settings import Settings
+
         return Settings.from_mapping(stored)
 
     def record(self, run_id: str) -> TrialRecord:
@@ -93,6 +113,8 @@ def find_studies(
         StudyError: no study was found.
     """
     if storage is not None:
+        from ..tracking import sqlite_file
+
         url = Address.of(storage)
         file = sqlite_file(url.full)
         if file is not None and not is_storage(file):
@@ -100,16 +122,21 @@ def find_studies(
                 f"--storage {url}: there is no study in {display_path(file)}"
                 + ("" if file.exists() else ", for there is no such file")
             )
-        names = Study.names(url)
+        found = [(url, study) for study in _studies_in(url, None if "?" in storage else file)]
+        names = [study.name for _, study in found]
         if wanted is not None and wanted not in names:
             known = ", ".join(names) or "none"
             raise StudyError(f"{url}: there is no study {wanted!r}; known: {known}")
-        found = [(url, name) for name in names if wanted in (None, name)]
+        found = [(url, study) for url, study in found if wanted in (None, study.name)]
     else:
         files = [file.absolute() for file in _storages(wanted) if file.is_file()]
         urls = [Address.of(f"sqlite:///{file}") for file in files]
-        found = [(url, name) for url in urls for name in Study.names(url)]
-    studies = [_load(url, name, tracking_uri) for url, name in found]
+        found = [
+            (url, study)
+            for url, file in zip(urls, files, strict=True)
+            for study in _studies_in(url, file)
+        ]
+    studies = [_with_paths(url, study, tracking_uri) for url, study in found]
     if not studies:
         where = "below this folder" if wanted is None else f"in {wanted!r}"
         raise StudyError(
@@ -145,8 +172,27 @@ def _storages(wanted: str | None) -> list[Path]:
     return [folder / _STORAGE_NAME, *sorted(folder.glob(f"*/{_STORAGE_NAME}"))]
 
 
-def _load(storage_url: Address, name: str, tracking_uri: str | None) -> ExistingStudy:
-    study = Study.load(storage_url, name)
+def _studies_in(url: Address, file: Path | None) -> Sequence[Study | StoredStudy]:
+    """All studies in a storage.
+
+    Args:
+        file: the storage's file, which may be read without Optuna; None where there is none.
+
+    Raises:
+        StudyError: the storage cannot be opened.
+    """
+    stored = None if file is None else StoredStudy.all_in(file)
+    if stored is not None:
+        return stored
+    from ..study import Study
+
+    return Study.all_in(url)
+
+
+def _with_paths(
+    storage_url: Address, study: Study | StoredStudy, tracking_uri: str | None
+) -> ExistingStudy:
+    name = study.name
     template = study.facts.get("template")
     if template is None:
         raise StudyError(
@@ -170,8 +216,9 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
             return
         clear_up(existing.paths.folder)
         if any(record.state is TrialState.RUNNING for record in study.records()):
-            study.note_facts(**{_BEHIND: True})  # first, because this call may be killed, too
-            _correct_trials(study)
+            opened = existing.opened()
+            opened.note_facts(**{_BEHIND: True})  # first, because this call may be killed, too
+            _correct_trials(opened)
         if study.facts.get(_BEHIND):
             try:
                 _correct_runs(existing)
@@ -183,11 +230,13 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
                     str(error).partition("; ")[0],
                 )
             else:
-                study.note_facts(**{_BEHIND: False})
+                existing.opened().note_facts(**{_BEHIND: False})
 
 
 def _correct_trials(study: Study) -> None:
     """Correct the states in the study and in the notebooks."""
+    from ..notebooks import mark_stopped, read_metadata
+
     for record in study.mark_interrupted():
         metadata = read_metadata(record.notebook) or {}
         if not record.is_final and metadata.get("study_id") == study.study_id:
@@ -200,6 +249,8 @@ def _correct_runs(existing: ExistingStudy) -> None:
     Raises:
         TrackingError: MLflow is away.
     """
+    from ..tracking import RunWriter, store_of, usable
+
     study, paths = existing.study, existing.paths
     store = store_of(
         existing.tracking,
@@ -209,7 +260,7 @@ def _correct_runs(existing: ExistingStudy) -> None:
         artifacts=paths.artifacts,
     )
     writer = RunWriter.open(store)
-    study.note_facts(experiment_id=writer.experiment_id)
+    existing.opened().note_facts(experiment_id=writer.experiment_id)
     with usable(store.address):
         for record in study.records():
             if writer.has_end_of(record):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
-from typing import Any
 
-from ..errors import NotebookError
 from ..execution.machine import memory_of
 from ..notebook_api.messages import decode_float
-from ..notebooks import read_executed
+from ..notebooks import read_progress
 from ..trials import Progress, Snapshot, SweepResult, TrialRecord, TrialState, count_by_state
 from .lookup import ExistingStudy
 
@@ -47,14 +44,7 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
     Args:
         is_here: whether the trial runs on this machine, so that its memory can be measured.
     """
-    metadata: Mapping[str, Any] = {}
-    statuses: list[str] = []
-    try:
-        node = read_executed(record.notebook)
-        metadata = node.metadata.get("sweeper", {})
-        statuses = [cell.metadata.get("papermill", {}).get("status") for cell in node.cells]
-    except NotebookError:
-        pass  # the trial's kernel is still starting
+    metadata, statuses = read_progress(record.notebook)  # empty while the kernel is started
     series = {**metadata.get("printed", {}), **metadata.get("series", {})}
     steps = [s["steps"][-1] for s in series.values()]
     last = {name: decode_float(s["values"][-1]) for name, s in series.items()}

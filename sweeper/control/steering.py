@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError, StudyError
-from ..settings import Settings
 from ..study_folder.requests import ALL, NO_MORE, ask_to_stop
 from ..trials import Params, TrialState, display_path, run_id_of
 from .lookup import ExistingStudy
+
+if TYPE_CHECKING:
+    from ..settings import Settings
 
 _POLL_INTERVAL_S = 0.2
 #: How long a trial may take to stop: two interrupts with their grace time, and the kill.
@@ -72,7 +74,7 @@ def enqueue(existing: ExistingStudy, stated: Params, *, like: str | None) -> tup
         raise SettingsError("nothing to try; give NAME=VALUE, or --like RUN_ID")
     before = {} if like is None else existing.record(like).params
     params = _joined(settings, before, stated)
-    return run_id_of(existing.study.enqueue(params)), params
+    return run_id_of(existing.opened().enqueue(params)), params
 
 
 def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, str]]:
@@ -88,7 +90,7 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
     Raises:
         StudyError: there is no such trial, or it neither failed nor was stopped.
     """
-    records = existing.study.records()
+    study = existing.opened()
     chosen = [existing.record(run_id) for run_id in run_ids]
     for record in chosen:
         if not record.is_final or record.state in (TrialState.COMPLETED, TrialState.PRUNED):
@@ -97,12 +99,11 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
                 f"retried; to try its params again: enqueue --like {record.run_id}"
             )
     if not run_ids:
-        failed = (record for record in records if record.state is TrialState.FAILED)
+        failed = (record for record in study.records() if record.state is TrialState.FAILED)
         # Of a trial that failed several times, only the last try is tried again.
         last = {r.first_number: r for r in failed}
-        done = existing.study.tried_again()
+        done = study.tried_again()
         chosen = [record for first, record in sorted(last.items()) if first not in done]
-    study = existing.study
     return [(r.run_id, run_id_of(study.enqueue(r.params, again=r))) for r in chosen]
 
 

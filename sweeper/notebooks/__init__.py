@@ -3,10 +3,16 @@
 The owner of nbformat and nbconvert. What executes cells does not belong here.
 """
 
-from .executed import ExecutedNotebook, mark_stopped, read_executed, read_metadata
-from .html import render_html
-from .reading import METADATA
-from .research import PARAMETERS_TAG, ResearchNotebook
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .executed import ExecutedNotebook, mark_stopped, read_executed
+    from .html import render_html
+    from .metadata import METADATA, read_metadata, read_progress
+    from .research import PARAMETERS_TAG, ResearchNotebook
 
 __all__ = [
     "METADATA",
@@ -16,5 +22,25 @@ __all__ = [
     "mark_stopped",
     "read_executed",
     "read_metadata",
+    "read_progress",
     "render_html",
 ]
+
+#: Names are loaded when they are first used: those in `metadata` do without nbformat.
+_HOMES = {
+    "METADATA": "metadata",
+    "PARAMETERS_TAG": "research",
+    "ExecutedNotebook": "executed",
+    "ResearchNotebook": "research",
+    "mark_stopped": "executed",
+    "read_executed": "executed",
+    "read_metadata": "metadata",
+    "read_progress": "metadata",
+    "render_html": "html",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

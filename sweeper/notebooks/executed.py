@@ -5,7 +5,6 @@ Only this module writes `metadata.sweeper`; `scores` reads the points in it.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,8 @@ from nbformat import NotebookNode
 from ..files import write_atomically
 from ..notebook_api.messages import Point, PointSource, encode_float
 from ..trials import TrialOutcome, TrialSpec, TrialState
-from .reading import METADATA, read_notebook
+from .metadata import METADATA, read_metadata
+from .reading import read_notebook
 
 
 class ExecutedNotebook:
@@ -118,16 +118,6 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _as_json(inner) for key, inner in value.items()}
     return [_as_json(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def read_metadata(path: Path) -> Mapping[str, Any] | None:
-    """Read the metadata of a trial from its file; None for a file that no sweep has written."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        metadata = data["metadata"][METADATA]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return metadata if isinstance(metadata, Mapping) else None
 
 
 def read_executed(path: Path) -> NotebookNode:

@@ -13,9 +13,6 @@ from nbformat import NotebookNode
 from ..errors import NotebookError, first_line
 from .repair import repair_notebook
 
-#: The key of sweeper's metadata in executed notebooks.
-METADATA = "sweeper"
-
 
 def read_notebook(path: Path, display_name: str, *, for_execution: bool = False) -> NotebookNode:
     """Read a notebook file.

@@ -12,7 +12,8 @@ from nbformat import NotebookNode
 from ..errors import NotebookError
 from ..settings.messages import nearest
 from .cell_code import assigned_names, find_parameters_candidate, parse, plain_python
-from .reading import METADATA, cell_tags, code_cells, read_notebook
+from .metadata import METADATA
+from .reading import cell_tags, code_cells, read_notebook
 
 PARAMETERS_TAG = "parameters"
 _HOW_TO_TAG = "'parameters' (JupyterLab: property inspector, cell tags)"

@@ -4,6 +4,20 @@ The only owner of ruamel and of the model in pydantic. How a notebook, a study o
 settings does not belong here.
 """
 
-from .model import Settings
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .model import Settings
 
 __all__ = ["Settings"]
+
+
+def __getattr__(name: str) -> Any:
+    # Commands that read no parameters file need the messages and addresses only, and not the model.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .model import Settings
+
+    return Settings

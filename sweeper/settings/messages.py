@@ -7,10 +7,11 @@ import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-from pydantic_core import PydanticCustomError
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import PydanticCustomError
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -59,6 +60,8 @@ def _written(value: Any, depth: int) -> Iterator[str]:
 
 def problem(text: str) -> PydanticCustomError:
     """Make the error of one value; pydantic adds its key, and `validation_message` the file."""
+    from pydantic_core import PydanticCustomError
+
     # pydantic takes the text as a template, in which braces would have to be doubled.
     return PydanticCustomError("sweeper", "{text}", {"text": text})
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
@@ -69,14 +69,15 @@ class Study:
         return str(self.facts["id"])
 
     @classmethod
-    def names(cls, storage_url: str | Address) -> list[str]:
-        """The names of the studies in a storage.
+    def all_in(cls, storage_url: str | Address) -> list[Study]:
+        """All studies in a storage, each as `load` returns it.
 
         Raises:
             StudyError: the storage cannot be opened.
         """
         storage = open_storage(storage_url)
-        return [str(s.study_name) for s in storage.get_all_studies() if _STUDY in s.user_attrs]
+        names = [s.study_name for s in storage.get_all_studies() if _STUDY in s.user_attrs]
+        return [cls(_loaded(storage, name)) for name in names]
 
     @classmethod
     def load(cls, storage_url: str | Address, name: str) -> Study:
@@ -87,7 +88,7 @@ class Study:
         """
         storage = open_storage(storage_url)
         try:
-            return cls(optuna.load_study(study_name=name, storage=storage, sampler=_neutral()))
+            return cls(_loaded(storage, name))
         except KeyError as error:
             raise StudyError(f"{Address.of(storage_url)}: there is no study {name!r}") from error
 
@@ -127,7 +128,7 @@ class Study:
         )
         place = place_of(storage.engine.url)
         patience = Patience(place, may_pass=lambda error: isinstance(error, StorageAwayError))
-        opened = cls(_mirrored(MirroredStorage(storage, settings.name, patience)))
+        opened = cls(_loaded(MirroredStorage(storage, settings.name, patience)))
         if is_existing:
             check_fits(opened._study, opened.facts.get("objectives", names), settings, place)
         if "id" not in opened.facts:  # the study is new, or its creator was killed
@@ -270,7 +271,7 @@ class Study:
 
     def _reread(self) -> None:
         with self._lock:
-            self._study = _mirrored(self._mirror.reread())
+            self._study = _loaded(self._mirror.reread())
             self._prepared, self._n_planned = None, None
 
     def _has_trial_by_hand(self) -> bool:
@@ -389,8 +390,8 @@ class Study:
         return self._study.get_trials(deepcopy=False)[number]
 
 
-def _mirrored(storage: MirroredStorage) -> optuna.Study:
-    name = storage.get_all_studies()[0].study_name
+def _loaded(storage: BaseStorage, name: str | None = None) -> optuna.Study:
+    """A study as Optuna loads it; where none is named, the only one in the storage."""
     return optuna.load_study(study_name=name, storage=storage, sampler=_neutral())
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from optuna.trial import FrozenTrial
 from pydantic import TypeAdapter
 
 from ..trials import TrialRecord
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
 
 #: The attribute's name.
 RECORD = "sweeper"
@@ -31,6 +34,13 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
         ValueError: the attribute is no record; the text names the field.
     """
     stored = trial.user_attrs.get(RECORD)
-    if stored is None:
-        return None
-    return _RECORDS.validate_python({**stored, "number": trial.number})
+    return None if stored is None else decode(trial.number, stored)
+
+
+def decode(number: int, stored: Mapping[str, Any]) -> TrialRecord:
+    """The record of a trial from its JSON.
+
+    Raises:
+        ValueError: the JSON is no record; the text names the field.
+    """
+    return _RECORDS.validate_python({**stored, "number": number})

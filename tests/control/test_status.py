@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,12 @@ from sweeper.study import SamplerFactory, Study
 from sweeper.study_folder.ownership import held_folder
 from sweeper.testing import write_notebook
 from sweeper.trials import Progress, StudyPaths, TrialOutcome, TrialState, run_id_of
+
+#: Libraries that a look at a study in a file needs no part of.
+LARGE = (
+    *("alembic", "IPython", "jsonschema", "mlflow", "nbclient", "nbconvert", "nbformat", "numpy"),
+    *("optuna", "papermill", "ruamel", "sqlalchemy", "torch", "zmq"),
+)
 
 
 @pytest.fixture
@@ -53,6 +62,20 @@ def test_a_study_has_its_counts_best_trial_and_running_trials(paths: StudyPaths)
     assert [record.run_id for record in result.best] == ["0000"]
     assert (snapshot.trials, snapshot.counts) == (5, result.counts)
     assert result.to_json()["tracking_uri"] == "sqlite:///mlflow.db"
+
+
+def test_status_loads_none_of_the_large_libraries(paths: StudyPaths) -> None:
+    # Their imports would take most of the command's time.
+    code = (
+        "import sys, sweeper.cli; code = sweeper.cli.main(sys.argv[1:]);"
+        f"print(sorted(set({LARGE!r}) & set(sys.modules))); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, "status", str(paths.folder), "--json"]
+    with held_folder(paths):  # else its running trial would be corrected
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    result, loaded = done.stdout.splitlines()
+    assert json.loads(result)["counts"]["running"] == 1
+    assert loaded == "[]"
 
 
 def test_a_trial_whose_kernel_starts_has_no_progress_yet(paths: StudyPaths) -> None:

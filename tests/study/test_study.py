@@ -109,7 +109,7 @@ def test_of_several_objectives_all_pareto_optimal_trials_are_best(begin: Any) ->
 @pytest.mark.parametrize("url", ["nowhere", "sqlite:////no/such/folder/study.db", "nosuch://x/y"])
 def test_a_storage_that_cannot_be_opened_is_refused_with_its_url(url: str) -> None:
     with pytest.raises(StudyError) as raised:
-        Study.names(url)
+        Study.all_in(url)
     assert f"--storage {url}: cannot be opened" in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
 
@@ -122,7 +122,7 @@ def test_a_study_that_does_not_exist_cannot_be_loaded(storage: RDBStorage) -> No
 def test_only_our_own_studies_are_listed(begin: Any) -> None:
     opened = begin()
     optuna.create_study(study_name=opened.settings.name + " foreign", storage=opened.storage)
-    names = Study.names(opened.storage.url)
+    names = [study.name for study in Study.all_in(opened.storage.url)]
     assert opened.settings.name in names
     assert opened.settings.name + " foreign" not in names
 

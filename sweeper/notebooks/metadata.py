@@ -1,0 +1,35 @@
+"""Reads from an executed notebook's file how its trial is, without nbformat and its validation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+#: The key of sweeper's metadata in executed notebooks.
+METADATA = "sweeper"
+
+
+def read_metadata(path: Path) -> Mapping[str, Any] | None:
+    """Read the metadata of a trial from its file; None for a file that no sweep has written."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        metadata = data["metadata"][METADATA]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return metadata if isinstance(metadata, Mapping) else None
+
+
+def read_progress(path: Path) -> tuple[Mapping[str, Any], Sequence[str | None]]:
+    """Read the metadata of a trial, and papermill's status of each cell, from its file.
+
+    Returns:
+        both empty where the file is missing or is not a notebook.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        statuses = [cell["metadata"].get("papermill", {}).get("status") for cell in data["cells"]]
+        return data["metadata"].get(METADATA, {}), statuses
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}, []

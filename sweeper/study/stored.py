@@ -1,0 +1,139 @@
+"""Reads a study from its SQLite file without Optuna, whose imports take most of a short command.
+
+Only where the installed version of Optuna has made the file: Optuna itself checks all others.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..errors import StorageAwayError
+from ..trials import TrialRecord, TrialState, display_path
+from .trial_codec import RECORD, decode
+
+_FACTS = "sweeper"
+#: How long to wait for another process's lock on the file.
+_BUSY_TIMEOUT_S = 30
+_NAMES = """
+SELECT study_name FROM studies NATURAL JOIN study_user_attributes
+WHERE key = ? ORDER BY study_id
+"""
+_FACTS_OF_STUDY = """
+SELECT value_json FROM study_user_attributes NATURAL JOIN studies WHERE study_name = ? AND key = ?
+"""
+_DIRECTIONS = """
+SELECT direction FROM study_directions NATURAL JOIN studies WHERE study_name = ? ORDER BY objective
+"""
+_RECORDS = """
+SELECT trials.number, trials.state, attributes.value_json
+FROM trials
+JOIN studies ON studies.study_id = trials.study_id
+JOIN trial_user_attributes AS attributes ON attributes.trial_id = trials.trial_id
+WHERE studies.study_name = ? AND attributes.key = ?
+ORDER BY trials.number
+"""
+
+
+def is_current(file: Path) -> bool:
+    """Whether the installed version of Optuna has made or upgraded the tables of an SQLite file.
+
+    Optuna writes `version_info` after the last table and `alembic_version` after that, so a file
+    with both is complete.
+    """
+    try:
+        made_by = _query(file, "SELECT library_version FROM version_info")
+        revision = _query(file, "SELECT version_num FROM alembic_version")
+    except sqlite3.Error:
+        return False
+    return made_by == [(version("optuna"),)] and len(revision) == 1
+
+
+class StoredStudy:
+    """A study in an SQLite file; each call reads the file, also while a sweep writes it."""
+
+    def __init__(self, file: Path, name: str) -> None:
+        self._file = file
+        self.name = name
+
+    @classmethod
+    def all_in(cls, file: Path) -> list[StoredStudy] | None:
+        """All studies in a file; None where Optuna has to open the file, or refuses it."""
+        if not is_current(file):
+            return None
+        try:
+            return [cls(file, name) for (name,) in _query(file, _NAMES, _FACTS)]
+        except sqlite3.Error:
+            return None
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The facts that sweeps have stored about the study as a whole."""
+        found = self._read(_FACTS_OF_STUDY, _FACTS)
+        return dict(json.loads(found[0][0])) if found else {}
+
+    @property
+    def study_id(self) -> str:
+        """An id that no other study has, even one of the same name."""
+        return str(self.facts["id"])
+
+    def records(self) -> list[TrialRecord]:
+        """The records of all trials that have ever begun, by number."""
+        return [record for _, record in self._trials()]
+
+    def best(self) -> list[TrialRecord]:
+        """The best trial, or with several objectives all Pareto-optimal ones; may be empty."""
+        names = self.facts["objectives"]
+        signs = [-1 if row == ("MAXIMIZE",) else 1 for row in self._read(_DIRECTIONS)]
+        # A killed sweep may have written a record without Optuna's state.
+        completed = [
+            record
+            for state, record in self._trials()
+            if state == "COMPLETE" and record.state is TrialState.COMPLETED
+        ]
+        losses = [
+            tuple(sign * record.scores[name] for name, sign in zip(names, signs, strict=True))
+            for record in completed
+        ]
+        if len(signs) == 1:
+            return [completed[losses.index(min(losses))]] if completed else []
+        front = _pareto_front(losses)
+        return [r for r, loss in zip(completed, losses, strict=True) if loss in front]
+
+    def _trials(self) -> list[tuple[str, TrialRecord]]:
+        """Optuna's state and our record of each trial that has ever begun."""
+        rows = self._read(_RECORDS, RECORD)
+        return [(state, decode(number, json.loads(text))) for number, state, text in rows]
+
+    def _read(self, query: str, *values: str) -> list[Any]:
+        """The rows of a query about this study.
+
+        Raises:
+            StorageAwayError: the file cannot be read any more.
+        """
+        try:
+            return _query(self._file, query, self.name, *values)
+        except sqlite3.Error as error:
+            raise StorageAwayError(f"{display_path(self._file)}: {error}") from error
+
+
+def _pareto_front(losses: Sequence[tuple[float, ...]]) -> set[tuple[float, ...]]:
+    """The points that no other point is as good as in all respects and better in one."""
+    front: list[tuple[float, ...]] = []
+    # No point dominates one that is before it in this order.
+    for point in sorted(set(losses)):
+        if not any(all(a <= b for a, b in zip(p, point, strict=True)) for p in front):
+            front.append(point)
+    return set(front)
+
+
+def _query(file: Path, query: str, *values: str) -> list[Any]:
+    # Not read-only: the last such connection would leave the files of the write-ahead log behind.
+    uri = f"{file.absolute().as_uri()}?mode=rw"
+    with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S)) as connection:
+        return connection.execute(query, values).fetchall()

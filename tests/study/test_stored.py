@@ -1,0 +1,135 @@
+"""A study that is read without Optuna equals the one that Optuna reads."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opened_studies import Opened, completed, failed, stopped
+from optuna.storages import RDBStorage
+
+from sweeper.errors import StorageAwayError
+from sweeper.study import StoredStudy, Study
+from sweeper.trials import Reason, TrialOutcome, TrialState
+
+PRUNED = TrialOutcome(state=TrialState.PRUNED, reason=Reason.PRUNED, scores={"acc": 9.0})
+
+
+def stored(opened: Opened) -> StoredStudy:
+    studies = StoredStudy.all_in(file_of(opened.storage))
+    assert studies is not None
+    (study,) = (study for study in studies if study.name == opened.settings.name)
+    return study
+
+
+def file_of(storage: RDBStorage) -> Path:
+    return Path(str(storage.engine.url.database))
+
+
+def assert_same(opened: Opened) -> None:
+    ours, optunas = stored(opened), Study.load(opened.storage.url, opened.settings.name)
+    assert ours.facts == optunas.facts
+    assert ours.study_id == optunas.study_id
+    assert ours.records() == optunas.records()
+    assert ours.best() == optunas.best()
+
+
+def test_records_and_facts_are_those_that_optuna_reads(begin: Any) -> None:
+    opened = begin(start=[{"x": 0.5}])
+    assert_same(opened)
+    opened.study.note_facts(template="ä/{run_id}.ipynb", trials=7)
+    for outcome in (failed(acc=2.0), stopped(), PRUNED, completed(0.25), completed(0.5)):
+        opened.study.tell(opened.ask().number, outcome)
+    opened.ask()
+    opened.study.enqueue({"x": 0.125})
+    assert len(stored(opened).records()) == 6
+    assert_same(opened)
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_the_first_of_equally_good_trials_is_best(begin: Any, direction: str) -> None:
+    opened = begin(objective={"acc": direction}, trials=20)
+    opened.run(0.5, 0.9, 0.1, 0.9, 0.1, 0.5)
+    assert_same(opened)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_pareto_front_is_optunas(begin: Any, seed: int) -> None:
+    objective = {"acc": "maximize", "loss": "minimize", "size": "minimize"}
+    opened = begin(objective=dict(list(objective.items())[: 2 + seed % 2]), trials=40)
+    dice = random.Random(seed)
+    for _ in range(30):
+        acc, loss, size = (dice.randrange(4) / 4 for _ in range(3))  # many are equal
+        opened.study.tell(opened.ask().number, completed(acc, loss=loss, size=size))
+    assert stored(opened).best()
+    assert_same(opened)
+
+
+def test_a_trial_whose_end_optuna_does_not_have_yet_is_not_the_best(begin: Any) -> None:
+    opened = begin()
+    opened.run(0.25)
+    record = opened.ask()
+    opened.study._write(opened.study.ended(record.number, completed(0.75)))  # then the sweep died
+    assert [record.number for record in stored(opened).best()] == [0]
+    assert_same(opened)
+
+
+def test_only_our_own_studies_are_read(begin: Any) -> None:
+    opened = begin()
+    names = [study.name for study in Study.all_in(opened.storage.url)]
+    studies = StoredStudy.all_in(file_of(opened.storage)) or []
+    assert [study.name for study in studies] == names
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE version_info SET library_version = '4.0.0'",
+        "DELETE FROM version_info",
+        "DELETE FROM alembic_version",
+        "DROP TABLE alembic_version",
+    ],
+)
+def test_optuna_checks_a_file_that_its_installed_version_did_not_complete(
+    begin: Any, tmp_path: Path, change: str
+) -> None:
+    opened = begin()
+    file = tmp_path / "study.db"
+    with closing(sqlite3.connect(file)) as connection:
+        opened.storage.engine.raw_connection().backup(connection)
+    assert StoredStudy.all_in(file) is not None
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(change)
+    assert StoredStudy.all_in(file) is None
+
+
+def test_a_file_that_is_no_storage_is_left_to_optuna(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    other.write_text("no database")
+    for file in (other, tmp_path / "nowhere.db"):
+        assert StoredStudy.all_in(file) is None
+    assert [file.name for file in tmp_path.iterdir()] == ["other.db"]
+
+
+def test_reading_leaves_no_files_beside_the_storage(begin: Any, tmp_path: Path) -> None:
+    opened = begin()
+    opened.storage.engine.dispose()
+    file = Path(shutil.copy(file_of(opened.storage), tmp_path / "study.db"))
+    for study in StoredStudy.all_in(file) or []:
+        study.records()
+    assert [file.name for file in tmp_path.iterdir()] == ["study.db"]
+
+
+def test_a_file_that_is_removed_meanwhile_is_reported(begin: Any, tmp_path: Path) -> None:
+    opened = begin()
+    opened.study.close()
+    file = Path(shutil.copy(file_of(opened.storage), tmp_path / "study.db"))
+    (study, *_) = StoredStudy.all_in(file) or []
+    file.unlink()
+    with pytest.raises(StorageAwayError, match=r"study\.db: unable to open"):
+        study.records()
