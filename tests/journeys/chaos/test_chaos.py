@@ -3,11 +3,12 @@
     uv run tests/journeys/chaos/test_chaos.py --blows 300
 
 is the long form; the short one is part of the tests. Each blow hits the coordinator (SIGKILL,
-SIGTERM, SIGSTOP for a while), the process that kernels are forked from, or a kernel; or takes the
-storage away for some seconds: by a lock, a full disk, a folder that may only be read, a server that
-restarts; or removes a folder: of the checkpoints, of MLflow's artifacts, the sweep's private one;
-or sets the clock. Whatever has ended the sweep, the same command goes on. Where nobody may mount a
-disk, or there is no C compiler or no PostgreSQL, the blows that need one are left out.
+SIGTERM, SIGSTOP for a while), the process that kernels are forked from, a kernel, or the process
+that writes to MLflow (SIGKILL, SIGSTOP for a while); or takes the storage away for some seconds: by
+a lock, a full disk, a folder that may only be read, a server that restarts; or removes a folder: of
+the checkpoints, of MLflow's artifacts, the sweep's private one; or sets the clock. Whatever has
+ended the sweep, the same command goes on. Where nobody may mount a disk, or there is no C compiler
+or no PostgreSQL, the blows that need one are left out.
 """
 
 from __future__ import annotations
@@ -200,6 +201,19 @@ def _kill_one(ground: Ground, kind: Callable[[psutil.Process], bool]) -> None:
     ground.chance.choice(chosen).kill()
 
 
+def _writer(ground: Ground, coordinator: int) -> int:
+    """The number of the process that writes to MLflow, however it was started."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != coordinator and process.cwd() == str(ground.folder):
+                line = " ".join(process.cmdline())
+                found += [process.pid] if "writing_process" in line or "commands.py" in line else []
+        except psutil.Error:
+            continue
+    return found[0]
+
+
 def _is_zygote(process: psutil.Process) -> bool:
     return _is_of_a_zygote(process) and not _is_forked(process)
 
@@ -275,6 +289,8 @@ BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
     "SIGSTOP to the coordinator": _stop_for_a_while,
     "SIGKILL to the zygote": lambda ground, _: _kill_one(ground, _is_zygote),
     "SIGKILL to a kernel": lambda ground, _: _kill_one(ground, lambda p: not _is_zygote(p)),
+    "SIGKILL to the writer": lambda ground, pid: os.kill(_writer(ground, pid), signal.SIGKILL),
+    "SIGSTOP to the writer": lambda ground, pid: _stop_for_a_while(ground, _writer(ground, pid)),
     "no checkpoints folder": lambda ground, _: _remove(ground.out / "nb" / "checkpoints"),
     "no artifacts folder": lambda ground, _: _remove(ground.out / "mlflow-artifacts"),
     "no private folder": lambda ground, _: _remove(*ground.private_folders()),
