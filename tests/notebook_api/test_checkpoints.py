@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -482,12 +483,14 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_complete_checkpoint()
 
 
 TRAINING = """if True:
-    import hashlib, json, random, sys
+    import hashlib, json, multiprocessing, os, random, warnings
     import numpy as np
     import torch
     import sweeper
 
-    n_epochs, num_workers, in_background = map(int, sys.argv[1:])
+    warnings.simplefilter("ignore", UserWarning)
+    os.chdir(folder)
+    multiprocessing.set_start_method("fork", force=True)  # of the loader's workers
 
     class Noisy(torch.utils.data.Dataset):
         def __len__(self):
@@ -512,9 +515,9 @@ TRAINING = """if True:
     )
     saved = sweeper.load_checkpoint(**parts) or {"epoch": -1, "scores": []}
     scores = saved["scores"]
-    print("from", saved["epoch"] + 1, flush=True)
+    connection.send(saved["epoch"] + 1)
     for epoch in range(saved["epoch"] + 1, n_epochs):
-        sys.stdin.readline()
+        connection.recv()
         total = 0.0
         for x, y in loader:
             adam.zero_grad()
@@ -529,21 +532,24 @@ TRAINING = """if True:
         plateau.step(total)
         scores.append(total)
         sweeper.save_checkpoint(
-            epoch=epoch, scores=scores, in_background=bool(in_background), **parts
+            epoch=epoch, scores=scores, in_background=in_background, **parts
         )
-        print("epoch", epoch, flush=True)
+        connection.send(epoch)
     digest = hashlib.sha256()
     for part in (model.state_dict().values(), *(o.state.values() for o in (adam, sgd))):
         for entry in part:
             for tensor in entry.values() if isinstance(entry, dict) else [entry]:
                 digest.update(tensor.numpy().tobytes())
     draws = [random.random(), np.random.rand(), torch.rand(()).item()]
-    print(json.dumps([digest.hexdigest(), adam.param_groups[0]["lr"], scores, draws]))
+    connection.send(json.dumps([digest.hexdigest(), adam.param_groups[0]["lr"], scores, draws]))
 """
+
+#: Processes are forked with torch imported, which takes longer than a training.
+_FORKING = multiprocessing.get_context("forkserver")
 
 
 class Training:
-    """A training in a process that waits for a line on its standard input before each epoch."""
+    """A training in a process that waits for a message before each epoch."""
 
     def __init__(
         self,
@@ -552,44 +558,50 @@ class Training:
         in_background: bool = False,
         folder: Path | None = None,
     ) -> None:
-        arguments = [str(int(n)) for n in (n_epochs, num_workers, in_background)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore::UserWarning", "-c", TRAINING, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-        )
-        self.first_epoch = int(self._read_line().split()[1])
-
-    def _read_line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+        self._n_epochs = n_epochs
+        self._connection, theirs = multiprocessing.Pipe()
+        names = {
+            "connection": theirs,
+            "n_epochs": n_epochs,
+            "num_workers": num_workers,
+            "in_background": in_background,
+            "folder": str(folder or Path.cwd()),
+        }
+        # An optimizer imports torch._dynamo, which takes as long as torch itself.
+        _FORKING.set_forkserver_preload(["torch", "torch._dynamo", "sweeper"])
+        with theirs:
+            self._process = _FORKING.Process(target=exec, args=(TRAINING, names))
+            self._process.start()
+        self.first_epoch = int(self._connection.recv())
 
     def _begin_epochs(self, n: int) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n" * n)
-        self._process.stdin.flush()
+        for _ in range(n):
+            self._connection.send(None)
 
     def kill_in_epoch(self, epoch: int, *, after_s: float) -> None:
         """Let all epochs before this one end, and kill the process during it or right after it."""
         self._begin_epochs(epoch - self.first_epoch + 1)
         for _ in range(self.first_epoch, epoch):
-            self._read_line()
+            self._connection.recv()
         time.sleep(after_s)
         self._process.kill()
-        self._process.communicate()
-        assert self._process.returncode == -signal.SIGKILL
+        self._process.join()
+        assert self._process.exitcode == -signal.SIGKILL
 
     def finish(self) -> str:
-        output, _ = self._process.communicate("\n" * 1000)
-        assert self._process.returncode == 0
-        return output.splitlines()[-1]
+        """Let all epochs end; the weights, scores and draws that the training came to."""
+        self._begin_epochs(self._n_epochs - self.first_epoch)
+        for _ in range(self.first_epoch, self._n_epochs):
+            self._connection.recv()
+        result: str = self._connection.recv()
+        self._process.join()
+        assert self._process.exitcode == 0
+        return result
 
 
 @pytest.fixture(scope="module")
 def train_without_a_kill(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
-    """The last line of a training of so many epochs that is not killed."""
+    """What a training of so many epochs comes to that is not killed."""
 
     @cache
     def train(n_epochs: int) -> str:
