@@ -135,15 +135,20 @@ class RunWriter:
         # A trial that will be run again has no final values yet.
         metrics = self._final_metrics(mlflow_id, record, at_ms) if record.is_final else []
         self._points.end(mlflow_id)
-        all_tags = {**tags, **_tags_of(record)}
-        self._client.log_batch(mlflow_id, metrics=metrics, tags=as_tags(all_tags))
         end = end_of(record)
+        all_tags = {**tags, **_tags_of(record)}
+        failure = None
+        try:
+            all_tags["mlflow.note.content"] = self._artifacts.log(mlflow_id, record)
+        except Exception as error:  # noqa: BLE001  each store of files has exceptions of its own
+            # The run gets its values and status all the same, and the next sweep tries again.
+            failure = error
+        else:
+            all_tags[_ATTEMPT] = end.attempt
+        self._client.log_batch(mlflow_id, metrics=metrics, tags=as_tags(all_tags))
         self._client.set_terminated(mlflow_id, status=end.status, end_time=at_ms)
-        # The files come last, then the tag that says that the run is complete. Where a store takes
-        # no files, the run has its values and status, and the next sweep tries again.
-        link = self._artifacts.log(mlflow_id, record)
-        last = {_ATTEMPT: end.attempt, "mlflow.note.content": link}
-        self._client.log_batch(mlflow_id, tags=as_tags(last))
+        if failure is not None:
+            raise failure
         self.ends[record.run_id] = end
 
     def take_stops(self) -> list[str]:
