@@ -288,6 +288,12 @@ def test_a_kernel_pays_next_to_nothing_for_import_sweeper() -> None:
     assert took_s < IMPORT_CPU_S
 
 
+def test_a_sweeps_process_does_without_the_kernels_own_libraries() -> None:
+    code = "import sys, sweeper.sweep; print({'ipykernel', 'torch', 'mlflow'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_all_that_is_promised_can_be_imported_and_nothing_else_is_listed() -> None:
     for name in sweeper.__all__:
         assert getattr(sweeper, name).__name__ == name

@@ -6,7 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .zygote.libraries import READ_AT_IMPORT
+#: Variables that libraries read when they are imported; later it is too late to set them.
+_READ_AT_IMPORT = (
+    r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
+    r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_|CUDA_(?!VISIBLE_DEVICES)|MPL(?!BACKEND)|TZ$)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,7 @@ IMPORT_PROFILE = (
     "(lambda f: f in ('built-in', 'frozen') or f.startswith(p) or "
     "not {'site-packages', 'dist-packages'}.isdisjoint(f.split(o.sep)))(str(m.__spec__.origin))], "
     "'environment': {k: v for k, v in o.environ.items() if __import__('re').match("
-    f"{READ_AT_IMPORT!r}, k)}}, "
+    f"{_READ_AT_IMPORT!r}, k)}}, "
     "'version': next((d.version for d in __import__('importlib.metadata').metadata.distributions("
     "name='notebook-hpo')), None) if 'sweeper' in s.modules else None}))("
     "__import__('sys'), __import__('os'), tuple("

@@ -21,11 +21,6 @@ from .shell import App
 
 #: What must see the running kernel when it is imported.
 DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
-#: Variables that libraries read when they are imported; later it is too late to set them.
-READ_AT_IMPORT = (
-    r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
-    r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_|CUDA_(?!VISIBLE_DEVICES)|MPL(?!BACKEND)|TZ$)"
-)
 #: Threads of the system's allocator are made anew after a fork.
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
 #: What a kernel has imported after its first cells, whatever they are.
