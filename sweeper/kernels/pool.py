@@ -82,15 +82,14 @@ class KernelPool:
         """Whether `record_imports` should be called."""
         return self._fork_server is not None and not self._fork_server.has_import_profile
 
-    def record_imports(self, profile: str, *, forks_follow: bool) -> None:
+    def record_imports(self, profile: str) -> None:
         """Fork kernels from now on, which have imported the same as a kernel that has run.
 
         Args:
             profile: that kernel's answer to `IMPORT_PROFILE`.
-            forks_follow: whether any trial is left whose kernel may be forked.
         """
         if self._fork_server is not None:
-            self._fork_server.record_imports(profile, forks_follow=forks_follow)
+            self._fork_server.record_imports(profile)
 
     def share(self, cells: CellsToShare | None) -> None:
         """Run leading cells once for all trials, as soon as that can be; None for none."""

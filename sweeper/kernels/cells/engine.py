@@ -127,9 +127,9 @@ class SweepEngine(Engine):
             if kernel.shared is not None:
                 client.take_over(kernel.shared, assignments(request.own_params))
             client.run(reads_imports=pool.wants_import_profile)
-            if client.import_profile is not None:
-                forks_follow = request.running.trials_left > 0
-                pool.record_imports(client.import_profile, forks_follow=forks_follow)
+            # A zygote for no further trial would import everything for nothing.
+            if client.import_profile is not None and request.running.trials_left > 0:
+                pool.record_imports(client.import_profile)
         except (RuntimeError, OSError) as error:
             if client.is_ready:  # what fails later is the notebook's file, or a defect
                 raise

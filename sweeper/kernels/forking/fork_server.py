@@ -107,19 +107,17 @@ class ForkServer:
             shared=self._runner.shared,
         )
 
-    def record_imports(self, profile: str, *, forks_follow: bool) -> None:
+    def record_imports(self, profile: str) -> None:
         """Raise a zygote that imports what a kernel has imported; only the first call counts.
 
         Args:
             profile: the kernel's answer to `IMPORT_PROFILE`.
-            forks_follow: whether any kernel may be forked later; if not, no zygote is raised.
         """
         with self._lock:
             if self._import_profile is not None:
                 return
             self._import_profile = ImportProfile.read(profile, self._env)
-        if forks_follow:
-            self._raise_zygote()
+        self._raise_zygote()
 
     @property
     def finding(self) -> str:
