@@ -31,6 +31,13 @@ sys.dont_write_bytecode = False
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests of many minutes, too")
+    parser.addoption(
+        "--kernelspec",
+        metavar="NAME",
+        default="python3",
+        help="the kernelspec in which the corpus and Jupyter's conformance tests run; its "
+        "environment needs numpy, pandas, matplotlib, joblib, tqdm and torch (default: python3)",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,6 +62,12 @@ def outside_of_any_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may themselves run in a notebook, or beside somebody's MLflow server."""
     monkeypatch.delenv(TRIAL_VARIABLE, raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="session")
+def kernelspec(request: pytest.FixtureRequest) -> str:
+    """The kernelspec in which tests of kernels run that can run in any."""
+    return str(request.config.getoption("--kernelspec"))
 
 
 @pytest.fixture(scope="session", autouse=True)

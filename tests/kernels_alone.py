@@ -32,17 +32,20 @@ ENVIRONMENT = {**os.environ, **GpuAllocator([], threads=1).env}
 
 
 @contextmanager
-def kernel_pool(cwd: Path, *, imports: str | None) -> Iterator[KernelPool]:
+def kernel_pool(
+    cwd: Path, *, imports: str | None, kernelspec: str = "python3"
+) -> Iterator[KernelPool]:
     """A pool of kernels that work in `cwd`, with a guard of its own.
 
     Args:
         imports: source of a cell; kernels are forked with its imports, which takes no proof here.
             None for kernels that are all started.
+        kernelspec: the name of the kernels' kernelspec.
     """
     runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     guard = Guard(token=runtime_folder.name, folder=runtime_folder)
     pool = KernelPool(
-        "python3",
+        kernelspec,
         env=ENVIRONMENT,
         cwd=cwd,
         runtime_folder=runtime_folder,
@@ -54,7 +57,7 @@ def kernel_pool(cwd: Path, *, imports: str | None) -> Iterator[KernelPool]:
         if imports is not None:
             run_alone(write_notebook(cwd / "imports.ipynb", imports), pool)
             pool.wait_until_warm()
-            assert pool.offer.can_fork
+            assert pool.offer.can_fork, pool.offer.obstacle
         yield pool
     finally:
         pool.close()
@@ -66,7 +69,7 @@ def share_cells(
 ) -> None:
     """Run the leading cells that do not depend on swept names; fork kernels after them."""
     node = ResearchNotebook(source).fresh_copy()
-    pool.share(cells_to_share(node, fixed=fixed or {}, swept=swept, kernel_name="python3"))
+    pool.share(cells_to_share(node, fixed=fixed or {}, swept=swept, kernel_name=pool.name))
     pool.wait_until_warm()
 
 
@@ -94,7 +97,7 @@ def run_alone(
     node = inject(
         ResearchNotebook(source).fresh_copy(),
         {**(fixed or {}), **(own or {})},
-        kernel_name="python3",
+        kernel_name=pool.name,
         language="python",
     )
     ended = threading.Event()

@@ -304,16 +304,16 @@ IMPORTS = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
 
 @pytest.fixture(scope="module", params=["cold", "warm", "shared"])
 def pool(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kernelspec: str
 ) -> Iterator[KernelPool]:
     cwd = tmp_path_factory.mktemp("cwd")
     (cwd / "beside.py").write_text("VALUE = 'beside'")
     imports = None if request.param == "cold" else IMPORTS
-    with kernel_pool(cwd, imports=imports) as pool:
+    with kernel_pool(cwd, imports=imports, kernelspec=kernelspec) as pool:
         yield pool
 
 
-def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:
+def by_nbclient(node: NotebookNode, pool: KernelPool) -> tuple[NotebookNode, bool]:
     """The same cells, and whether all of them ran."""
     fresh = copy.deepcopy(node)
     for cell in fresh.cells:
@@ -321,8 +321,8 @@ def by_nbclient(node: NotebookNode, cwd: Path) -> tuple[NotebookNode, bool]:
             cell.outputs, cell.execution_count = [], None
     client = NotebookClient(
         fresh,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(cwd)}},
+        kernel_name=pool.name,
+        resources={"metadata": {"path": str(pool.cwd)}},
         iopub_timeout=60,
     )
     try:
@@ -365,7 +365,7 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
         for output, following in itertools.pairwise(cell.get("outputs", [])):
             assert "name" not in output or output.name != following.get("name"), "in one piece"
     if name not in _theirs:
-        _theirs[name] = by_nbclient(ours, pool.cwd)
+        _theirs[name] = by_nbclient(ours, pool)
     theirs, ran_all = _theirs[name]
     assert (result.ending is Ending.FINISHED) == ran_all
     for cell, other in zip(seen(ours), seen(theirs), strict=True):

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_core.utils import run_sync
 from jupyter_kernel_test import KernelTests
 from kernels_alone import kernel_pool
 
@@ -22,6 +23,7 @@ class Conformance(KernelTests):
     """A kernel out of a pool, in place of one that the tests would start themselves."""
 
     warm: ClassVar[bool]
+    kernelspec: ClassVar[str]
     language_name = "python"
     file_extension = ".py"
     code_hello_world = "print('hello, world')"
@@ -51,10 +53,17 @@ class Conformance(KernelTests):
     def setUpClass(cls) -> None:
         folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         imports = "import json, numpy" if cls.warm else None
-        cls._pool = cls.enterClassContext(kernel_pool(folder, imports=imports))
+        cls._pool = cls.enterClassContext(
+            kernel_pool(folder, imports=imports, kernelspec=cls.kernelspec)
+        )
         cls._kernel = cls._pool.take({})
         assert cls._kernel.is_warm == cls.warm
         cls.km = cls._kernel.manager
+        # The tests' client takes a kernel for dead that takes longer than a second to boot.
+        client = cls.km.client()
+        client.start_channels()
+        run_sync(client.wait_for_ready)(timeout=60)
+        client.stop_channels()
         cls.kc = BlockingKernelClient(connection_file=cls.km.connection_file)
         cls.kc.load_connection_file()
         cls.kc.start_channels()
@@ -73,6 +82,13 @@ class TestStartedKernels(Conformance):
 @unittest.skipUnless(sys.platform == "linux", "kernels are forked on Linux only")
 class TestForkedKernels(Conformance):
     warm = True
+
+
+@pytest.fixture(scope="module", autouse=True)
+def suites_of_the_kernelspec(kernelspec: str) -> None:
+    """`setUpClass` has no access to fixtures."""
+    for suite in (TestStartedKernels, TestForkedKernels):
+        suite.kernelspec = kernelspec
 
 
 # Neither base is a suite of its own: they have no kernel.

@@ -89,7 +89,8 @@ class _OutStream(iostream.OutStream):
     """
 
     made: ClassVar[dict[str, _OutStream]] = {}
-    _fid: int | None
+    # ipykernel 6 sets it only where the descriptor is watched.
+    _fid: int | None = None
 
     def __new__(cls, _session: Any, _thread: Any, name: str, **_: Any) -> _OutStream:
         return cls.made.setdefault(name, super().__new__(cls))
