@@ -1,6 +1,7 @@
 """The executed notebook of a trial: its file and the metadata that states the trial's state.
 
-Only this module writes `metadata.sweeper`; `scores` reads the points in it.
+It has the points of `metadata.sweeper`, which `scores` reads; the notebook's runner adds what the kernel and its trial
+have come to.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -116,7 +117,7 @@ def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     for data in (o["data"] for cell in cells for o in cell.get("outputs", ()) if "data" in o):
         for mime, content in data.items():
             if mime.startswith(_SCRAP) and isinstance(content, Mapping):
-                glued.update(_numbers({content.get("name"): content.get("data")}))
+                glued.update(_numbers({str(content.get("name")): content.get("data")}))
             elif mime == _RECORD and isinstance(content, Mapping):
                 recorded.update(_numbers(content))
     return {**recorded, **glued}
@@ -125,12 +126,13 @@ def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
     """Select the values that are numbers, or words for NaN and infinities, which JSON lacks."""
     words = ("nan", "inf", "-inf", "infinity", "-infinity")
-    return {
-        str(name): float(value)
-        for name, value in values.items()
-        if (isinstance(value, int | float) and not isinstance(value, bool))
-        or (isinstance(value, str) and value.lower() in words)
-    }
+    numbers = {}
+    for name, value in values.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number or (isinstance(value, str) and value.lower() in words):
+            with suppress(OverflowError):  # an integer beyond all floats is no score
+                numbers[str(name)] = float(value)
+    return numbers
 
 
 def displayed_point(data: Mapping[str, Any]) -> Point | None:

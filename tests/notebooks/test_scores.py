@@ -140,6 +140,21 @@ def test_a_displayed_value_that_is_not_a_number_is_no_score(content: Any) -> Non
     assert scraped(glued("acc", content), recorded(acc=content)).scores == {}
 
 
+def test_a_display_that_cannot_be_read_has_no_score_and_raises_nothing() -> None:
+    unreadable = [
+        glued("acc", 10**400),
+        recorded(acc=10**400),
+        *(displayed("application/scrapbook.scrap.json+json", c) for c in (None, [], {}, "acc")),
+        displayed("application/scrapbook.scrap.json+json", {"name": None, "data": "text"}),
+        displayed("application/scrapbook.scrap.json+json", {"name": ["acc"], "data": {}}),
+    ]
+    for output in unreadable:
+        assert displayed_point(output["data"]) is None
+    assert scraped(*unreadable).scores == {}
+    odd = displayed("application/scrapbook.scrap.json+json", {"name": ["acc"], "data": 1})
+    assert scraped(odd).scores == {"['acc']": 1.0}
+
+
 def test_the_last_glue_of_a_name_counts() -> None:
     assert scraped(glued("acc", 1), glued("acc", 2)).scores == {"acc": 2.0}
 
