@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from sweeper.kernels import (
     cells_to_share,
     execute,
     inject,
+    language_of,
 )
 from sweeper.notebooks import ResearchNotebook
 from sweeper.testing import write_notebook
@@ -79,6 +80,7 @@ def run_alone(
     *,
     own: Params | None = None,
     fixed: Params | None = None,
+    env: Mapping[str, str] | None = None,
     variables: Sequence[str] = (),
     prepares_next: bool = False,
 ) -> tuple[NotebookNode, KernelResult]:
@@ -87,6 +89,7 @@ def run_alone(
     Args:
         own: parameters of this execution.
         fixed: parameters of all executions.
+        env: variables in the environment of this execution.
         variables: top-level variables to read in the end.
         prepares_next: whether this thread runs another notebook, whose kernel boots meanwhile; if
             not, wait until the kernel has ended.
@@ -98,7 +101,7 @@ def run_alone(
         ResearchNotebook(source).fresh_copy(),
         {**(fixed or {}), **(own or {})},
         kernel_name=pool.name,
-        language="python",
+        language=language_of(pool.name),
     )
     ended = threading.Event()
     request = ExecutionRequest(
@@ -106,7 +109,7 @@ def run_alone(
         running=RunningTrial(trials_left=1),
         write=lambda: None,
         on_kernel_gone=ended.set,
-        env={},
+        env=env or {},
         own_params=own or {},
         prepares_next=prepares_next,
         variables=variables,

@@ -19,13 +19,14 @@ from typing import Any, BinaryIO
 from jupyter_core.utils import run_sync
 
 from ..guard import MARK_VARIABLE, kill_marked, kill_session
-from .forking.fork_server import QUIET, ForkServer
+from .forking.fork_server import ForkServer
 from .forking.origins import KernelOrigin, Way
 from .forking.process import ForkedProcess
 from .forking.provisioner import ForkingProvisioner
 from .forking.sharing import SharedRun
+from .ipython_folder import ipython_folder, make_ipython_folder
 from .manager import PrivateKernelManager
-from .specs import is_ipykernel
+from .specs import runs_in_python
 
 #: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.
 _SHUTDOWN_S, _TERMINATE_S = 10.0, 2.0
@@ -34,6 +35,9 @@ _DELIVERY_MS = 5000
 #: How often to look for a process's end on systems that do not signal it.
 _POLL_INTERVAL_S = 0.05
 _TAIL_BYTES = 2000
+#: What nbclient adds to the command of a kernel with the name of an ipykernel; notebooks may read
+#: `sys.argv`.
+_AS_NBCLIENT = ["--HistoryManager.hist_file=:memory:"]
 
 
 class Kernel:
@@ -85,7 +89,9 @@ class Kernel:
         folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
         mark = f"{token}.{folder.name};"
         log = logging.getLogger(__name__)
-        manager = PrivateKernelManager(folder=folder, kernel_name=name, log=log)
+        manager = PrivateKernelManager(
+            folder=folder, kernel_name=name, log=log, is_local=runs_in_python(name)
+        )
         kernel = cls(manager, name=name, folder=folder, mark=mark)
         if fork_server is not None and origin.way is not Way.STARTED:
             manager.provisioner = ForkingProvisioner(
@@ -95,16 +101,15 @@ class Kernel:
                 kernel_spec=manager.kernel_spec,
                 parent=manager,
             )
-        quiet = QUIET if is_ipykernel(name) else []
-        # A private folder for IPython: no start-up files and no history of the user's.
-        own = {MARK_VARIABLE: mark, "IPYTHONDIR": str(runtime_folder / "ipython")}
+        make_ipython_folder(runtime_folder)
+        own = {MARK_VARIABLE: mark, "IPYTHONDIR": str(ipython_folder(runtime_folder))}
         try:
             run_sync(manager._async_start_kernel)(
                 env={**env, **own},
                 cwd=str(cwd),
                 stdout=kernel._stderr,
                 stderr=kernel._stderr,
-                extra_arguments=quiet,
+                extra_arguments=_AS_NBCLIENT if manager.ipykernel else [],
             )
         except BaseException:
             kernel._remove()

@@ -101,16 +101,20 @@ class QuickClient(AsyncKernelClient):
 
 
 class PrivateKernelManager(AsyncKernelManager):
-    """Connects to its kernel by Unix sockets in a folder of its own.
+    """Connects to its kernel by Unix sockets in a folder of its own, where the kernel knows those.
 
     TCP ports are chosen before the kernel binds them, and kernels that start together collide.
+
+    Args:
+        folder: for the connection file and the sockets.
+        is_local: whether to connect by Unix sockets; by TCP if not.
     """
 
     client_factory = Type(klass=AsyncKernelClient, default_value=QuickClient)
 
-    def __init__(self, *, folder: Path, **options: Any) -> None:
+    def __init__(self, *, folder: Path, is_local: bool, **options: Any) -> None:
         super().__init__(**options)
-        self.transport = "ipc"
+        self.transport = "ipc" if is_local else "tcp"
         self.connection_file = str(folder / "k.json")  # the sockets' names follow it
 
     @default("client_factory")

@@ -18,6 +18,7 @@ from .forking.policy import Experiment, ForkPolicy
 from .forking.sharing import CellsToShare
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel, language_of
+from .trial_environment import can_set_environment
 
 
 class KernelPool:
@@ -44,15 +45,19 @@ class KernelPool:
         policy: ForkPolicy | None = None,
     ) -> None:
         self.name = name
-        #: Whether a trial's environment can be set in a kernel that was started before.
-        self.can_prepare = is_ipykernel(name)
+        self.language = language_of(name).lower()
+        #: Whether a trial's environment can be set in a kernel that was started before. A kernel of
+        #: Python that is no ipykernel need not take the requests that the sweep adds.
+        self.can_prepare = is_ipykernel(name) or (
+            self.language != "python" and can_set_environment(self.language)
+        )
         self._env = env
         self.cwd = cwd
         self._runtime_folder = runtime_folder
         self._token = token
         self._fork_server: ForkServer | None = None
         self._no_offer = Offer(obstacle="execution.kernels is cold")
-        command = KernelCommand.read(command_of(name), kernelspec=name, language=language_of(name))
+        command = KernelCommand.read(command_of(name), kernelspec=name, language=self.language)
         obstacle = command.obstacle or ForkServer.obstacle()
         if warm and obstacle:
             self._no_offer = Offer(obstacle=obstacle, is_lasting=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import PurePath
 from string import Template
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
 
 from ..errors import KernelError
+from .forking.command import PYTHON
 
 
 def check_kernel(name: str, *, asked_by: str) -> None:
@@ -30,8 +32,8 @@ def check_kernel(name: str, *, asked_by: str) -> None:
 
 
 def language_of(name: str) -> str:
-    """The language that a kernel runs, in lower case."""
-    return str(_spec(name).language or "python").lower()
+    """The language that a kernel runs, as the kernelspec spells it: `R`, but `python`."""
+    return str(_spec(name).language or "python")
 
 
 def command_of(name: str) -> list[str]:
@@ -51,6 +53,16 @@ def environment_of(name: str, env: Mapping[str, str]) -> dict[str, str]:
     """
     added = {k: Template(v).safe_substitute(env) for k, v in _spec(name).env.items()}
     return {**env, **added}
+
+
+def runs_in_python(name: str) -> bool:
+    """Whether the kernel itself is a Python program, whatever language it runs.
+
+    Such kernels have ipykernel's sockets, of which all kinds work. Others, such as those of R and
+    Rust, often name a Unix socket otherwise than their clients do.
+    """
+    argv = _spec(name).argv
+    return bool(argv) and PYTHON.fullmatch(PurePath(argv[0]).name) is not None
 
 
 def is_ipykernel(name: str) -> bool:

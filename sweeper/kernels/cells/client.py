@@ -27,6 +27,7 @@ from ..forking.import_profile import IMPORT_PROFILE
 from ..forking.sharing import SharedRun
 from ..kernel import Kernel
 from ..request import ExecutionRequest
+from ..trial_environment import environment_code
 from .asking import AskingClient
 from .expressions import (
     GENERATOR_STATES,
@@ -98,11 +99,12 @@ class SweepClient(AskingClient):
         self._messages = 0
         self._report_socket: ReportSocket | None = None
 
-    def connect(self, env: Mapping[str, str], *, timeout_s: float) -> None:
+    def connect(self, env: Mapping[str, str], *, language: str, timeout_s: float) -> None:
         """Wait until the kernel answers, and set the environment of its trial in it.
 
         Args:
             env: variables to set; empty for a kernel that was started with them.
+            language: that the kernel runs, in lower case.
 
         Raises:
             RuntimeError: the kernel died, or did not answer in time.
@@ -113,7 +115,7 @@ class SweepClient(AskingClient):
         self.kc.start_channels()
         run_sync(self.kc.wait_for_ready)(timeout=timeout_s)
         self.nb.metadata["language_info"] = self.kc.language_info
-        if env:
+        if env and language == "python":
             self._report_socket = ReportSocket(self.kernel.reports_socket)
             self.loop.add_reader(self._report_socket, self._take_reports)
             environment = {
@@ -122,9 +124,10 @@ class SweepClient(AskingClient):
                 REPORTS_VARIABLE: str(self._report_socket.path),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
-            # Expressions leave nothing among the notebook's variables.
             lending = "" if self.kernel.is_warm else LEND_PACKAGE
-            self._run_silently(f"__import__('os').environ.update({environment!r})\n{lending}")
+            self._run_silently(environment_code(language, environment) + lending)
+        elif env:
+            self._run_silently(environment_code(language, env))
         self.running.pid = self.kernel.pid
         self.running.cells = len(self.nb.cells)
         self.is_ready = True

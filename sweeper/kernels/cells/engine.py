@@ -118,7 +118,8 @@ class SweepEngine(Engine):
         )
         boot_s, started_s = 0.0, time.monotonic()
         try:
-            client.connect(request.env if pool.can_prepare else {}, timeout_s=START_TIMEOUT_S)
+            env = request.env if pool.can_prepare else {}
+            client.connect(env, language=pool.language, timeout_s=START_TIMEOUT_S)
             boot_s = time.monotonic() - started_s
             if request.reads_states and kernel.is_warm:
                 client.read_states()

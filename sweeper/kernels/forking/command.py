@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-_PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?(\.exe)?")
+#: The name of an interpreter's file.
+PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?(\.exe)?")
 #: Options of the interpreter whose argument may be a word of its own.
 _WITH_ARGUMENT = ("X", "W")
 #: Options after which the interpreter takes no kernel.
@@ -41,15 +42,15 @@ class KernelCommand:
 
         Args:
             kernelspec: its name, for the obstacle.
-            language: that its kernels run, in lower case.
+            language: that its kernels run.
         """
-        if language != "python":
+        if language.lower() != "python":
             why = (
                 f"only kernels that run Python can be forked; those of {kernelspec} run {language}"
             )
             return cls(obstacle=why)
         interpreter, *words = argv or [""]
-        if _PYTHON.fullmatch(PurePath(interpreter).name) is None:
+        if PYTHON.fullmatch(PurePath(interpreter).name) is None:
             return _not_forked(kernelspec, argv, "is no Python interpreter", interpreter)
         options: list[str] = []
         while words and words[0].startswith("-"):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...guard import MARK_VARIABLE
+from ..ipython_folder import ipython_folder, make_ipython_folder
 from .cells_runner import SharedCellsRunner
 from .command import KernelCommand
 from .import_profile import ImportProfile
@@ -24,9 +25,6 @@ from .origins import Offer
 from .process import ANSWER_S, ForkedProcess, request_fork
 from .sharing import CellsToShare, SharedRun
 from .zygote_process import ZygoteProcess
-
-#: Arguments that every kernel gets.
-QUIET = ["--HistoryManager.enabled=False"]
 
 _log = logging.getLogger(__name__)
 
@@ -62,11 +60,11 @@ class ForkServer:
         token: str,
     ) -> None:
         self._command = command
-        self._argv = [*command.arguments, *QUIET]
+        self._argv = list(command.arguments)
         self._env = {
             **env,
             MARK_VARIABLE: f"{token}.zygote;",
-            "IPYTHONDIR": f"{runtime_folder}/ipython",
+            "IPYTHONDIR": str(ipython_folder(runtime_folder)),
         }
         self._runtime_folder = runtime_folder
         self._runner = SharedCellsRunner(
@@ -193,6 +191,7 @@ class ForkServer:
         assert self._import_profile is not None
         self._offer = Offer(obstacle=_IMPORTING)
         try:
+            make_ipython_folder(self._runtime_folder)
             zygote = ZygoteProcess(
                 [self._command.interpreter, *self._command.options],
                 env=self._env,

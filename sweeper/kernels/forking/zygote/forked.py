@@ -110,8 +110,9 @@ def _become_kernel(
             app.attach(connection_file_of(request["argv"]))
         else:
             cells.kernel(request["argv"])
-        # As deep as a started kernel, or the limit of recursion would lie elsewhere.
-        _deeper(1, app.start)
+        # As deep as a started kernel, or the limit of recursion would lie elsewhere. Python before
+        # 3.12 also counts the builtin `exec` that runs the module of a started one.
+        _deeper(1 if sys.version_info < (3, 12) else 0, app.start)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:  # noqa: BLE001  printed as an interpreter would
