@@ -106,10 +106,10 @@ def main() -> int:
             try:
                 row, found = compared(foreign, folder, options)
             except NotRunnableError as error:
-                row, found = f"| {_name(foreign)} | – | {error} | | | | |", []
+                row, found = f"| {name_of(foreign)} | – | {error} | | | | |", []
             print(row, flush=True)
             for line in found:
-                print(f"{_name(foreign)}: {line}", file=sys.stderr)
+                print(f"{name_of(foreign)}: {line}", file=sys.stderr)
             changed += found
     return 1 if changed else 0
 
@@ -137,11 +137,11 @@ def compared(foreign: Foreign, folder: Path, options: argparse.Namespace) -> tup
         by_itself = list(_unequal_scores(cold, again, foreign.tolerance))
         if by_itself:
             note, scores = " (nor cold to cold)", []
-        unsteady = {_where(line) for line in _unequal_outputs(cold, again)}
-        outputs = [line for line in outputs if _where(line) not in unsteady]
+        unsteady = {where(line) for line in _unequal_outputs(cold, again)}
+        outputs = [line for line in outputs if where(line) not in unsteady]
     completed = sum(trial["state"] == "completed" for trial in warm.trials.values())
     row = [
-        _name(foreign),
+        name_of(foreign),
         f"{completed} of {options.trials}" + (" (it fails)" if foreign.fails else ""),
         f"no{note}" if scores or note else "yes",
         f"no, {len(outputs)} differ" if outputs else "yes",
@@ -177,7 +177,7 @@ def _unequal_outputs(expected: Ran, found: Ran) -> Iterator[str]:
             yield f"{run_id}: {line}"
 
 
-def _where(line: str) -> str:
+def where(line: str) -> str:
     """Of a difference in the outputs only the cell, whichever the trial."""
     return line.split(": ")[1]
 
@@ -187,17 +187,10 @@ def _where(line: str) -> str:
 
 def swept(foreign: Foreign, clone: Path, place: Path, way: str, options: argparse.Namespace) -> Ran:
     """Run the command on a fresh copy of the repository, always at the same path."""
-    copy, results = place / "copy", place / way
-    for old in (copy, results):
-        shutil.rmtree(old, ignore_errors=True)
+    results = place / way
+    shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
-    notebook = copy / (foreign.path if not foreign.cells else "own.ipynb")
-    if not foreign.cells:
-        shutil.copytree(clone, copy, ignore=_unneeded, symlinks=True)
-    notebook.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(prepared(foreign, notebook), str(notebook))
-    if foreign.has_digits:
-        write_digits(notebook.parent / "data" / "MNIST" / "raw")
+    notebook = fresh_copy(foreign, clone, place / "copy")
     parameters = place / "parameters.yml"
     study = {"name": _slug(foreign), "seed": SEED, "trials": options.trials, "sampler": "random"}
     file = {
@@ -248,6 +241,23 @@ def _finished(command: Sequence[str], *, cwd: Path, limit_s: float) -> tuple[str
     return output, complaint, running.returncode
 
 
+def fresh_copy(foreign: Foreign, clone: Path, copy: Path) -> Path:
+    """The notebook as it is swept, in a fresh copy of the repository.
+
+    Raises:
+        NotRunnableError: it is not the version that the table knows.
+    """
+    shutil.rmtree(copy, ignore_errors=True)
+    notebook = copy / (foreign.path if not foreign.cells else "own.ipynb")
+    if not foreign.cells:
+        shutil.copytree(clone, copy, ignore=_unneeded, symlinks=True)
+    notebook.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(prepared(foreign, notebook), str(notebook))
+    if foreign.has_digits:
+        write_digits(notebook.parent / "data" / "MNIST" / "raw")
+    return notebook
+
+
 def prepared(foreign: Foreign, path: Path) -> NotebookNode:
     """The notebook as it is swept: with a parameters cell, its edits, and a cell with the score.
 
@@ -278,7 +288,7 @@ def prepared(foreign: Foreign, path: Path) -> NotebookNode:
         for cell in with_it:
             cell.source = cell.source.replace(old, new)
     if not any("parameters" in cell.metadata.get("tags", []) for cell in node.cells):
-        first = "\n".join(f"{name} = {_example(of)!r}" for name, of in foreign.space.items())
+        first = "\n".join(f"{name} = {example(of)!r}" for name, of in foreign.space.items())
         tagged = v4.new_code_cell(first, metadata={"tags": ["parameters"]})
         node.cells.insert(0, tagged)
     if foreign.score:
@@ -293,7 +303,8 @@ def prepared(foreign: Foreign, path: Path) -> NotebookNode:
     return prepared
 
 
-def _example(dimension: Any) -> Any:
+def example(dimension: Any) -> Any:
+    """A value of a dimension as a parameters file has it."""
     return dimension["low"] if isinstance(dimension, Mapping) else dimension[0]
 
 
@@ -345,7 +356,8 @@ def write_digits(folder: Path) -> None:
             (folder / f"{prefix}-{name}-ubyte").write_bytes(content)
 
 
-def _name(foreign: Foreign) -> str:
+def name_of(foreign: Foreign) -> str:
+    """A notebook's name in the table."""
     return f"{foreign.repo.split('/')[-1]}: {Path(foreign.path).stem}"
 
 

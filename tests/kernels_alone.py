@@ -34,7 +34,7 @@ ENVIRONMENT = {**os.environ, **GpuAllocator([], threads=1).env}
 
 @contextmanager
 def kernel_pool(
-    cwd: Path, *, imports: str | None, kernelspec: str = "python3"
+    cwd: Path, *, imports: str | None, kernelspec: str = "python3", learns: bool = False
 ) -> Iterator[KernelPool]:
     """A pool of kernels that work in `cwd`, with a guard of its own.
 
@@ -42,6 +42,7 @@ def kernel_pool(
         imports: source of a cell; kernels are forked with its imports, which takes no proof here.
             None for kernels that are all started.
         kernelspec: the name of the kernels' kernelspec.
+        learns: whether, without `imports`, kernels are forked after the first that has run.
     """
     runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     guard = Guard(token=runtime_folder.name, folder=runtime_folder)
@@ -51,7 +52,7 @@ def kernel_pool(
         cwd=cwd,
         runtime_folder=runtime_folder,
         token=runtime_folder.name,
-        warm=imports is not None,
+        warm=imports is not None or learns,
         policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
     )
     try:
