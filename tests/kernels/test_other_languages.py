@@ -88,10 +88,10 @@ VALUES = {
 def test_the_environment_of_a_trial_is_set_whatever_its_values(language: str) -> None:
     code = environment_code(language, VALUES)
     show = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
-    shown = {"bash": f"{code}\n{show}", "python": f"{code}\nimport os; os.system({show!r})"}
+    scripts = {"bash": f"{code}\n{show}", "python": f"{code}\nimport os; os.system({show!r})"}
     interpreter = {"bash": "bash", "python": sys.executable}[language]
     done = subprocess.run(
-        [interpreter, "-c", shown[language]], capture_output=True, text=True, check=True
+        [interpreter, "-c", scripts[language]], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout).items() >= VALUES.items()
 
