@@ -113,10 +113,11 @@ def by_us(
     source: Path, pool: KernelPool, own: Mapping[str, Any]
 ) -> Iterator[tuple[str, NotebookNode]]:
     """The executed notebook by the kind of its kernel, for each kind that there is."""
-    cold, _ = run_alone(source, pool, own=own)
+    cold, result = run_alone(source, pool, own=own)
     yield "cold", cold
     pool.wait_until_warm()
     if not pool.offer.can_fork:
+        print(f"not forked: {result.error or pool.offer.obstacle}", file=sys.stderr, flush=True)
         return
     warm, result = run_alone(source, pool, own=own)
     assert result.way is Way.FORKED
