@@ -141,18 +141,21 @@ def test_a_displayed_value_that_is_not_a_number_is_no_score(content: Any) -> Non
 
 
 def test_a_display_that_cannot_be_read_has_no_score_and_raises_nothing() -> None:
+    scrap = "application/scrapbook.scrap.json+json"
     unreadable = [
         glued("acc", 10**400),
         recorded(acc=10**400),
-        *(displayed("application/scrapbook.scrap.json+json", c) for c in (None, [], {}, "acc")),
-        displayed("application/scrapbook.scrap.json+json", {"name": None, "data": "text"}),
-        displayed("application/scrapbook.scrap.json+json", {"name": ["acc"], "data": {}}),
+        displayed(scrap, None),
+        displayed(scrap, []),
+        displayed(scrap, {}),
+        displayed(scrap, "acc"),
+        displayed(scrap, {"name": None, "data": "text"}),
+        displayed(scrap, {"name": ["acc"], "data": {}}),
     ]
     for output in unreadable:
         assert displayed_point(output["data"]) is None
     assert scraped(*unreadable).scores == {}
-    odd = displayed("application/scrapbook.scrap.json+json", {"name": ["acc"], "data": 1})
-    assert scraped(odd).scores == {"['acc']": 1.0}
+    assert scraped(displayed(scrap, {"name": ["acc"], "data": 1})).scores == {"['acc']": 1.0}
 
 
 def test_the_last_glue_of_a_name_counts() -> None:
