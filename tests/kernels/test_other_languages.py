@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -87,7 +88,8 @@ VALUES = {
 @pytest.mark.parametrize("language", ["bash", "python"])
 def test_the_environment_of_a_trial_is_set_whatever_its_values(language: str) -> None:
     code = environment_code(language, VALUES)
-    show = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    program = "import json, os; print(json.dumps(dict(os.environ)))"
+    show = shlex.join([sys.executable, "-c", program])
     scripts = {"bash": f"{code}\n{show}", "python": f"{code}\nimport os; os.system({show!r})"}
     interpreter = {"bash": "bash", "python": sys.executable}[language]
     done = subprocess.run(
@@ -120,7 +122,7 @@ def test_a_kernel_of_another_language_boots_while_the_slots_last_trial_runs(
     argv = [sys.executable, str(tmp_path / "kernel.py"), "-f", "{connection_file}"]
     if starter == "script":
         script = tmp_path / "start"
-        script.write_text(f'#!/bin/sh\nexec {" ".join(argv[:2])} "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(argv[:2])} "$@"\n')
         script.chmod(0o755)
         argv[:2] = [str(script)]
     install(tmp_path, monkeypatch, argv=argv, language="bash")
