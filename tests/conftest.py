@@ -53,8 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes more than there are cores: a third of the time tests wait for something."""
-    return (os.cpu_count() or 1) + 2
+    """One process more than there are cores: a third of the time tests wait for something."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -341,8 +342,13 @@ _MOSTLY_WARM = {name for place, name in enumerate([*CORPUS, *LEADING]) if place 
 
 @pytest.mark.parametrize("name", [*CORPUS, *LEADING])
 def test_a_notebook_looks_as_in_a_kernel_of_its_own(
-    name: str, pool: KernelPool, tmp_path: Path, request: pytest.FixtureRequest
+    name: str,
+    pool: KernelPool,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, "sweeper")  # why cells were not shared is in the log
     kernels = request.node.callspec.params["pool"]
     if kernels == "cold" and name in _MOSTLY_WARM and not request.config.getoption("--long"):
         pytest.skip("in started kernels with --long: they take most of the time")
