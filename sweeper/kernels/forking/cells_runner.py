@@ -73,9 +73,15 @@ class SharedCellsRunner:
             place = list(wanted.sources)[count]
             _log.info("cell %d is not shared: %s", place, report["why"])
 
-    def end(self) -> None:
-        """End the process in which the cells have run; kernels that were forked from it go on."""
+    def end(self, *, only: SharedRun | None = None) -> None:
+        """End the process in which the cells have run; kernels that were forked from it go on.
+
+        Args:
+            only: the run to end, if it is still the latest one; None for whichever it is.
+        """
         with self._lock:
+            if only is not None and only is not self._shared:
+                return
             self._shared = self._current = None
             lease, self._lease = self._lease, None
         if lease is not None:

@@ -160,7 +160,7 @@ class ForkServer:
             if after is None:
                 self._replace_dead_zygote(path)
             else:
-                self._runner.end()
+                self._runner.end(only=after)
         return None
 
     def share(self, cells: CellsToShare | None) -> None:

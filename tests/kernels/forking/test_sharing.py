@@ -411,3 +411,20 @@ def test_made_up_notebooks_come_to_the_same_after_shared_cells(
             assert cell == other
         places.add(ended_too.shared_cells > notebook.place + 3)
     assert places == {True, False}, "parameters are found in the shared cells, and after them"
+
+
+def test_a_late_fork_after_cells_that_have_ended_leaves_those_that_run_now(tmp_path: Path) -> None:
+    with kernel_pool(tmp_path, imports="import json") as pool:
+        runs = []
+        for name in ("one", "two"):
+            source = write_notebook(tmp_path / f"{name}.ipynb", f"{name} = 1", "x")
+            share_cells(source, pool)
+            runs.append(pool.offer.shared)
+        first, second = runs
+        assert None not in runs
+        assert first is not second
+        server = pool._fork_server
+        assert server is not None
+        late = server.fork(["python"], env={}, cwd=str(tmp_path), output=1, after=first)
+        assert late is None
+        assert pool.offer.shared is second
