@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..trials import TrialState
+from .stored import FACTS, FACTS_OF_STUDY
 from .trial_codec import RECORD
 
-_FACTS = "sweeper"
 _RECORDS = """
 SELECT trials.number, attributes.trial_user_attribute_id, attributes.value_json
 FROM trials
@@ -52,11 +52,7 @@ def facts_in(file: Path, study: str) -> dict[str, Any] | None:
         tables = "SELECT name FROM sqlite_master WHERE name = 'study_user_attributes'"
         if connection.execute(tables).fetchone() is None:
             return None  # the file is just being created, or its creator was killed
-        found = connection.execute(
-            "SELECT value_json FROM study_user_attributes NATURAL JOIN studies "
-            "WHERE study_name = ? AND key = ?",
-            (study, _FACTS),
-        ).fetchone()
+        found = connection.execute(FACTS_OF_STUDY, (study, FACTS)).fetchone()
     return None if found is None else dict(json.loads(found[0]))
 
 
@@ -105,7 +101,7 @@ def move_records(
         row, text = connection.execute(
             "SELECT study_user_attribute_id, value_json FROM study_user_attributes "
             "NATURAL JOIN studies WHERE study_name = ? AND key = ?",
-            (study, _FACTS),
+            (study, FACTS),
         ).fetchone()
         connection.execute(
             "UPDATE study_user_attributes SET value_json = ? WHERE study_user_attribute_id = ?",

@@ -17,14 +17,15 @@ from ..errors import StorageAwayError
 from ..trials import TrialRecord, TrialState, display_path
 from .trial_codec import RECORD, decode
 
-_FACTS = "sweeper"
+#: The attribute of a study with its facts.
+FACTS = "sweeper"
 #: How long to wait for another process's lock on the file.
 _BUSY_TIMEOUT_S = 30
 _NAMES = """
 SELECT study_name FROM studies NATURAL JOIN study_user_attributes
 WHERE key = ? ORDER BY study_id
 """
-_FACTS_OF_STUDY = """
+FACTS_OF_STUDY = """
 SELECT value_json FROM study_user_attributes NATURAL JOIN studies WHERE study_name = ? AND key = ?
 """
 _DIRECTIONS = """
@@ -67,14 +68,14 @@ class StoredStudy:
         if not is_current(file):
             return None
         try:
-            return [cls(file, name) for (name,) in _query(file, _NAMES, _FACTS)]
+            return [cls(file, name) for (name,) in _query(file, _NAMES, FACTS)]
         except sqlite3.Error:
             return None
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """The facts that sweeps have stored about the study as a whole."""
-        found = self._read(_FACTS_OF_STUDY, _FACTS)
+        found = self._read(FACTS_OF_STUDY, FACTS)
         return dict(json.loads(found[0][0])) if found else {}
 
     @property

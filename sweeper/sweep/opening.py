@@ -9,7 +9,7 @@ from ..errors import TrackingError
 from ..study import Study
 from ..study_folder.ownership import held_folder, held_outputs, held_storage
 from ..study_folder.requests import Requests
-from ..tracking import Tracker, sqlite_file
+from ..tracking import Tracker, is_sure_to_open, sqlite_file, store_of
 from .plan import SweepPlan
 from .preemption import PreemptionWatcher
 from .resume_checks import refuse_changes, refuse_files_in_the_way
@@ -48,18 +48,22 @@ def opened(
     ):
         folder.is_needed = is_restored
         _check_resumed(plan, study)
-        is_new = folder.is_new and sqlite_file(plan.storage_url.full) == plan.paths.storage
-        is_new = is_new and plan.remote is None
+        is_new = (
+            folder.is_new
+            and sqlite_file(plan.storage_url.full) == plan.paths.storage
+            and plan.remote is None
+        )
         with _opened_tracker(plan, study, may_be_refused_late=is_new) as tracker:
             folder.is_needed = True
             if plan.remote is not None:
                 plan.remote.start()
             try:
                 yield study, tracker
-            except TrackingError:  # trials have begun, of which nothing is to be left
-                folder.is_needed = False
-                for record in study.records():
-                    record.notebook.unlink(missing_ok=True)
+            except TrackingError:
+                if is_new:  # trials have begun, of which nothing is to be left
+                    folder.is_needed = False
+                    for record in study.records():
+                        record.notebook.unlink(missing_ok=True)
                 raise
 
 
@@ -81,7 +85,7 @@ def _opened_tracker(
         uri = str(plan.tracking_uri or f"sqlite:///{paths.tracking}")
         study.note_facts(template=paths.template, tracking_uri=uri)
     objectives = ", ".join(f"{o.direction} {name}" for name, o in settings.objective.items())
-    tracker = Tracker(
+    store = store_of(
         plan.tracking_uri,
         study=study.name,
         study_id=study.study_id,
@@ -89,8 +93,9 @@ def _opened_tracker(
         artifacts=paths.artifacts,
         note=f"Sweep over `{plan.notebook.display_name}`: {objectives}.",
     )
+    tracker = Tracker(store)
     try:
-        if not (may_be_refused_late and tracker.is_sure_to_open()):
+        if not (may_be_refused_late and is_sure_to_open(store)):
             tracker.wait_until_open()
         study.note_facts(
             template=paths.template,

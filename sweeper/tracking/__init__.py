@@ -8,7 +8,7 @@ Decisions about what runs do not belong here: no other folder reads MLflow.
 
 from .files import drop_unknown_runs, move_artifacts, sqlite_file
 from .new_store import put_in_place
-from .opening import store_of, usable
+from .opening import is_sure_to_open, store_of, usable
 from .run_writer import RunWriter
 from .tracker import Tracker
 from .values import run_params
@@ -17,6 +17,7 @@ __all__ = [
     "RunWriter",
     "Tracker",
     "drop_unknown_runs",
+    "is_sure_to_open",
     "move_artifacts",
     "put_in_place",
     "run_params",

@@ -17,7 +17,18 @@ from contextlib import suppress
 
 from ..errors import TrackingError
 from . import writing_process
-from .messages import Ended, Opened, Refused, Reply, Reported, Started, Store, Taken, TrialMessage
+from .messages import (
+    Ended,
+    Opened,
+    Refused,
+    Reply,
+    Reported,
+    Started,
+    Store,
+    Taken,
+    TimedPoint,
+    TrialMessage,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -114,8 +125,8 @@ class Delivery:
         """Wait until all messages have been dealt with, and end the process.
 
         Args:
-            patience_s: how long to wait at most; None waits as long as the process deals with a
-                message at least every minute.
+            patience_s: how long to wait at most; None waits until the store is open, and then as
+                long as the process deals with a message at least every minute.
 
         Returns:
             how many messages have not been dealt with.
@@ -125,6 +136,7 @@ class Delivery:
         if patience_s is not None:
             self._finished.wait(patience_s)
         else:
+            self._answered.wait()  # making a store may take a minute, in which no message is taken
             n_before = -1
             while n_before != self._n_waiting and not self._finished.is_set():
                 n_before = self._n_waiting
@@ -212,8 +224,8 @@ class Delivery:
     def _restart(self) -> bool:
         """After the end of the process start another one; False if there is to be none."""
         code = self._process.wait()
-        self._connection.close()
         with self._sending:
+            self._connection.close()
             if self._finished.is_set():
                 return False
             self._n_deaths += 1
@@ -250,13 +262,13 @@ class Delivery:
 
     def _give_up(self, message: str) -> None:
         """Deliver nothing more; before the store is open, this refuses it."""
+        self._finished.set()
         if self._answered.is_set():
             _log.warning("%s; what MLflow lacks is written by the next sweep", message)
         else:
             self.refusal = message
             self._answered.set()
             self._on_refusal()
-        self._finished.set()
 
     def _end_process(self, *, is_orderly: bool) -> None:
         is_held = self._sending.acquire(timeout=_SENDING_S)
@@ -280,18 +292,14 @@ class Delivery:
 def _joined(messages: Iterable[TrialMessage]) -> list[TrialMessage]:
     """The messages with the points of a trial in one, where no other message is between them."""
     joined: list[TrialMessage] = []
-    places: dict[str, int] = {}
+    points_of: dict[str, list[TimedPoint]] = {}
     for message in messages:
-        place = places.get(message.run_id)
         if not isinstance(message, Reported):
-            places.pop(message.run_id, None)
+            points_of.pop(message.run_id, None)
             joined.append(message)
-        elif place is None:
-            places[message.run_id] = len(joined)
-            joined.append(message)
+        elif message.run_id in points_of:
+            points_of[message.run_id] += message.points
         else:
-            before = joined[place]
-            assert isinstance(before, Reported)
-            points = [*before.points, *message.points]
-            joined[place] = Reported(run_id=message.run_id, points=points)
+            points = points_of[message.run_id] = list(message.points)
+            joined.append(Reported(run_id=message.run_id, points=points))
     return joined

@@ -68,7 +68,7 @@ class Started:
 
     @property
     def run_id(self) -> str:
-        """The trial's."""
+        """The run id of the trial."""
         return self.record.run_id
 
 
@@ -95,7 +95,7 @@ class Ended:
 
     @property
     def run_id(self) -> str:
-        """The trial's."""
+        """The run id of the trial."""
         return self.record.run_id
 
 

@@ -10,10 +10,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 from ..notebook_api.messages import Point
-from ..settings.addresses import Address
 from ..trials import TrialRecord
 from .delivery import Delivery
 from .messages import (
@@ -26,10 +24,11 @@ from .messages import (
     Series,
     Started,
     StopTagged,
+    Store,
     TrialMessage,
     end_of,
 )
-from .opening import comparison, is_sure_to_open, store_of
+from .opening import comparison
 from .values import now_ms
 
 _log = logging.getLogger(__name__)
@@ -40,35 +39,15 @@ class Tracker:
 
     It begins to open the experiment, which is created if it does not exist.
 
-    Args:
-        uri: the MLflow store or server; None for an embedded store.
-        study: the name of the study and of its experiment.
-        study_id: runs of earlier studies of the same name have other ids and are left alone.
-        embedded: the SQLite file of the embedded store.
-        artifacts: the folder of the embedded store's artifacts.
-        note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
-
-    Raises:
-        TrackingError: the server does not answer.
-
     Attributes:
         uri: the MLflow store or server, without its password.
         mlflow_run_ids: MLflow's ids of the runs, by the trials' run ids.
+
+    Raises:
+        TrackingError: the process cannot be started.
     """
 
-    def __init__(
-        self,
-        uri: str | Address | None,
-        *,
-        study: str,
-        study_id: str,
-        embedded: Path,
-        artifacts: Path,
-        note: str | None = None,
-    ) -> None:
-        store = store_of(
-            uri, study=study, study_id=study_id, embedded=embedded, artifacts=artifacts, note=note
-        )
+    def __init__(self, store: Store) -> None:
         self.uri = str(store.address)
         self.mlflow_run_ids: dict[str, str] = {}
         self._address = store.address
@@ -78,14 +57,13 @@ class Tracker:
         #: How many messages about a trial MLflow did not take; reset once it takes the trial's end.
         self._untaken: Counter[str] = Counter()
         self._reasons: set[str] = set()
-        self._store = store
         self._on_open: Callable[[], object] = lambda: None
         self._on_refusal: Callable[[], object] = lambda: None
         self._delivery = Delivery(
             store,
             on_reply=self._take,
             on_receipt=self._take_receipt,
-            on_refusal=lambda: self._on_refusal(),
+            on_refusal=lambda: self._call(self._on_refusal),
         )
 
     def wait_until_open(self) -> None:
@@ -95,10 +73,6 @@ class Tracker:
             TrackingError: it cannot.
         """
         self._delivery.wait_until_open()
-
-    def is_sure_to_open(self) -> bool:
-        """Whether MLflow will open the store, as far as that can be seen without MLflow."""
-        return is_sure_to_open(self._store)
 
     @property
     def refusal(self) -> str | None:

@@ -49,13 +49,13 @@ class Process(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
 
     def kill(self) -> None:
         """Send SIGKILL."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; the exit code, negative for a signal."""
+        """Wait for the process's end; the exit code, negative for a signal."""
 
 
 def launch() -> tuple[Process, Connection]:

@@ -14,7 +14,7 @@ from sweeper.study import SamplerFactory, Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.spending import Spending
 from sweeper.sweep.stop_switch import StopSwitch
-from sweeper.tracking import Tracker
+from sweeper.tracking import Tracker, store_of
 from sweeper.trials import Events, Observer, StudyPaths
 
 
@@ -26,13 +26,14 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
 @pytest.fixture
 def tracker(tmp_path: Path) -> Iterator[Tracker]:
     """One that writes to a store of the test's own."""
-    tracker = Tracker(
+    store = store_of(
         None,
         study="s",
         study_id="1",
         embedded=tmp_path / "mlflow.db",
         artifacts=tmp_path / "artifacts",
     )
+    tracker = Tracker(store)
     yield tracker
     tracker.close(patience_s=30)
 

@@ -1006,8 +1006,10 @@ def line(s3_port: int, s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lin
 
 
 CELL = """
-import time, sweeper
+import pathlib, time, sweeper
 trial = sweeper.trial()
+while trial.number >= 3 and pathlib.Path('hold').exists():
+    time.sleep(0.1)
 trial.checkpoint_dir.mkdir(parents=True, exist_ok=True)
 for i in range(8):
     sweeper.report(i, val=x * i)
@@ -1208,6 +1210,8 @@ def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
     tmp_path: Path, line: Line
 ) -> None:
     a = Subprocess(tmp_path, "preempted", trials=6, url="s3://sweeps/x", grace_s=6)
+    hold = a.folder / "hold"  # trials from the fourth on do not end while it is there
+    hold.touch()
     sweeping = a.start()
     until(lambda: a.completed() >= 2 and remote("preempted") is not None)
     line.stall()
@@ -1217,6 +1221,7 @@ def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
     assert result["sync_lag_s"] > 0
     assert result["counts"]["stopped"] >= 1
     line.mend()
+    hold.unlink()
     code, result = a.run()
     assert code == 0, a.stderr
     assert result["counts"]["completed"] == 6

@@ -30,23 +30,21 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-def opened(folder: Path, study: str = "digits") -> Tracker:
-    tracker = Tracker(
-        None,
-        study=study,
-        study_id="one",
-        embedded=folder / "mlflow.db",
-        artifacts=folder / study,
+def store_in(folder: Path, study: str) -> Store:
+    return store_of(
+        None, study=study, study_id="one", embedded=folder / "mlflow.db", artifacts=folder / study
     )
+
+
+def opened(folder: Path, study: str = "digits") -> Tracker:
+    tracker = Tracker(store_in(folder, study))
     tracker.wait_until_open()
     return tracker
 
 
 def writer_of(folder: Path, study: str) -> tuple[RunWriter, Store]:
     """A writer in this process, with a client that a test can change."""
-    store = store_of(
-        None, study=study, study_id="one", embedded=folder / "mlflow.db", artifacts=folder / study
-    )
+    store = store_in(folder, study)
     return RunWriter.open(store), store
 
 
