@@ -8,6 +8,7 @@ SweepError
 ├── StudyError       the study's storage cannot be used, or belongs to somebody else
 │   └── StorageAwayError    the storage does not answer now, but may do so later
 ├── TrackingError    the MLflow store or server cannot be used
+│   └── TrackingAwayError    it cannot be used now, but may be later
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
 └── BrokenError      a sweep that had begun cannot go on
 
@@ -46,6 +47,10 @@ class StorageAwayError(StudyError):
 
 class TrackingError(SweepError):
     """The MLflow store or server cannot be reached or used."""
+
+
+class TrackingAwayError(TrackingError):
+    """The MLflow store's file cannot be read or written now: a full disk, a lock, a permission."""
 
 
 class SyncError(SweepError):

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 
 from ..errors import TrackingError
 from ..study import Study
@@ -27,7 +34,8 @@ def opened(
 
     MLflow takes seconds to open its store. Where it is as good as certain that it can, a new study
     does not wait for it: the tracker may then still refuse while the first trials run, upon which
-    the block is to raise that error.
+    the block is to raise that error. A store that a full disk keeps from being opened is no reason:
+    trials go on.
 
     Args:
         on_request: called with what another process asks for, from a thread of its own.
@@ -63,7 +71,8 @@ def opened(
                 if is_new:  # trials have begun, of which nothing is to be left
                     folder.is_needed = False
                     for record in study.records():
-                        record.notebook.unlink(missing_ok=True)
+                        with suppress(OSError):
+                            record.notebook.unlink()
                 raise
 
 
@@ -93,9 +102,10 @@ def _opened_tracker(
         artifacts=paths.artifacts,
         note=f"Sweep over `{plan.notebook.display_name}`: {objectives}.",
     )
-    tracker = Tracker(store)
+    opens_later = may_be_refused_late and is_sure_to_open(store)
+    tracker = Tracker(store, tries_again=opens_later)
     try:
-        if not (may_be_refused_late and is_sure_to_open(store)):
+        if not opens_later:
             tracker.wait_until_open()
         study.note_facts(
             template=paths.template,

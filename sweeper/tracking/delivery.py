@@ -37,6 +37,9 @@ _PATIENCE_S = 60
 #: How long a message waits for others, with which it is sent. Meanwhile its slot starts the next
 #: trial.
 _DELAY_S = 0.1
+#: How long to wait before a store that cannot be used is tried again; twice as long each time.
+_FIRST_PAUSE_S = 2
+_LONGEST_PAUSE_S = 60
 #: How often the process may die in a row, without having dealt with a new message in between.
 _MOST_DEATHS = 5
 #: How long the process may take to close the store.
@@ -50,6 +53,8 @@ class Delivery:
 
     Args:
         store: where the process writes.
+        tries_again: whether a store that cannot be opened for a while is opened later; otherwise
+            it is refused.
         on_reply: called with each reply but `Taken` and `Refused`.
         on_receipt: called for each message that was dealt with, with MLflow's id of its run and
             the reason why MLflow did not take it; each is None where there is none.
@@ -63,11 +68,13 @@ class Delivery:
         self,
         store: Store,
         *,
+        tries_again: bool,
         on_reply: Callable[[Reply], None],
         on_receipt: Callable[[TrialMessage, str | None, str | None], None],
         on_refusal: Callable[[], object],
     ) -> None:
         self._store = store
+        self._tries_again = tries_again
         self._on_reply = on_reply
         self._on_receipt = on_receipt
         self._on_refusal = on_refusal
@@ -84,6 +91,8 @@ class Delivery:
         #: The numbers of messages that only tell a new process what the last one knew.
         self._repeated: set[int] = set()
         self._n_deaths = 0
+        #: How long to wait before the store is tried again; 0 while it can be used.
+        self._pause_s = 0.0
         self._closing = threading.Event()
         self._is_all_sent = False
         #: Set when every message has been dealt with, or none will be any more.
@@ -202,14 +211,19 @@ class Delivery:
                 with self._sending:
                     self._take_receipt(reply)
                     self._see_whether_finished()
-            case Refused() if not self._answered.is_set():
-                self._give_up(reply.message)
-            case Refused():  # the process ends now, and is started again
-                _log.info("%s", reply.message)
+            case Refused():
+                is_away = reply.is_temporary and self._tries_again
+                if is_away or self._answered.is_set():
+                    self._put_off(reply.message)
+                else:
+                    self._refuse(reply.message)
             case _:
                 self._on_reply(reply)
                 if isinstance(reply, Opened):
                     self._answered.set()
+                    if self._pause_s:
+                        _log.warning("the MLflow store can be used again")
+                    self._pause_s = 0.0
 
     def _take_receipt(self, receipt: Taken) -> None:
         message = self._undelivered.pop(receipt.serial)
@@ -224,14 +238,12 @@ class Delivery:
     def _restart(self) -> bool:
         """After the end of the process start another one; False if there is to be none."""
         code = self._process.wait()
+        is_put_off = self._pause_s > 0 and not self._closing.wait(self._pause_s)
         with self._sending:
             self._connection.close()
             if self._finished.is_set():
                 return False
-            self._n_deaths += 1
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            _log.info("the process that writes to MLflow has died (%s); another goes on", how)
-            if self._n_deaths >= _MOST_DEATHS and not self._skip(how):
+            if not is_put_off and not self._goes_on(code):
                 return False
             try:
                 self._process, self._connection = writing_process.launch()
@@ -248,6 +260,13 @@ class Delivery:
             self._send(list(self._undelivered.items()))
         return True
 
+    def _goes_on(self, code: int) -> bool:
+        """Whether to start another process after one that has died."""
+        self._n_deaths += 1
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        _log.info("the process that writes to MLflow has died (%s); another goes on", how)
+        return self._n_deaths < _MOST_DEATHS or self._skip(how)
+
     def _skip(self, how: str) -> bool:
         """Skip the message with which the process dies each time; False if there is none."""
         reason = f"the process that writes to MLflow died {self._n_deaths} times in a row ({how})"
@@ -260,15 +279,32 @@ class Delivery:
         self._see_whether_finished()
         return not self._finished.is_set()
 
+    def _put_off(self, message: str) -> None:
+        """Try again later, with another process; at the sweep's end no more."""
+        if self._closing.is_set():
+            self._end_late(message)
+        else:
+            if not self._pause_s:
+                _log.warning("%s; trials go on, and it is tried again", message)
+            self._pause_s = min(2 * self._pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+
     def _give_up(self, message: str) -> None:
         """Deliver nothing more; before the store is open, this refuses it."""
-        self._finished.set()
         if self._answered.is_set():
-            _log.warning("%s; what MLflow lacks is written by the next sweep", message)
+            self._end_late(message)
         else:
-            self.refusal = message
-            self._answered.set()
-            self._on_refusal()
+            self._refuse(message)
+
+    def _end_late(self, message: str) -> None:
+        self._finished.set()
+        self._answered.set()
+        _log.warning("%s; what MLflow lacks is written by the next sweep", message)
+
+    def _refuse(self, message: str) -> None:
+        self._finished.set()
+        self.refusal = message
+        self._answered.set()
+        self._on_refusal()
 
     def _end_process(self, *, is_orderly: bool) -> None:
         is_held = self._sending.acquire(timeout=_SENDING_S)

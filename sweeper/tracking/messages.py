@@ -115,9 +115,15 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The store cannot be used, and the message for the user."""
+    """The store cannot be used.
+
+    Attributes:
+        message: why, for the user.
+        is_temporary: whether it may be used again without any change to it.
+    """
 
     message: str
+    is_temporary: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

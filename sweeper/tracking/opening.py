@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import sqlite3
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import TrackingError, first_line
+from ..errors import TrackingAwayError, TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path
 from .files import forget_connections, is_deleted, sqlite_file
@@ -73,13 +74,25 @@ def usable(address: Address) -> Iterator[None]:
 
     Raises:
         TrackingError: the store cannot be used.
+        TrackingAwayError: it may be used again without any change to it.
     """
     try:
         yield
     except TrackingError:
         raise
     except Exception as error:
-        raise TrackingError(f"--tracking-uri {address}: {_why_unusable(address, error)}") from error
+        kind = TrackingAwayError if _is_temporary(error) else TrackingError
+        raise kind(f"--tracking-uri {address}: {_why_unusable(address, error)}") from error
+
+
+def _is_temporary(error: BaseException) -> bool:
+    """Whether the disk is in the way, such as by being full, and not what the file contains."""
+    innermost = error
+    while innermost.__cause__ is not None:
+        innermost = innermost.__cause__
+    if isinstance(innermost, sqlite3.Error):
+        return getattr(innermost, "sqlite_errorname", "SQLITE_ERROR") not in _BROKEN
+    return isinstance(innermost, OSError)
 
 
 def _why_unusable(address: Address, error: BaseException) -> str:

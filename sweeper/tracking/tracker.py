@@ -39,6 +39,10 @@ class Tracker:
 
     It begins to open the experiment, which is created if it does not exist.
 
+    Args:
+        tries_again: whether a store that cannot be opened for a while, such as on a full disk, is
+            opened later; otherwise it is refused.
+
     Attributes:
         uri: the MLflow store or server, without its password.
         mlflow_run_ids: MLflow's ids of the runs, by the trials' run ids.
@@ -47,7 +51,7 @@ class Tracker:
         TrackingError: the process cannot be started.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, tries_again: bool = False) -> None:
         self.uri = str(store.address)
         self.mlflow_run_ids: dict[str, str] = {}
         self._address = store.address
@@ -61,6 +65,7 @@ class Tracker:
         self._on_refusal: Callable[[], object] = lambda: None
         self._delivery = Delivery(
             store,
+            tries_again=tries_again,
             on_reply=self._take,
             on_receipt=self._take_receipt,
             on_refusal=lambda: self._call(self._on_refusal),

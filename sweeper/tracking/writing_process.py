@@ -18,7 +18,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from ..errors import TrackingError, first_line
+from ..errors import TrackingAwayError, TrackingError, first_line
 from .files import forget_connections
 from .messages import (
     Ended,
@@ -90,7 +90,8 @@ def main(descriptor: int) -> None:
     try:
         writer = RunWriter.open(store)
     except TrackingError as error:
-        connection.send(Refused(message=str(error)))
+        is_temporary = isinstance(error, TrackingAwayError)
+        connection.send(Refused(message=str(error), is_temporary=is_temporary))
     else:
         opened = Opened(experiment_id=writer.experiment_id, runs=writer.runs, ends=writer.ends)
         connection.send(opened)
