@@ -235,12 +235,12 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
 
 def _correct_trials(study: Study) -> None:
     """Correct the states in the study and in the notebooks."""
-    from ..notebooks import mark_stopped, read_metadata
+    from ..notebooks import mark_ended, read_metadata
 
     for record in study.mark_interrupted():
         metadata = read_metadata(record.notebook) or {}
         if not record.is_final and metadata.get("study_id") == study.study_id:
-            mark_stopped(record.notebook, record.message)
+            mark_ended(record.notebook, TrialState.STOPPED, record.message)
 
 
 def _correct_runs(existing: ExistingStudy) -> None:

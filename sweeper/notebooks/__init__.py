@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .executed import ExecutedNotebook, mark_stopped, read_executed
+    from .executed import ExecutedNotebook, mark_ended, read_executed
     from .html import render_html
     from .metadata import METADATA, read_metadata, read_progress
     from .research import PARAMETERS_TAG, ResearchNotebook
@@ -19,7 +19,7 @@ __all__ = [
     "PARAMETERS_TAG",
     "ExecutedNotebook",
     "ResearchNotebook",
-    "mark_stopped",
+    "mark_ended",
     "read_executed",
     "read_metadata",
     "read_progress",
@@ -32,7 +32,7 @@ _HOMES = {
     "PARAMETERS_TAG": "research",
     "ExecutedNotebook": "executed",
     "ResearchNotebook": "research",
-    "mark_stopped": "executed",
+    "mark_ended": "executed",
     "read_executed": "executed",
     "read_metadata": "metadata",
     "read_progress": "metadata",

@@ -130,10 +130,10 @@ def read_executed(path: Path) -> NotebookNode:
     return read_notebook(path, str(path))
 
 
-def mark_stopped(path: Path, message: str) -> None:
-    """Set the state to `stopped` in the file of a trial whose sweep was killed."""
+def mark_ended(path: Path, state: TrialState, message: str) -> None:
+    """Set the state in the file of a trial whose process was killed before it could do so."""
     node = read_notebook(path, str(path))
-    node.metadata[METADATA].update(state=str(TrialState.STOPPED), message=message)
+    node.metadata[METADATA].update(state=str(state), message=message)
     for cell in node.cells:
         if cell.metadata.get("papermill", {}).get("status") == "running":
             cell.metadata["papermill"]["status"] = "stopped"

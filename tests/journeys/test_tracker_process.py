@@ -87,7 +87,7 @@ def test_a_disk_in_the_way_of_a_new_store_costs_no_trial_and_mlflow_gets_all_of_
     stdout, stderr = sweeping.communicate(timeout=120)
     assert sweeping.returncode == 0, stderr
     result = json.loads(stdout)
-    assert [trial["attempt"] for trial in result["trials"]][0] == 1
+    assert result["trials"][0]["attempt"] == 1
     assert len({trial["mlflow_run_id"] for trial in result["trials"]} - {None}) == 3
 
 

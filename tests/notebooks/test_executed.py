@@ -18,7 +18,7 @@ from sweeper.notebook_api.messages import Point
 from sweeper.notebooks import (
     ExecutedNotebook,
     ResearchNotebook,
-    mark_stopped,
+    mark_ended,
     read_executed,
     read_metadata,
 )
@@ -161,7 +161,7 @@ def test_the_file_of_a_trial_whose_sweep_was_killed_is_marked_stopped(begin: Beg
     file.node.cells[0].metadata["papermill"] = {"status": "completed"}
     file.node.cells[1].metadata["papermill"] = {"status": "running"}
     file.write()
-    mark_stopped(file.path, "the sweep was killed")
+    mark_ended(file.path, TrialState.STOPPED, "the sweep was killed")
     metadata = read_metadata(file.path)
     assert metadata is not None
     assert (metadata["state"], metadata["message"]) == ("stopped", "the sweep was killed")

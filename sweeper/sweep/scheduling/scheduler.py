@@ -15,7 +15,7 @@ from pathlib import Path
 from ...errors import StorageAwayError, first_line
 from ...execution.machine import memory_of
 from ...notebook_api.messages import Point
-from ...notebooks import read_executed
+from ...notebooks import mark_ended, read_executed, read_metadata
 from ...notebooks.fingerprint import CODE_TAG
 from ...notebooks.scores import scrape
 from ...settings import Settings
@@ -156,6 +156,7 @@ class TrialScheduler:
     def stop(self, reason: str) -> None:
         """Give out no more trials, and stop those that run: the executor cannot go on."""
         self._stop_switch.stop_all(reason)
+        self.stopped_by = self._stop_switch.closed_by
 
     def patience_s(self) -> float:
         """How long to wait for a storage or a disk that is away, in seconds."""
@@ -176,6 +177,7 @@ class TrialScheduler:
                 self._losses[spec.number] += 1
                 if self._losses[spec.number] >= _MOST_LOSSES:
                     outcome = replace(outcome, state=TrialState.FAILED)
+                _mark_lost(spec, outcome)
             try:
                 record = self._study.tell(spec.number, outcome)
             except Exception as error:  # noqa: BLE001  as in next_trial
@@ -310,6 +312,16 @@ class TrialScheduler:
 
     def _paths_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))
+
+
+def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
+    """Correct the notebook of a trial whose worker can write nothing more, if a copy is here."""
+    try:
+        metadata = read_metadata(spec.notebook) or {}
+        if (metadata.get("study_id"), metadata.get("state")) == (spec.study_id, "running"):
+            mark_ended(spec.notebook, outcome.state, outcome.message)
+    except Exception as error:  # noqa: BLE001  the record counts, and half a copy is no notebook
+        _log.info("%s: %s", spec.notebook, first_line(error))
 
 
 def _kernel_tags(kernel: KernelUse) -> Mapping[str, str]:

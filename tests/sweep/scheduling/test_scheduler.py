@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import nbformat
 import pytest
 from optuna.storages import RDBStorage
 from studies import small_settings
 
 from sweeper.notebook_api.messages import Point
+from sweeper.notebooks import read_metadata
 from sweeper.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.stop_switch import StopSwitch
@@ -115,6 +117,9 @@ def test_a_trial_that_loses_worker_after_worker_has_failed(
 
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if spec.number == 0:
+            sweeper = {"study_id": spec.study_id, "state": "running"}
+            node = nbformat.v4.new_notebook(metadata={"sweeper": sweeper})
+            spec.notebook.write_text(nbformat.writes(node))  # as it was copied from the host
             return TrialOutcome(
                 state=TrialState.STOPPED, reason=Reason.WORKER_LOST, message="the host has gone"
             )
@@ -126,7 +131,19 @@ def test_a_trial_that_loses_worker_after_worker_has_failed(
     first, second = study.records()
     assert (first.state, first.reason, first.attempt) == (TrialState.FAILED, Reason.WORKER_LOST, 3)
     assert first.message == "the host has gone"
+    metadata = read_metadata(first.notebook) or {}
+    assert (metadata["state"], metadata["message"]) == ("failed", "the host has gone")
     assert second.state is TrialState.COMPLETED
+
+
+def test_an_executor_that_cannot_go_on_is_the_reason_for_the_sweeps_end(
+    storage: RDBStorage, make_scheduler: Make
+) -> None:
+    settings = small_settings("no host", study={"trials": 2})
+    scheduler = make_scheduler(Study.open(storage, settings), settings)
+    scheduler.stop("the host has no such kernel")  # and no slot asks for a trial
+    scheduler.close()
+    assert scheduler.stopped_by == "the host has no such kernel"
 
 
 def test_interruptions_of_earlier_sweeps_do_not_count_as_lost_workers(
