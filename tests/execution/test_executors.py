@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
@@ -88,11 +89,19 @@ class ProcessExecutor:
         worker.close()
 
 
+def workers() -> ForkServerContext:
+    """Starts processes out of one in which what this file imports has been imported."""
+    context = get_context("forkserver")
+    imported = (ExecutorContract, LocalExecutor, ResearchNotebook, Settings)
+    context.set_forkserver_preload([one.__module__ for one in imported])
+    return context
+
+
 class WorkerProcess:
     """A process that runs one trial at a time, and the connection to it."""
 
     def __init__(self) -> None:
-        context = get_context("spawn")
+        context = workers()
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=work, args=[theirs], daemon=True)
         self._process.start()

@@ -55,59 +55,6 @@ def test_a_broken_mlflow_ends_the_sweep_with_one_line_and_leaves_nothing(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_disk_in_the_way_of_a_new_store_costs_no_trial_and_mlflow_gets_all_of_them_later(
-    tmp_path: Path,
-) -> None:
-    obstacle = tmp_path / "out" / "mlflow.db.lock"
-    obstacle.mkdir(parents=True)
-    wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)\nval = x"
-    sweeping = start(tmp_path, wait)
-    complaint = re.compile(r"Is a directory.*; trials go on, and it is tried again")
-    assert sweeping.stderr is not None
-    seen = iter(sweeping.stderr.readline, "")
-    assert any(complaint.search(line) for line in seen)
-    (tmp_path / "go").touch()
-    assert any("0000 completed" in line for line in seen)
-    sweeping.terminate()
-    assert any("what MLflow lacks is written by the next sweep" in line for line in seen)
-    assert sweeping.wait(60) == 143
-    assert list((tmp_path / "out").glob("0000.ipynb"))
-    (tmp_path / "go").unlink()
-
-    sweeping = start(tmp_path, wait)
-    # A study that goes on is not begun without MLflow.
-    _, stderr = sweeping.communicate(timeout=60)
-    assert sweeping.returncode == 2
-    assert "Is a directory" in stderr.splitlines()[-1]
-    assert list((tmp_path / "out").glob("0000.ipynb"))
-
-    obstacle.rmdir()
-    (tmp_path / "go").touch()
-    sweeping = start(tmp_path, wait)
-    stdout, stderr = sweeping.communicate(timeout=120)
-    assert sweeping.returncode == 0, stderr
-    result = json.loads(stdout)
-    assert result["trials"][0]["attempt"] == 1
-    assert len({trial["mlflow_run_id"] for trial in result["trials"]} - {None}) == 3
-
-
-def test_a_new_store_is_opened_when_the_disk_is_no_longer_in_the_way(tmp_path: Path) -> None:
-    obstacle = tmp_path / "out" / "mlflow.db.lock"
-    obstacle.mkdir(parents=True)
-    wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)\nval = x"
-    sweeping = start(tmp_path, wait)
-    assert sweeping.stderr is not None
-    seen = iter(sweeping.stderr.readline, "")
-    assert any("trials go on, and it is tried again" in line for line in seen)
-    obstacle.rmdir()
-    assert any("the MLflow store can be used again" in line for line in seen)
-    (tmp_path / "go").touch()
-    stdout, stderr = sweeping.communicate(timeout=120)
-    assert sweeping.returncode == 0, stderr
-    result = json.loads(stdout)
-    assert len({trial["mlflow_run_id"] for trial in result["trials"]} - {None}) == 3
-
-
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """A sweep whose trials wait for a file, and its process that writes to MLflow."""
