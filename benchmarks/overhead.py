@@ -231,8 +231,10 @@ def _cells_s(notebook: Mapping[str, object]) -> float:
     return sum(cell["metadata"].get("papermill", {}).get("duration") or 0.0 for cell in cells)
 
 
+#: What all are compared with.
+BASE = "papermill in joblib"
 CONTENDERS: Mapping[str, Run] = {
-    "papermill in joblib": plain_papermill,
+    BASE: plain_papermill,
     "papermill, a process each": papermill_processes,
     "script, a process each": scripts,
     "function, one process": function,
@@ -249,7 +251,15 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=8, help="trials a batch (default: 8)")
     parser.add_argument("--jobs", default="1,2", help="trials at once (default: 1,2)")
     parser.add_argument("--rounds", type=int, default=2, help="batches each (default: 2)")
+    parser.add_argument(
+        "--contender",
+        action="append",
+        choices=CONTENDERS,
+        help="beside papermill in joblib; more than one can be named (default: all)",
+    )
     options = parser.parse_args()
+    chosen = {BASE, *(options.contender or CONTENDERS)}
+    contenders = {name: run for name, run in CONTENDERS.items() if name in chosen}
     logging.disable(logging.WARNING)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     os.environ.update(ONE_THREAD)
@@ -260,10 +270,10 @@ def main() -> None:
     print(" papermill / it | trials a minute |\n|---|---|---|---|---|---|---|---|---|", flush=True)
     for name in options.notebooks.split(","):
         for jobs in map(int, options.jobs.split(",")):
-            batches: dict[str, list[Batch]] = {contender: [] for contender in CONTENDERS}
+            batches: dict[str, list[Batch]] = {contender: [] for contender in contenders}
             with tempfile.TemporaryDirectory() as root:
                 for turn, (contender, run) in itertools.product(
-                    range(options.rounds), CONTENDERS.items()
+                    range(options.rounds), contenders.items()
                 ):
                     folder = Path(root) / f"{turn} {contender}"
                     cells = itertools.chain(*NOTEBOOKS[name])
@@ -281,7 +291,7 @@ def _print_rows(name: str, jobs: int, batches: Mapping[str, list[Batch]]) -> Non
 
     for contender in (contender for contender, ran in batches.items() if ran):
         trial_s = median(contender, lambda batch: batch.trial_s)
-        papermill_s = median("papermill in joblib", lambda batch: batch.trial_s)
+        papermill_s = median(BASE, lambda batch: batch.trial_s)
         path_s = median(contender, lambda batch: batch.path_s)
         print(
             f"| {name} | {jobs} | {contender} | {1e3 * trial_s:.3g} "
