@@ -98,7 +98,7 @@ class ExecutedNotebook:
             self.metadata["message"] = outcome.message
 
     def write(self) -> None:
-        """Write the file atomically; once the trial has ended, in the form in which Jupyter does."""
+        """Write the file atomically; once the trial has ended, as Jupyter formats it."""
         with self._lock:
             self.node.metadata[METADATA] = self.metadata
             if self.metadata["state"] == TrialState.RUNNING:
