@@ -231,6 +231,8 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "resources: {gpus: [true]}", ["resources.gpus", "got [true]"]),
     (BOTH + "resources: {gpus: [0, 0]}", ["resources.gpus", "0 stands twice"]),
     (BOTH + "resources: {cpus_per_trial: 1.5}", ["cpus_per_trial", "whole number", "1.5"]),
+    (BOTH + "resources: {gpus_per_trial: 0}", ["resources.gpus_per_trial", "1 or more", "got 0"]),
+    (BOTH + "resources: {gpus_per_trial: true}", ["gpus_per_trial", "whole number", "got true"]),
     (BOTH + "resources: {gpu_memory: 0.2}", ["resources.gpu_memory", "0.2", "9GB"]),
     # pruner, cost and execution
     (BOTH + "study: {pruner: medain}", ["study.pruner", "'medain'", "'median'"]),
@@ -376,6 +378,7 @@ resources:
   gpus: auto
   gpu_memory: auto
   cpus_per_trial: auto
+  gpus_per_trial: 1
 cost: {price_per_hour: 1.10, budget: 48}
 """
 
@@ -397,7 +400,7 @@ space:
 fixed: {a: [1, {b: null}], c: null}
 start: [{layers: [64, 64], apart: [1.0]}]
 limits: {trial: 90.5, cell_output: 512 KiB}
-resources: {gpus: [3], gpu_memory: 9GB, cpus_per_trial: 4}
+resources: {gpus: [3], gpu_memory: 9GB, gpus_per_trial: 1, cpus_per_trial: 4}
 execution: {kernels: cold, prefix: 'off'}
 cost: null
 """

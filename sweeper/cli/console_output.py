@@ -125,7 +125,8 @@ class ConsoleOutput:
 
     def _print_plan(self, sweep: Sweep) -> None:
         settings = sweep.plan.settings
-        place = f", {sweep.plan.executor.description}" if sweep.plan.executor.description else ""
+        place = sweep.plan.executor.description
+        place = f"{' ' if place.startswith('(') else ', '}{place}" if place else ""
         self._progress(
             f"study {settings.name}: {settings.study.trials} trials of "
             f"{sweep.plan.notebook.display_name}, "

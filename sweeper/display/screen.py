@@ -123,9 +123,23 @@ def summary(result: SweepResult) -> str:
             f"  {result.undelivered} messages did not reach MLflow; "
             "the same command sends them again"
         )
+    lines += gpu_lines(result.records)
     if result.kernels:
         lines.append(kernels_line(result.kernels, findings=result.findings))
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
+
+
+def gpu_lines(records: Iterable[TrialRecord]) -> list[str]:
+    """How much memory of their GPUs trials took; empty where none took any."""
+    took = [(r.gpu.peak_bytes, r.run_id, r.gpu.was_short) for r in records if r.gpu is not None]
+    least, most = min(took, default=None), max(took, default=None)
+    if least is None or most is None or not most[0]:
+        return []
+    low, high = (f"{n_bytes / 1e9:.1f}" for n_bytes in (least[0], most[0]))
+    span = f"{high} GB" if low == high else f"{low} to {high} GB, most in {most[1]}"
+    n_short = sum(was_short for *_, was_short in took)
+    short = f"; {n_short} ran short, so that their last bits may differ" if n_short else ""
+    return [f"GPU memory of a trial: {span}{short}"]
 
 
 def kernels_line(kernels: Sequence[KernelUse], *, findings: Sequence[str]) -> str:

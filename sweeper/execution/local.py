@@ -18,12 +18,14 @@ class LocalExecutor:
     Args:
         workload: what its trials have in common.
         gpus: gives each trial its share of a GPU.
+        why: why there are so many slots, for people; empty where users have said how many.
     """
 
-    def __init__(self, workload: Workload, *, gpus: GpuAllocator, jobs: int) -> None:
+    def __init__(self, workload: Workload, *, gpus: GpuAllocator, jobs: int, why: str = "") -> None:
         self._workload = workload
         self._gpus = gpus
         self._jobs = jobs
+        self._why = why
 
     @property
     def jobs(self) -> int:
@@ -32,8 +34,9 @@ class LocalExecutor:
 
     @property
     def description(self) -> str:
-        """The number of GPUs, where there are any."""
-        return f"{len(self._gpus.gpus)} GPU" if self._gpus.gpus else ""
+        """Why there are so many slots, and the number of GPUs; without what there is not."""
+        gpus = f"{len(self._gpus.gpus)} GPU" if self._gpus.gpus else ""
+        return ", ".join(part for part in (f"({self._why})" if self._why else "", gpus) if part)
 
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import SettingsError
 
+#: What a trial is taken to need, before any has run.
 _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
+_ROOT = Path("/")
 
 
 def memory_of(pid: int) -> int | None:
@@ -25,24 +29,87 @@ def memory_of(pid: int) -> int | None:
     return 1024 * kibibytes + sum(memory_of(int(child)) or 0 for child in children)
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
+def usable_cores(root: Path = _ROOT) -> int:
+    """Cores that this process may use: those it may run on, or fewer by a container's quota."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    for folder in _control_groups(root, "cpu"):
+        quota, period = (_read(folder / "cpu.max") or "max 1").split()
+        if quota == "max":
+            quota = _read(folder / "cpu.cfs_quota_us") or "-1"
+            period = _read(folder / "cpu.cfs_period_us") or "1"
+        if int(quota) > 0:
+            cores = min(cores, int(quota) // int(period))
+    return max(1, cores)
 
 
-def as_many_as_fit(threads: int) -> int:
-    """Trials at once that this machine's cores and free memory carry; what `-j auto` means."""
-    by_cores = usable_cores() // threads
+def available_bytes(root: Path = _ROOT) -> int | None:
+    """Memory that new processes can have, within a container's limit; None if nobody says."""
+    found = []
+    for line in (_read(root / "proc" / "meminfo") or "").splitlines():
+        if line.startswith("MemAvailable:"):
+            found.append(1024 * int(line.split()[1]))
+    for folder in _control_groups(root, "memory"):
+        limit = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+        used = _read(folder / "memory.current") or _read(folder / "memory.usage_in_bytes")
+        if limit is None or used is None or limit == "max":
+            continue
+        # Files that were read count as used, and make room at once.
+        numbers = dict(line.split() for line in (_read(folder / "memory.stat") or "").splitlines())
+        files = numbers.get("total_inactive_file", numbers.get("inactive_file", "0"))
+        found.append(max(0, int(limit) - int(used) + int(files)))
+    return min(found, default=None)
+
+
+def _control_groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of the groups that this process is in, whose limits all count."""
+    for line in (_read(root / "proc" / "self" / "cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        mount = root / "sys" / "fs" / "cgroup"
+        mount = mount / controller if controllers else mount
+        folder = mount / path.strip("/")
+        # In a container the path may be that on its host; its own group is then at the mount.
+        yield from (one for one in (folder, *folder.parents) if one.is_relative_to(mount))
+
+
+def _read(file: Path) -> str | None:
     try:
-        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):  # not told by this system
-        return max(1, by_cores)
-    return max(1, min(by_cores, free_bytes // _MEMORY_PER_TRIAL_BYTES))
+        return file.read_text().strip()
+    except OSError:
+        return None
 
 
-def read_jobs(jobs: int | str, threads: int) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """How many trials run at once.
+
+    Attributes:
+        count: one or more.
+        why: what decided it, for people; empty for a number that was asked for.
+    """
+
+    count: int
+    why: str = ""
+
+
+def as_many_as_fit(threads: int, root: Path = _ROOT) -> Jobs:
+    """As many trials as this machine's cores and memory carry; what `-j auto` means."""
+    cores, n_bytes = usable_cores(root), available_bytes(root)
+    by_cores = max(1, cores // threads)
+    each = "" if threads == 1 else f" with {threads} threads each"
+    words = [f"{cores} {'cores carry' if cores > 1 else 'core carries'} {by_cores}{each}"]
+    counts = [by_cores]
+    if n_bytes is not None:
+        counts.append(max(1, n_bytes // _MEMORY_PER_TRIAL_BYTES))
+        words.append(f"{n_bytes / 1e9:.1f} GB of free memory carries {counts[-1]}")
+    return Jobs(count=min(counts), why=", ".join(words))
+
+
+def read_jobs(jobs: int | str, threads: int) -> Jobs:
     """How many trials there are to be at once.
 
     Args:
@@ -60,4 +127,4 @@ def read_jobs(jobs: int | str, threads: int) -> int:
         count = 0
     if count < 1:
         raise SettingsError(f"-j {jobs}: expected a whole number of 1 or more, or auto")
-    return count
+    return Jobs(count=count)

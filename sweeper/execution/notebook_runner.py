@@ -15,8 +15,8 @@ from ..notebooks import ExecutedNotebook, ResearchNotebook
 from ..notebooks.scores import variables_to_read
 from ..settings import Settings
 from ..study_folder.patience import Patience
-from ..trials import KernelUse, Params, RunningTrial, TrialOutcome, TrialSpec, Value
-from .gpus import GpuAllocator, StoppedWaiting
+from ..trials import GpuUse, KernelUse, Params, RunningTrial, TrialOutcome, TrialSpec, Value
+from .gpus import CONTEXT_BYTES, GpuAllocator, Lease, StoppedWaiting
 from .verdict import judge
 
 
@@ -65,9 +65,14 @@ class NotebookRunner:
         Raises:
             OSError: the file cannot be written.
         """
-        result = self._execute(file, spec, running, limit_s=limit_s, write=write, origin=origin)
+        result, lease = self._execute(
+            file, spec, running, limit_s=limit_s, write=write, origin=origin
+        )
         outcome = judge(file, result, running, self.settings)
-        return result, replace(outcome, kernel=_kernel_use(result))
+        gpu = _gpu_use(result, lease)
+        if gpu is not None:
+            file.metadata["gpu_peak_bytes"] = gpu.peak_bytes
+        return result, replace(outcome, kernel=_kernel_use(result), gpu=gpu)
 
     def _execute(
         self,
@@ -78,13 +83,13 @@ class NotebookRunner:
         limit_s: float | None,
         write: Callable[[], None],
         origin: KernelOrigin | None,
-    ) -> KernelResult:
+    ) -> tuple[KernelResult, Lease | None]:
         # The device is free when the kernel has ended, which is after the slot has gone on.
         lease_held = ExitStack()
         try:
             lease = lease_held.enter_context(self.gpus.allocate(spec, running))
         except StoppedWaiting:
-            return KernelResult(ending=Ending.STOPPED)
+            return KernelResult(ending=Ending.STOPPED), None
         file.metadata["started_at"] = _now()
 
         def write_running() -> None:
@@ -104,13 +109,14 @@ class NotebookRunner:
             score_sources=self.settings.scores,
             variables=variables_to_read(self.settings.scores, self.settings.objective),
             reads_states=origin is not None or self.pool.policy.wants_reference,
+            reads_gpu=lease.gpu is not None,
             cell_output_bytes=self.settings.limits.cell_output,
             grace_s=self.settings.limits.grace,
         )
         with _closed_on_error(lease_held), running.limited(limit_s):
             result = kernels.execute(request, pool=self.pool)
         self._describe(file, result)
-        return result
+        return result, lease
 
     def _describe(self, file: ExecutedNotebook, result: KernelResult) -> None:
         """Put into the file's metadata how it was executed."""
@@ -140,6 +146,16 @@ def _kernel_use(result: KernelResult) -> KernelUse | None:
         shared_cells=result.shared_cells,
         reason=result.origin.reason,
     )
+
+
+def _gpu_use(result: KernelResult, lease: Lease | None) -> GpuUse | None:
+    """What a trial took of its GPU: the larger of what was seen from outside and in its kernel."""
+    if lease is None or lease.gpu is None:
+        return None
+    peak = lease.peak_bytes
+    if result.gpu is not None:
+        peak = max(peak, result.gpu.peak_bytes + CONTEXT_BYTES)
+    return GpuUse(peak_bytes=peak, was_short=result.gpu is not None and result.gpu.was_short)
 
 
 def _environment(spec: TrialSpec) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..kernels import Ending, Evidence, Experiment, KernelResult, gather
 from ..notebooks import ExecutedNotebook
-from ..trials import RunningTrial, TrialOutcome, TrialState
+from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
 from .notebook_runner import NotebookRunner
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,8 @@ def _repeat(
     if outcome.state is TrialState.COMPLETED:
         return evidence_of(file, result, outcome)
     has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
-    shows_nothing = has_no_kernel or outcome.state is TrialState.STOPPED
+    is_short = outcome.reason is Reason.OUT_OF_MEMORY
+    shows_nothing = has_no_kernel or is_short or outcome.state is TrialState.STOPPED
     return None if shows_nothing else outcome.message
 
 

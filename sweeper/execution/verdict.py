@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -13,6 +14,12 @@ from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
+
+#: How torch, CUDA and its libraries, JAX, TensorFlow and CuPy word that a GPU has no memory left.
+_OUT_OF_MEMORY = re.compile(
+    r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation"
+    r"|CU(BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|ResourceExhaustedError"
+)
 
 
 def judge(
@@ -71,6 +78,8 @@ def _ended_early(
         return failed(Reason.KERNEL_START, f"the kernel did not start: {result.error}{output}")
     if result.ending is Ending.KERNEL_DIED:
         return failed(Reason.KERNEL_DIED, f"the kernel died: {_death(result.exit_code)}{output}")
+    if _OUT_OF_MEMORY.search(result.error):
+        return failed(Reason.OUT_OF_MEMORY, result.error)
     return failed(Reason.CELL_ERROR, result.error)
 
 

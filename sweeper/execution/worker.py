@@ -14,6 +14,7 @@ from ..kernels import Ending, KernelOrigin, KernelPool, KernelResult, Reference,
 from ..notebooks import ExecutedNotebook, read_metadata
 from ..study_folder.patience import is_about_disk, patience_with_disk
 from ..trials import (
+    GpuNeed,
     Reason,
     RunningTrial,
     TrialOutcome,
@@ -142,7 +143,10 @@ class Worker:
         is_forked = result.way is not Way.STARTED and not result.is_orphan
         is_fork_doubted = is_forked and policy.doubts_failures and took_s < _EARLY_S
         has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
-        if outcome.state is TrialState.FAILED and (has_no_kernel or is_fork_doubted):
+        is_doubted = has_no_kernel or is_fork_doubted
+        if outcome.reason is Reason.OUT_OF_MEMORY:  # a started kernel would have no more memory
+            is_doubted = False
+        if outcome.state is TrialState.FAILED and is_doubted:
             message = outcome.message
             file, result, outcome = self._run_in_started_kernel(spec, running)
             if is_fork_doubted and outcome.state is not TrialState.STOPPED:
@@ -154,6 +158,8 @@ class Worker:
         if is_whole and result.way is Way.STARTED:
             took_s = _own_time_s(running) - started_s
             evidence = evidence_of(file, result, outcome)
+            if outcome.gpu is not None:  # its repetition may then be beside other trials
+                spec = replace(spec, gpu_need=GpuNeed(memory_bytes=outcome.gpu.peak_bytes))
             policy.offer_reference(
                 Reference(spec=spec, evidence=evidence, duration_s=took_s, boot_s=result.boot_s)
             )

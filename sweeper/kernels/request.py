@@ -9,7 +9,7 @@ from enum import StrEnum
 from nbformat import NotebookNode
 
 from ..settings.sections import ScoreSource
-from ..trials import Params, RunningTrial
+from ..trials import GpuUse, Params, RunningTrial
 from .forking.evidence import GeneratorStates
 from .forking.origins import KernelOrigin, Way
 
@@ -31,6 +31,7 @@ class ExecutionRequest:
         score_sources: by score; those with a pattern are looked for in what is printed.
         variables: top-level variables to read after the last cell.
         reads_states: whether to read the states of the global random generators.
+        reads_gpu: whether to read how much memory of a GPU the notebook has taken.
         cell_output_bytes: how much of one cell's output is kept.
         grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
     """
@@ -46,6 +47,7 @@ class ExecutionRequest:
     score_sources: Mapping[str, ScoreSource] = field(default_factory=dict)
     variables: Sequence[str] = ()
     reads_states: bool = False
+    reads_gpu: bool = False
     cell_output_bytes: int
     grace_s: float
 
@@ -75,6 +77,7 @@ class KernelResult:
         boot_s: how long the execution waited for the kernel's first answer.
         states_at_start: of the global random generators, if they were requested.
         states_at_end: the same after the last cell.
+        gpu: what torch has held of its GPU, CUDA's own share not included; None if it used none.
     """
 
     ending: Ending
@@ -87,6 +90,7 @@ class KernelResult:
     boot_s: float = 0.0
     states_at_start: GeneratorStates = field(default_factory=dict)
     states_at_end: GeneratorStates = field(default_factory=dict)
+    gpu: GpuUse | None = None
 
     @property
     def way(self) -> Way:

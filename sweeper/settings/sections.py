@@ -212,6 +212,12 @@ def _read_cpus(value: Any) -> Any:
     return value
 
 
+def _read_count(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise problem(f"expected a whole number of 1 or more; got {as_yaml(value)}")
+    return value
+
+
 def _read_gpu_memory(value: Any) -> Any:
     return None if value == "auto" else parse_size(value)
 
@@ -312,8 +318,12 @@ class Resources(SettingsModel):
         BeforeValidator(_read_gpu_memory),
         WithJsonSchema({"anyOf": [_AUTO, *SIZE_SCHEMA["anyOf"]], "default": "auto"}),
     ] = None
-    """The memory that one trial takes of a GPU: no more trials share a GPU than fit. `auto` puts no
-    limit on how many share one."""
+    """The memory that one trial takes of a GPU: no more trials share one than fit. `auto` measures
+    what trials take, and expects as much of those that follow."""
+    gpus_per_trial: Annotated[
+        int, BeforeValidator(_read_count), WithJsonSchema({"type": "integer", "minimum": 1})
+    ] = 1
+    """The number of GPUs that each trial gets; where it is more than one, they are its own."""
     cpus_per_trial: Annotated[
         Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
     ] = "auto"

@@ -324,6 +324,7 @@ class Study:
             reason=outcome.reason,
             message=outcome.message,
             duration_s=outcome.duration_s,
+            gpu=outcome.gpu,
         )
 
     def queue_again(self, record: TrialRecord) -> None:

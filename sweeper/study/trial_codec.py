@@ -22,6 +22,8 @@ _RECORDS = TypeAdapter(TrialRecord)
 def encode(record: TrialRecord) -> dict[str, Any]:
     """A record as JSON, without its number, which Optuna stores."""
     stored: dict[str, Any] = _RECORDS.dump_python(record, mode="json", exclude={"number"})
+    if record.gpu is None:
+        del stored["gpu"]  # a study without GPUs is stored as before
     # JSON has no NaN and no infinity, and a score may be one.
     stored["scores"] = {k: v if math.isfinite(v) else str(v) for k, v in record.scores.items()}
     return stored

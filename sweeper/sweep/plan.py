@@ -113,9 +113,13 @@ def plan_sweep(
 def _local_executor(workload: Workload, jobs: int | str) -> Executor:
     resources = workload.settings.resources
     gpus = GpuAllocator.find(
-        resources.gpus, threads=resources.threads, memory_bytes=resources.gpu_memory
+        resources.gpus,
+        threads=resources.threads,
+        memory_bytes=resources.gpu_memory,
+        per_trial=resources.gpus_per_trial,
     )
-    return LocalExecutor(workload, gpus=gpus, jobs=read_jobs(jobs, resources.threads))
+    slots = read_jobs(jobs, resources.threads)
+    return LocalExecutor(workload, gpus=gpus, jobs=slots.count, why=slots.why)
 
 
 def _remote_copy(

@@ -233,6 +233,9 @@ def _tags_of(record: TrialRecord) -> dict[str, str]:
     tags["sweeper.state"] = str(record.state)
     tags["sweeper.seed"] = str(record.seed)
     tags["sweeper.duration_s"] = f"{record.duration_s:.3f}"
+    if record.gpu is not None:
+        tags["sweeper.gpu_peak_gb"] = f"{record.gpu.peak_bytes / 1e9:.2f}"
+        tags["sweeper.gpu_was_short"] = str(record.gpu.was_short).lower()
     if record.reason is not None:
         tags["sweeper.reason"] = str(record.reason)
         tags["sweeper.message"] = record.message

@@ -6,6 +6,8 @@ What proposes, runs or stores a trial does not belong here.
 from .events import Event, Events, Observer
 from .paths import StudyPaths, attempt_path, display_path, run_id_of
 from .records import (
+    GpuNeed,
+    GpuUse,
     KernelUse,
     Params,
     Reason,
@@ -22,6 +24,8 @@ from .running import RunningTrial
 __all__ = [
     "Event",
     "Events",
+    "GpuNeed",
+    "GpuUse",
     "KernelUse",
     "Observer",
     "Params",

@@ -47,8 +47,36 @@ class Reason(StrEnum):
     INTERNAL = "internal"
     INTERRUPTED = "interrupted"
     WORKER_LOST = "worker_lost"
+    OUT_OF_MEMORY = "out_of_memory"
     BY_HAND = "by_hand"
     PRUNED = "pruned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuNeed:
+    """What an attempt at a trial needs of a GPU.
+
+    Attributes:
+        memory_bytes: of the GPU, CUDA's own share included; None where it is not known.
+        is_alone: whether no other trial may be on the GPU meanwhile.
+    """
+
+    memory_bytes: int | None = None
+    is_alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUse:
+    """What an attempt at a trial took of its GPU.
+
+    Attributes:
+        peak_bytes: the most memory that it held at once, CUDA's own share included.
+        was_short: whether memory ran short and some was freed to go on, which is slower and may
+            change the algorithms that libraries choose, and with them the last bits.
+    """
+
+    peak_bytes: int
+    was_short: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +87,7 @@ class TrialSpec:
         code: the version of the study's fingerprint (`notebooks.fingerprint`).
         continues: the executed notebook of an earlier attempt, from whose checkpoints this one may
             continue; None where there is none.
+        gpu_need: what it needs of a GPU, where its machine has one.
     """
 
     study: str
@@ -72,6 +101,7 @@ class TrialSpec:
     checkpoint_dir: Path
     code: str = ""
     continues: Path | None = None
+    gpu_need: GpuNeed = GpuNeed()
 
     @property
     def run_id(self) -> str:
@@ -108,6 +138,7 @@ class TrialOutcome:
         scores: the final value of each score.
         series: the (step, value) pairs of each score, in the order of the reports.
         message: why the trial did not complete, for people.
+        gpu: what it took of its GPU; None where that is not known.
     """
 
     state: TrialState
@@ -117,6 +148,7 @@ class TrialOutcome:
     message: str = ""
     duration_s: float = 0.0
     kernel: KernelUse | None = None
+    gpu: GpuUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +158,7 @@ class TrialRecord:
     Attributes:
         retry_of: the number of the first trial with the same params, seed and checkpoints, where
             this one retries it; None for a trial that is no retry.
+        gpu: what its last attempt took of its GPU; None where that is not known.
     """
 
     number: int
@@ -140,6 +173,7 @@ class TrialRecord:
     started_at_s: float = 0.0
     duration_s: float = 0.0
     retry_of: int | None = None
+    gpu: GpuUse | None = None
 
     @property
     def first_number(self) -> int:
@@ -170,6 +204,7 @@ class TrialRecord:
         checkpoint_dir: Path,
         code: str = "",
         continues: Path | None = None,
+        gpu_need: GpuNeed | None = None,
     ) -> TrialSpec:
         """Make the spec of this attempt; `TrialSpec` says what the arguments are."""
         return TrialSpec(
@@ -184,4 +219,5 @@ class TrialRecord:
             checkpoint_dir=checkpoint_dir,
             code=code,
             continues=continues,
+            gpu_need=gpu_need or GpuNeed(),
         )

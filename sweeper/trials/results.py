@@ -149,5 +149,6 @@ class SweepResult:
             "attempt": record.attempt,
             "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
             "duration_s": round(record.duration_s, 3),
+            "gpu_peak_bytes": None if record.gpu is None else record.gpu.peak_bytes,
             "mlflow_run_id": self.mlflow_run_ids.get(record.run_id),
         }

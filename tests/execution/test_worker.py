@@ -18,9 +18,10 @@ from typing import Any
 import nbformat
 import psutil
 import pytest
+from gpu_drivers import StatedDriver
 from studies import until
 
-from sweeper.execution.gpus import GpuAllocator, Lease, LeastLoaded
+from sweeper.execution.gpus import GpuAllocator, Lease, Ledger
 from sweeper.execution.notebook_runner import NotebookRunner
 from sweeper.execution.worker import Worker
 from sweeper.guard import Guard, marked_processes
@@ -106,6 +107,12 @@ class Bench:
         pool.close()
         file = spec.notebook
         return outcome, (read_executed(file) if file.exists() else None)
+
+
+def one_gpu(folder: Path) -> GpuAllocator:
+    """A machine with one GPU, which a trial has for itself as long as nobody knows its need."""
+    driver = StatedDriver("GPU-a")
+    return GpuAllocator(driver.gpus, threads=1, driver=driver, ledger=Ledger(folder / "claims"))
 
 
 def share(gpus: GpuAllocator) -> AbstractContextManager[Lease]:
@@ -498,7 +505,7 @@ def test_a_file_of_somebody_else_is_never_overwritten(bench: Bench) -> None:
 
 
 def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -> None:
-    bench.gpus = gpus = GpuAllocator(["GPU-a"], threads=1, policy=LeastLoaded({"GPU-a": 1}))
+    bench.gpus = gpus = one_gpu(bench.folder)
     (bench.folder / "out").write_text("a file where the folder should be")
     outcome, _ = bench.run(REPORT)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.FILE)
@@ -513,7 +520,7 @@ def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -
 
 
 def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
-    bench.gpus = GpuAllocator(["GPU-a"], threads=1, policy=LeastLoaded({"GPU-a": 1}))
+    bench.gpus = one_gpu(bench.folder)
     elsewhere = ExitStack()
     elsewhere.enter_context(share(bench.gpus))
     freed = threading.Timer(1.5, elsewhere.close)
@@ -531,7 +538,7 @@ def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
 
 
 def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
-    bench.gpus = GpuAllocator(["GPU-a"], threads=1, policy=LeastLoaded({"GPU-a": 1}))
+    bench.gpus = one_gpu(bench.folder)
     running = RunningTrial()
     threading.Timer(0.3, running.stop, args=[StopReason.BY_HAND, "stopped by a person"]).start()
     elsewhere = ExitStack()

@@ -1,9 +1,21 @@
-"""Which share of a GPU a trial gets: what GPUs there are, who holds them, and the policy.
+"""Which share of a GPU a trial gets: what GPUs there are, who has claimed them, and the policy.
 
 Never initialises CUDA. What a kernel does with its GPU does not belong here.
 """
 
-from .allocator import GpuAllocator, Lease, StoppedWaiting
-from .policy import GpuPolicy, LeastLoaded
+from .allocator import CONTEXT_BYTES, GpuAllocator, Lease, StoppedWaiting
+from .driver import Gpu, GpuDriver
+from .ledger import Ledger
+from .policy import FewestTrials, GpuPolicy
 
-__all__ = ["GpuAllocator", "GpuPolicy", "Lease", "LeastLoaded", "StoppedWaiting"]
+__all__ = [
+    "CONTEXT_BYTES",
+    "FewestTrials",
+    "Gpu",
+    "GpuAllocator",
+    "GpuDriver",
+    "GpuPolicy",
+    "Lease",
+    "Ledger",
+    "StoppedWaiting",
+]

@@ -1,17 +1,26 @@
-"""Hand each trial its share of a GPU, in turn, and its number of threads."""
+"""Hand each trial its share of a GPU, in turn, and watch how much of it the trial takes."""
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ...errors import SettingsError
-from ...trials import RunningTrial, TrialSpec
-from .policy import GpuPolicy, LeastLoaded
+from ...trials import GpuNeed, RunningTrial, TrialSpec
+from .driver import Gpu, GpuDriver
+from .ledger import Claim, HeldClaim, Ledger
+from .loads import GpuLoad, load_of, used_by_session
+from .nvml import Nvml
+from .policy import FewestTrials, GpuPolicy
 from .present import present_gpus
+
+_log = logging.getLogger(__name__)
 
 #: Read by the libraries that compute when they are imported; the number of threads changes the
 #: last bits of a result, so it is fixed for the whole study.
@@ -22,55 +31,147 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
+#: Without these, JAX and TensorFlow take most of a GPU at once, whatever they need of it.
+_TAKE_WHAT_IS_NEEDED = {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+}
+#: What CUDA itself takes of a GPU in each process.
+CONTEXT_BYTES = 512 * 1024**2
+#: How often to look at the memory of running trials, and at the claims of other sweeps.
+_LOOK_S = 1.0
+#: How long a trial whose need is not known must not have grown before others may join it.
+_SETTLED_S = 10.0
+#: How long such a trial may take nothing of its GPU before it counts as one that does not use it.
+_UNUSED_S = 60.0
+#: What is added to what such a trial has taken so far, and to what trials took that have ended.
+_GROWTH, _SPREAD = 1.25, 1.1
+#: Growth below this is none.
+_STEADY = 1.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Lease:
-    """A share of a device, held by a running trial.
+    """A share of a GPU, held by a running trial.
 
     Attributes:
-        gpu: as CUDA_VISIBLE_DEVICES names it; None on a machine without one.
+        gpu: as CUDA_VISIBLE_DEVICES names it, or them; None on a machine without one.
         env: what it adds to the environment of the trial's kernel.
+        peak_bytes: the most memory that the trial was seen to take of it; 0 where none was seen.
     """
 
     gpu: str | None
     env: Mapping[str, str]
+    peak_bytes: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    """A trial's share of one GPU.
+
+    Attributes:
+        claim: what the machine's other sweeps see of it.
+        held: the same, in the ledger; None where other sweeps cannot see it.
+        used_before_bytes: of the GPU, when the trial was alone on it; None in company.
+    """
+
+    gpu: Gpu
+    claim: Claim
+    held: HeldClaim | None
+    used_before_bytes: int | None
+
+    def change(self, claim: Claim) -> None:
+        self.claim = claim
+        if self.held is not None:
+            self.held.change(claim)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Share:
+    """What the allocator knows of a lease.
+
+    Attributes:
+        parts: its GPUs.
+        is_estimated: whether nobody knew what the trial takes when it began.
+        has_settled: whether others may join it.
+        steady_since_s: since when the trial has not grown, or has its share.
+    """
+
+    running: RunningTrial
+    lease: Lease
+    parts: Sequence[_Part]
+    is_estimated: bool
+    has_settled: bool
+    steady_since_s: float = field(default_factory=time.monotonic)
 
 
 class StoppedWaiting(Exception):
-    """A trial was stopped while it waited for a device."""
+    """A trial was stopped while it waited for a GPU."""
 
 
 class GpuAllocator:
     """Gives each trial a share of a GPU, the one that has waited longest first.
 
+    A trial whose need nobody knows begins on an empty GPU; others join it when its memory has not
+    grown for a while, or when it has not used the GPU for a minute.
+
     Args:
-        gpus: as CUDA_VISIBLE_DEVICES names them; empty on a machine without any.
+        gpus: those that trials may use; empty on a machine without any.
         threads: that each kernel computes with.
-        policy: which GPU a trial gets; default: the one with the fewest trials.
+        driver: knows how much of their memory is in use; default: NVIDIA's.
+        ledger: the claims of all sweeps of the machine.
+        policy: which GPU a trial gets.
+        per_trial: how many GPUs each trial gets; more than one are its own.
+        keeps_spare: whether a part of each GPU stays free; not where users state what fits.
         hidden: whether kernels must not see GPUs that are not in `gpus`, such as those of a
             machine whose driver has no tool.
+        look_s: how often to look at the memory of running trials.
+        settled_s: how long a trial must not have grown before others join it.
+        unused_s: how long it may take nothing of its GPU before it counts as one that takes none.
     """
 
     def __init__(
         self,
-        gpus: Sequence[str],
+        gpus: Sequence[Gpu],
         *,
         threads: int,
+        driver: GpuDriver | None = None,
+        ledger: Ledger | None = None,
         policy: GpuPolicy | None = None,
+        per_trial: int = 1,
+        keeps_spare: bool = True,
         hidden: bool = False,
+        look_s: float = _LOOK_S,
+        settled_s: float = _SETTLED_S,
+        unused_s: float = _UNUSED_S,
     ) -> None:
-        self._leases: dict[str, list[TrialSpec]] = {gpu: [] for gpu in gpus}
+        self._gpus = list(gpus)
         self._threads = threads
-        self._policy = policy or LeastLoaded()
+        self._driver = driver or Nvml()
+        self._ledger: Ledger | None = ledger or Ledger()
+        self._policy = policy or FewestTrials()
+        self._per_trial = per_trial
+        self._keeps_spare = keeps_spare
         self._hidden = hidden
+        self._look_s, self._settled_s, self._unused_s = look_s, settled_s, unused_s
         #: The trials that wait, the longest first.
         self._queue: deque[TrialSpec] = deque()
+        self._shares: list[_Share] = []
+        #: The most that a trial has taken which has ended, and one that has stopped to grow.
+        self._ended_peak_bytes = 0
+        self._settled_peak_bytes: int | None = None
         self._changed = threading.Condition()
+        self._is_watching = False
 
     @classmethod
     def find(
-        cls, wanted: str | Sequence[int], *, threads: int, memory_bytes: int | None = None
+        cls,
+        wanted: str | Sequence[int],
+        *,
+        threads: int,
+        memory_bytes: int | None = None,
+        per_trial: int = 1,
+        driver: GpuDriver | None = None,
     ) -> GpuAllocator:
         """The GPUs of this machine that a parameters file asks for.
 
@@ -78,15 +179,18 @@ class GpuAllocator:
             wanted: `"auto"` for all, `"none"`, or their numbers: in nvidia-smi's order, or in
                 that of CUDA_VISIBLE_DEVICES where it is set.
             threads: that each kernel computes with.
-            memory_bytes: of a GPU, that each trial takes; None when it is not known.
+            memory_bytes: of a GPU, that each trial takes as users state it; None if they do not.
+            per_trial: how many GPUs each trial gets.
+            driver: knows the GPUs; default: NVIDIA's.
 
         Raises:
-            SettingsError: a number is asked for that this machine does not have, or a GPU is too
-                small for a single trial.
+            SettingsError: a number is asked for that this machine does not have, a GPU is too
+                small for a single trial, or there are too few for one.
         """
         if wanted == "none":
             return cls((), threads=threads, hidden=True)
-        present = present_gpus(is_memory_asked=memory_bytes is not None)
+        driver = driver or Nvml()
+        present = present_gpus(driver)
         chosen = present
         if not isinstance(wanted, str):
             missing = [index for index in wanted if index >= len(present)]
@@ -96,14 +200,26 @@ class GpuAllocator:
                     f"resources.gpus: there is no GPU {missing[0]} on this machine; there are: "
                     f"{there}"
                 )
-            chosen = {name: present[name] for name in (list(present)[index] for index in wanted)}
-        policy = LeastLoaded.by_memory(chosen, memory_bytes=memory_bytes)
-        return cls(list(chosen), threads=threads, policy=policy)
+            chosen = [present[index] for index in wanted]
+        if memory_bytes is not None:
+            _refuse_small(chosen, memory_bytes)
+        if chosen and len(chosen) < per_trial:
+            raise SettingsError(
+                f"resources.gpus_per_trial: a trial takes {per_trial} GPUs; there "
+                f"{'is 1' if len(chosen) == 1 else f'are {len(chosen)}'} to use"
+            )
+        return cls(
+            chosen,
+            threads=threads,
+            driver=driver,
+            per_trial=per_trial,
+            keeps_spare=memory_bytes is None,
+        )
 
     @property
     def gpus(self) -> list[str]:
         """The GPUs that trials run on, as CUDA_VISIBLE_DEVICES names them."""
-        return list(self._leases)
+        return [gpu.name for gpu in self._gpus]
 
     @property
     def env(self) -> dict[str, str]:
@@ -113,8 +229,9 @@ class GpuAllocator:
             "PYTHONHASHSEED": "0",
             # cuBLAS is deterministic only with a workspace of fixed size.
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+            **({k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items() if self._gpus}),
             # Until a trial's lease says otherwise: nothing may take a GPU before.
-            **({"CUDA_VISIBLE_DEVICES": ""} if self._leases or self._hidden else {}),
+            **({"CUDA_VISIBLE_DEVICES": ""} if self._gpus or self._hidden else {}),
         }
 
     @property
@@ -123,53 +240,205 @@ class GpuAllocator:
         return len(self._queue)
 
     @contextmanager
-    def allocate(self, spec: TrialSpec, stop: RunningTrial) -> Iterator[Lease]:
+    def allocate(self, spec: TrialSpec, running: RunningTrial) -> Iterator[Lease]:
         """A share for one trial, given back at the end of the block.
 
         Args:
-            stop: the same trial as it runs: a stop ends the wait at once, and the time that the
+            running: the same trial as it runs: a stop ends the wait at once, and the time that the
                 trial waits does not count as its own.
 
         Raises:
             StoppedWaiting: the trial was stopped before it had a share.
         """
-        gpu = self._take(spec, stop) if self._leases else None
+        if not self._gpus:
+            yield Lease(gpu=None, env={})
+            return
+        share = self._take(spec, running)
         try:
-            yield Lease(gpu=gpu, env={} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
+            yield share.lease
         finally:
-            if gpu is not None:
-                self._give_back(spec, gpu)
+            self._give_back(share)
 
-    def _take(self, spec: TrialSpec, stop: RunningTrial) -> str:
+    # --- who gets a share ---------------------------------------------------------------------
+
+    def _take(self, spec: TrialSpec, running: RunningTrial) -> _Share:
         with self._changed:
             self._queue.append(spec)
-        stop.on_stop(self._wake)
+        running.on_stop(self._wake)
         try:
-            with stop.waiting(), self._changed:
-                while not stop.stop_reason:
-                    is_first = self._queue[0] is spec
-                    gpu = self._policy.choose(spec, self._leases) if is_first else None
-                    if gpu is not None:
-                        self._leases[gpu].append(spec)
-                        return gpu
-                    self._changed.wait()
+            with running.waiting(), self._changed:
+                while not running.stop_reason:
+                    share = self._claim(spec, running) if self._queue[0] is spec else None
+                    if share is not None:
+                        self._shares.append(share)
+                        self._begin_to_watch()
+                        return share
+                    self._changed.wait(self._look_s)
                 raise StoppedWaiting
         finally:
-            stop.on_stop(None)
+            running.on_stop(None)
             with self._changed:
-                _remove(self._queue, spec)
+                # This very spec: a proof runs a trial's spec again, perhaps beside the trial.
+                del self._queue[next(i for i, other in enumerate(self._queue) if other is spec)]
                 self._changed.notify_all()  # the next trial is the first now
 
-    def _give_back(self, spec: TrialSpec, gpu: str) -> None:
+    def _give_back(self, share: _Share) -> None:
         with self._changed:
-            _remove(self._leases[gpu], spec)
+            self._shares.remove(share)
+            self._ended_peak_bytes = max(self._ended_peak_bytes, share.lease.peak_bytes)
+            for other in self._shares:
+                self._expect(other)
+            for part in share.parts:
+                if part.held is not None:
+                    part.held.release()
             self._changed.notify_all()
 
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
+    def _claim(self, spec: TrialSpec, running: RunningTrial) -> _Share | None:
+        """A share for a trial, if there is one now."""
+        if self._ledger is not None:
+            try:
+                with self._ledger.gate():
+                    return self._claim_beside(spec, running, self._ledger.claims(), self._ledger)
+            except OSError as error:
+                self._ledger = None
+                _log.warning(
+                    "other sweeps of this machine are not considered when GPUs are shared: %s",
+                    error,
+                )
+        return self._claim_beside(spec, running, self._own_claims(), None)
 
-def _remove(specs: deque[TrialSpec] | list[TrialSpec], spec: TrialSpec) -> None:
-    """Remove this very spec: a proof runs a trial's spec again, perhaps beside the trial itself."""
-    del specs[next(index for index, other in enumerate(specs) if other is spec)]
+    def _own_claims(self) -> list[Claim]:
+        return [part.claim for share in self._shares for part in share.parts]
+
+    def _claim_beside(
+        self,
+        spec: TrialSpec,
+        running: RunningTrial,
+        claims: Sequence[Claim],
+        ledger: Ledger | None,
+    ) -> _Share | None:
+        need = self._need_of(spec)
+        loads = [
+            load_of(gpu, self._driver, claims, keeps_spare=self._keeps_spare) for gpu in self._gpus
+        ]
+        chosen: list[GpuLoad] = []
+        while len(chosen) < self._per_trial:
+            left = [load for load in loads if load not in chosen]
+            gpu = self._policy.choose(spec, need, left)
+            if gpu is None:
+                return None
+            chosen.append(next(load for load in left if load.gpu is gpu))
+        parts = [self._part_of(load, need, ledger) for load in chosen]
+        names = ",".join(part.gpu.name for part in parts)
+        return _Share(
+            running=running,
+            lease=Lease(gpu=names, env={"CUDA_VISIBLE_DEVICES": names}),
+            parts=parts,
+            is_estimated=need != spec.gpu_need or need == GpuNeed(),
+            has_settled=need.memory_bytes is not None,
+        )
+
+    def _need_of(self, spec: TrialSpec) -> GpuNeed:
+        if self._per_trial > 1:
+            return GpuNeed(is_alone=True)
+        if spec.gpu_need == GpuNeed() and self._settled_peak_bytes is not None:
+            return GpuNeed(memory_bytes=self._expected(self._settled_peak_bytes))
+        return spec.gpu_need
+
+    def _part_of(self, load: GpuLoad, need: GpuNeed, ledger: Ledger | None) -> _Part:
+        claim = Claim(
+            gpu=load.gpu.uuid or load.gpu.name,
+            memory_bytes=need.memory_bytes or load.usable_bytes or 0,
+            is_alone=need.is_alone,
+        )
+        return _Part(
+            gpu=load.gpu,
+            claim=claim,
+            held=None if ledger is None else ledger.add(claim),
+            used_before_bytes=self._used_bytes(load.gpu) if load.n_trials == 0 else None,
+        )
+
+    # --- how much each trial takes ------------------------------------------------------------
+
+    def _begin_to_watch(self) -> None:
+        if not self._is_watching and any(gpu.uuid is not None for gpu in self._gpus):
+            self._is_watching = True
+            threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
+
+    def _watch(self) -> None:
+        """Look at the memory of all shares, until there are none."""
+        with self._changed:
+            while self._shares:
+                for gpu in self._gpus:
+                    self._look_at(gpu)
+                end_s = time.monotonic() + self._look_s
+                while self._shares and (left_s := end_s - time.monotonic()) > 0:
+                    self._changed.wait(left_s)
+            self._is_watching = False
+
+    def _look_at(self, gpu: Gpu) -> None:
+        found = [(s, part) for s in self._shares for part in s.parts if part.gpu is gpu]
+        if not found or gpu.uuid is None:
+            return
+        by_session = used_by_session(self._driver.used_by(gpu.uuid))
+        for share, part in found:
+            session = share.running.pid or 0
+            if session != part.claim.session:
+                part.change(replace(part.claim, session=session))
+            used = by_session.get(session, 0) if session else 0
+            if not used and len(found) == 1 and part.used_before_bytes is not None:
+                # The driver may know processes by other ids, as it does in a container.
+                used = max(0, (self._used_bytes(gpu) or 0) - part.used_before_bytes)
+            self._note(share, used)
+
+    def _note(self, share: _Share, used_bytes: int) -> None:
+        now_s = time.monotonic()
+        if used_bytes > _STEADY * share.lease.peak_bytes:
+            share.steady_since_s = now_s
+        share.lease.peak_bytes = max(share.lease.peak_bytes, used_bytes)
+        settled_s = self._settled_s if share.lease.peak_bytes else self._unused_s
+        if not share.has_settled and now_s - share.steady_since_s >= settled_s:
+            share.has_settled = True
+            self._settled_peak_bytes = max(self._settled_peak_bytes or 0, share.lease.peak_bytes)
+        self._expect(share)
+
+    def _expect(self, share: _Share) -> None:
+        """Claim for a trial whose need nobody knew what it is expected to take now."""
+        if not share.is_estimated or not share.has_settled:
+            return
+        expected = self._expected(max(share.lease.peak_bytes, self._settled_peak_bytes or 0))
+        for part in share.parts:
+            if expected != part.claim.memory_bytes:
+                part.change(replace(part.claim, memory_bytes=expected))
+                self._changed.notify_all()
+
+    def _expected(self, peak_bytes: int) -> int:
+        """What a trial may come to take that has taken so much, or is like one that has."""
+        if peak_bytes <= self._ended_peak_bytes:
+            return round(_SPREAD * self._ended_peak_bytes)
+        return round(_GROWTH * peak_bytes)
+
+    def _used_bytes(self, gpu: Gpu) -> int | None:
+        return None if gpu.uuid is None else self._driver.used_bytes(gpu.uuid)
+
+
+def _refuse_small(gpus: Sequence[Gpu], memory_bytes: int) -> None:
+    """Refuse a stated memory that a GPU does not have, or that cannot be compared with it."""
+    for gpu in gpus:
+        if gpu.memory_bytes is None and gpu.name.isdigit():
+            raise SettingsError(
+                f"resources.gpu_memory: the GPUs of this machine differ, and which of them is "
+                f"number {gpu.name} of CUDA_VISIBLE_DEVICES, only CUDA knows, which counts the "
+                "fastest first; set CUDA_DEVICE_ORDER=PCI_BUS_ID as well, or give the UUIDs that "
+                "`nvidia-smi -L` lists"
+            )
+        if gpu.memory_bytes is not None and gpu.memory_bytes < memory_bytes + CONTEXT_BYTES:
+            raise SettingsError(
+                f"resources.gpu_memory: a trial takes {memory_bytes / 1e9:.1f} GB and "
+                f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.name} has "
+                f"{gpu.memory_bytes / 1e9:.1f} GB"
+            )

@@ -1,78 +1,89 @@
-"""The GPUs that this process may use, from the driver's own tool. Never initialises CUDA."""
+"""The GPUs that this process may use. Never initialises CUDA."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 
-from ...errors import SettingsError
+from .driver import Gpu, GpuDriver
+
+#: Prints the UUIDs of all GPUs in the order in which CUDA counts them.
+_CUDA_ORDER = """
+import ctypes, uuid
+cuda = ctypes.CDLL("libcuda.so.1")
+count, handle, name = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+for number in range(count.value):
+    assert cuda.cuDeviceGet(ctypes.byref(handle), number) == 0
+    assert cuda.cuDeviceGetUuid(name, handle) == 0
+    print("GPU-" + str(uuid.UUID(bytes=bytes(name))))
+"""
+_ORDER_TIMEOUT_S = 60
 
 
-def present_gpus(*, is_memory_asked: bool) -> dict[str, int | None]:
-    """The GPUs that this process may use and their memory in bytes, from the driver's own tool.
-
-    A number in CUDA_VISIBLE_DEVICES stays one: CUDA counts the fastest GPU first where
-    CUDA_DEVICE_ORDER does not say otherwise, and the tool counts by their places on the bus.
-    """
-    installed = _installed_gpus()
+def present_gpus(driver: GpuDriver) -> list[Gpu]:
+    """The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES where it is set."""
+    installed = driver.installed()
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None or not installed:
-        return dict(installed)
-    visible: dict[str, int | None] = {}
-    for name in (part.strip() for part in allowed.split(",")):
-        if name.lstrip("-").isdigit():
-            if not 0 <= int(name) < len(installed):
-                break  # as in CUDA: a number that does not exist hides those after it
-            if is_memory_asked:
-                visible[name] = _memory_of_number(int(name), list(installed.values()))
-            else:
-                visible[name] = None
-        elif name:
-            # CUDA takes the beginning of a name, too. Parts of a GPU (MIG) are not in the list.
-            begins = (total for uuid, total in installed.items() if uuid.startswith(name))
-            visible[name] = next(begins, None)
+        return list(installed)
+    names = [name for part in allowed.split(",") if (name := part.strip())]
+    has_numbers = any(_is_number(name) for name in names)
+    counted = _in_cuda_order(installed) if has_numbers else []
+    visible: list[Gpu] = []
+    for name in names:
+        if not _is_number(name):
+            visible.append(_named(name, installed))
+        elif 0 <= int(name) < len(counted):
+            known = counted[int(name)]
+            visible.append(Gpu(name=name, uuid=known.uuid, memory_bytes=known.memory_bytes))
+        else:
+            break  # as in CUDA: a number that does not exist hides those after it
     return visible
 
 
-def _installed_gpus() -> dict[str, int | None]:
-    """All GPUs of the machine by UUID, in the order of their places on the bus."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return {}
+def _is_number(name: str) -> bool:
+    return name.lstrip("-").isdigit()
+
+
+def _named(name: str, installed: Sequence[Gpu]) -> Gpu:
+    """The GPU of a UUID; CUDA takes the beginning of one, too."""
+    for gpu in installed:
+        if gpu.uuid is not None and gpu.uuid.startswith(name):
+            return Gpu(name=name, uuid=gpu.uuid, memory_bytes=gpu.memory_bytes)
+    return Gpu(name=name, uuid=None, memory_bytes=None)
+
+
+def _in_cuda_order(installed: Sequence[Gpu]) -> list[Gpu]:
+    """The GPUs as CUDA counts them: the fastest first, if CUDA_DEVICE_ORDER says nothing else.
+
+    Where CUDA cannot be asked, only what all GPUs have in common is known of each number.
+    """
+    if len(installed) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return list(installed)
+    by_uuid = {gpu.uuid: gpu for gpu in installed}
+    order = _ask_cuda()
+    if len(order) == len(installed) and all(uuid in by_uuid for uuid in order):
+        return [by_uuid[uuid] for uuid in order]
+    totals = {gpu.memory_bytes for gpu in installed}
+    total = totals.pop() if len(totals) == 1 else None
+    return [Gpu(name=gpu.name, uuid=None, memory_bytes=total) for gpu in installed]
+
+
+def _ask_cuda() -> list[str]:
+    """The UUIDs in CUDA's order, from a process of its own, as this one must not initialise it."""
+    seen = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
     try:
         asked = subprocess.run(
-            [tool, "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"],
+            [sys.executable, "-c", _CUDA_ORDER],
+            env=seen,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=_ORDER_TIMEOUT_S,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return {}
-    lines = [line.partition(",") for line in asked.stdout.splitlines()]
-    # The tool prints warnings among the lines, or instead of them that there is no GPU.
-    return {uuid.strip(): _read_memory(text) for uuid, _, text in lines if uuid.startswith("GPU-")}
-
-
-def _read_memory(text: str) -> int | None:
-    """A GPU's memory as the tool prints it, in bytes; None where that is no number."""
-    try:
-        return int(text) * 1024**2
-    except ValueError:
-        pass
-    # A GPU without memory of its own (GB10, Jetson) takes the machine's.
-    is_shared = text.strip() in ("[N/A]", "[Not Supported]")
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_shared else None
-
-
-def _memory_of_number(number: int, totals: Sequence[int | None]) -> int | None:
-    """Memory of the GPU that CUDA calls by a number."""
-    if len(set(totals)) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
-        return totals[number]
-    raise SettingsError(
-        f"resources.gpu_memory: the GPUs of this machine differ, and which of them is number "
-        f"{number} of CUDA_VISIBLE_DEVICES, only CUDA knows, which counts the fastest first; set "
-        "CUDA_DEVICE_ORDER=PCI_BUS_ID as well, or give the UUIDs that `nvidia-smi -L` lists"
-    )
+        return []
+    return asked.stdout.split()

@@ -23,6 +23,7 @@ from ...notebook_api.messages import (
     Point,
 )
 from ...notebooks.scores import PrintedScores, displayed_point
+from ...trials import GpuUse
 from ..forking.import_profile import IMPORT_PROFILE
 from ..forking.sharing import SharedRun
 from ..kernel import Kernel
@@ -31,10 +32,13 @@ from ..trial_environment import environment_code
 from .asking import AskingClient
 from .expressions import (
     GENERATOR_STATES,
+    GPU_USE,
     IN_HISTORY,
     LEND_PACKAGE,
     ORDERLY_EXIT,
     STATES,
+    USE,
+    gpu_use_in,
     states_in,
 )
 from .outputs import joined, moved, notice, size
@@ -70,6 +74,7 @@ class SweepClient(AskingClient):
         import_profile: the answer to `IMPORT_PROFILE`, if that was requested.
         states_at_start: states of the global random generators, if they were requested.
         states_at_end: the same after the last cell.
+        gpu: what torch has held of its GPU, if that was requested and torch has used it.
     """
 
     def __init__(
@@ -94,6 +99,7 @@ class SweepClient(AskingClient):
         self.import_profile: str | None = None
         self.states_at_start: dict[str, Any] = {}
         self.states_at_end: dict[str, Any] = {}
+        self.gpu: GpuUse | None = None
         self._first_index = 0
         self._output_bytes = 0
         self._messages = 0
@@ -346,8 +352,11 @@ class SweepClient(AskingClient):
             expressions[_IMPORT_PROFILE] = IMPORT_PROFILE
         if self.has_finished and self.request.reads_states:
             expressions[STATES] = GENERATOR_STATES
+        if self.request.reads_gpu:
+            expressions[USE] = GPU_USE
         answers = self._evaluate({**expressions, "": ORDERLY_EXIT})
         self.states_at_end = states_in(answers)
+        self.gpu = gpu_use_in(answers)
         if answers.get(_IMPORT_PROFILE, {}).get("status") == "ok":
             self.import_profile = ast.literal_eval(answers[_IMPORT_PROFILE]["data"]["text/plain"])
         for name in variables:

@@ -154,6 +154,7 @@ class SweepEngine(Engine):
             boot_s=boot_s,
             states_at_start=client.states_at_start,
             states_at_end=client.states_at_end,
+            gpu=client.gpu,
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...trials import GpuUse
 from ..forking.zygote import generators, lending
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
@@ -47,6 +48,25 @@ GENERATOR_STATES = (
 )
 #: The name of that expression in a request; no variable of a notebook can have it.
 STATES = "generator states"
+
+
+#: The most memory that torch has held on the GPUs of its process, and how often it ran short.
+GPU_USE = (
+    "(lambda cuda: [sum(cuda.max_memory_reserved(n) for n in range(cuda.device_count())), "
+    "sum(cuda.memory_stats(n).get(name, 0) for n in range(cuda.device_count()) "
+    "for name in ('num_alloc_retries', 'num_ooms'))] if cuda.is_initialized() else None)"
+    "(__import__('sys').modules['torch'].cuda)"
+)
+#: The name of that expression in a request.
+USE = "use of the GPU"
+
+
+def gpu_use_in(answers: Mapping[str, Any]) -> GpuUse | None:
+    """What torch has held of its GPU, among a kernel's answers; None if it has used none."""
+    if answers.get(USE, {}).get("status") != "ok":
+        return None
+    read = ast.literal_eval(answers[USE]["data"]["text/plain"])
+    return None if read is None else GpuUse(peak_bytes=read[0], was_short=read[1] > 0)
 
 
 def states_in(answers: Mapping[str, Any]) -> dict[str, Any]:

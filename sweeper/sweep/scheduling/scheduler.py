@@ -42,6 +42,7 @@ from ..spending import Spending
 from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
 from .futility import FirstFailures
+from .gpu_needs import GpuNeeds
 from .prefetching import ProposalPrefetcher
 from .pruning import PruningThread
 
@@ -91,10 +92,13 @@ class TrialScheduler:
         self._spending = spending
         self._failures_in_a_row = 0
         self._losses: Counter[int] = Counter()
+        self._gpu_needs = GpuNeeds(settings.resources.gpu_memory)
         self._begun = 0
         self._asking, self._lock = threading.Lock(), threading.Lock()
         self._cleaner = CheckpointCleaner(study, settings.checkpoints, paths.all_checkpoints)
         self._records = {record.number: record for record in study.records()}
+        for record in self._records.values():
+            self._gpu_needs.note(record)
         self._first_failures = FirstFailures(
             [*settings.search_space, *({"seed", "run_id"} - settings.fixed.keys())],
             list(self._records.values()),
@@ -178,6 +182,10 @@ class TrialScheduler:
                 if self._losses[spec.number] >= _MOST_LOSSES:
                     outcome = replace(outcome, state=TrialState.FAILED)
                 _mark_lost(spec, outcome)
+            again = self._gpu_needs.run_again(spec, outcome)
+            if again is not None:
+                message = f"{outcome.message}; it is run again {again}"
+                outcome = replace(outcome, state=TrialState.STOPPED, message=message)
             try:
                 record = self._study.tell(spec.number, outcome)
             except Exception as error:  # noqa: BLE001  as in next_trial
@@ -185,8 +193,10 @@ class TrialScheduler:
                 self._break(error)
                 record = self._study.ended(spec.number, outcome)
             self._stop_for_failures(record)
-        if record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST:
+        is_lost = record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST
+        if is_lost or again is not None:
             self._study.queue_again(record)
+        self._gpu_needs.note(record)
         self._records[record.number] = record
         self._best = None
         self._spending.trial_ended()
@@ -298,6 +308,7 @@ class TrialScheduler:
             checkpoint_dir=self._paths.checkpoints(run_id_of(record.first_number)),
             code=self._tags.get(CODE_TAG, ""),
             continues=self._earlier_try(record),
+            gpu_need=self._gpu_needs.need(record),
         )
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:

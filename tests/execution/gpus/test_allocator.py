@@ -1,22 +1,31 @@
-"""Which GPU and how many threads a trial gets."""
+"""Which GPU a trial gets, when, and what it is seen to take of it."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+from gpu_drivers import GIB, StatedDriver
+from studies import until
 
-from sweeper.errors import SettingsError
-from sweeper.execution.gpus import GpuAllocator, Lease, LeastLoaded, StoppedWaiting
-from sweeper.execution.machine import as_many_as_fit, usable_cores
+from sweeper.execution.gpus import (
+    Gpu,
+    GpuAllocator,
+    Lease,
+    Ledger,
+    StoppedWaiting,
+)
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import trial_spec
-from sweeper.trials import RunningTrial
+from sweeper.trials import GpuNeed, RunningTrial
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -25,39 +34,66 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
+ALONE = GpuNeed(is_alone=True)
+
+Make = Callable[..., GpuAllocator]
 
 
 @pytest.fixture
-def make_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes a machine whose driver tool is a shell script, and nobody chooses among its GPUs."""
+def make(tmp_path: Path) -> Make:
+    """Makes an allocator of a machine of its own, which looks at its GPUs all the time."""
 
-    def make(script: str) -> None:
-        tool = tmp_path / "nvidia-smi"
-        tool.write_text(f"#!/bin/sh\n{script}\n")
-        tool.chmod(0o755)
+    def make(*names: str, driver: StatedDriver | None = None, **options: object) -> GpuAllocator:
+        driver = driver or StatedDriver(*names)
+        defaults = {"look_s": 0.01, "settled_s": 0.1, "unused_s": 0.3}
+        return GpuAllocator(
+            driver.gpus,
+            threads=1,
+            driver=driver,
+            ledger=Ledger(tmp_path / "claims"),
+            **{**defaults, **options},  # type: ignore[arg-type]
+        )
 
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     return make
 
 
-@pytest.fixture
-def two_gpus(make_tool: Callable[[str], None]) -> None:
-    """A machine whose driver tool knows two GPUs."""
-    make_tool("echo GPU-a, 40960\necho GPU-b, 40960")
+def share(
+    gpus: GpuAllocator,
+    need: GpuNeed = ALONE,
+    running: RunningTrial | None = None,
+) -> AbstractContextManager[Lease]:
+    return gpus.allocate(trial_spec(gpu_need=need), running or RunningTrial())
 
 
-def share(gpus: GpuAllocator, running: RunningTrial | None = None) -> AbstractContextManager[Lease]:
-    return gpus.allocate(trial_spec(), running or RunningTrial())
+def gib(n_gib: float) -> GpuNeed:
+    return GpuNeed(memory_bytes=round(n_gib * GIB))
 
 
-def until_waiting(gpus: GpuAllocator, count: int) -> None:
-    """Return when so many trials wait for a share."""
-    end_s = time.monotonic() + 5
-    while gpus.waiting != count:
-        assert time.monotonic() < end_s
-        time.sleep(0.002)
+@contextmanager
+def waiting(gpus: GpuAllocator, need: GpuNeed) -> Iterator[threading.Event]:
+    """Another trial asks for a share; the event is set when it has one, which it gives back."""
+    has_share, ended, running = threading.Event(), threading.Event(), RunningTrial()
+
+    def wait() -> None:
+        with suppress(StoppedWaiting), share(gpus, need, running):
+            has_share.set()
+            ended.wait(20)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    try:
+        yield has_share
+    finally:
+        ended.set()
+        running.stop(StopReason.INTERRUPTED)
+        thread.join(20)
+
+
+def has_to_wait(has_share: threading.Event) -> bool:
+    return not has_share.wait(0.2)
+
+
+# --- the environment of kernels ------------------------------------------------------------------
 
 
 def test_without_gpus_a_kernel_sees_none() -> None:
@@ -69,11 +105,8 @@ def test_without_gpus_a_kernel_sees_none() -> None:
         assert lease.env == {}
 
 
-def test_a_gpu_that_nobody_could_tell_us_of_is_not_hidden(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    gpus = GpuAllocator.find("auto", threads=1)
+def test_a_gpu_that_nobody_could_tell_us_of_is_not_hidden() -> None:
+    gpus = GpuAllocator.find("auto", threads=1, driver=StatedDriver())
     assert gpus.gpus == []
     assert "CUDA_VISIBLE_DEVICES" not in gpus.env
 
@@ -83,54 +116,65 @@ def test_a_lease_states_the_threads_for_every_library_that_counts_them() -> None
     assert {name: env[name] for name in THREAD_VARIABLES} == dict.fromkeys(THREAD_VARIABLES, "3")
 
 
-@pytest.mark.usefixtures("two_gpus")
-def test_a_stated_memory_lets_no_more_trials_onto_a_gpu_than_fit() -> None:
-    gpus = GpuAllocator.find([0], threads=1, memory_bytes=15 * 10**9)
-    began = threading.Event()
-
-    def third() -> None:
-        with share(gpus):
-            began.set()
-
-    with share(gpus), share(gpus) as second:
-        assert second.gpu == "GPU-a"
-        waiting = threading.Thread(target=third)
-        waiting.start()
-        assert not began.wait(0.2), "two trials of 15 GB fill 40 GiB"
-    assert began.wait(5)
-    waiting.join()
+def test_libraries_that_would_take_most_of_a_gpu_take_what_they_need(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")  # a user's own word counts
+    env = make("GPU-a").env
+    assert env["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert env["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"
+    assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in GpuAllocator((), threads=1).env
 
 
-def test_who_has_waited_longest_gets_the_next_share() -> None:
-    gpus = GpuAllocator(("GPU-a",), threads=1, policy=LeastLoaded({"GPU-a": 1}))
+# --- who gets a share ----------------------------------------------------------------------------
+
+
+def test_as_many_trials_share_a_gpu_as_its_memory_holds(make: Make) -> None:
+    gpus = make("GPU-a")
+    with share(gpus, gib(9)), share(gpus, gib(9)), share(gpus, gib(9)) as third:
+        assert third.gpu == "GPU-a"
+        with share(gpus, gib(9)), waiting(gpus, gib(9)) as fifth:
+            assert has_to_wait(fifth), "five trials of 9 GiB fill 40 GiB"
+            with waiting(gpus, gib(0.5)) as small:
+                assert has_to_wait(small), "it came later"
+        with share(gpus, gib(9)):
+            pass
+
+
+def test_who_has_waited_longest_gets_the_next_share(make: Make) -> None:
+    gpus = make("GPU-a")
     order: list[int] = []
+
+    def is_waiting(count: int) -> bool:
+        return gpus.waiting == count
 
     def wait(number: int) -> None:
         with share(gpus):
             order.append(number)
             time.sleep(0.01)
 
-    waiting = []
+    threads = []
     with share(gpus):
         for number in range(5):
-            waiting.append(threading.Thread(target=wait, args=[number]))
-            waiting[-1].start()
-            until_waiting(gpus, number + 1)
+            threads.append(threading.Thread(target=wait, args=[number]))
+            threads[-1].start()
+            until(partial(is_waiting, number + 1))
     # Who comes later does not overtake those that wait already.
     wait(5)
-    for thread in waiting:
+    for thread in threads:
         thread.join(5)
     assert order == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> None:
-    gpus = GpuAllocator(("GPU-a",), threads=1, policy=LeastLoaded({"GPU-a": 1}))
+def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up(make: Make) -> None:
+    gpus = make("GPU-a", look_s=30.0)  # nothing but the stop wakes anybody
     stopped, behind = RunningTrial(), RunningTrial()
     ended: list[str] = []
 
     def wait(running: RunningTrial) -> None:
         try:
-            with share(gpus, running):
+            with share(gpus, ALONE, running):
                 ended.append("had a share")
         except StoppedWaiting:
             ended.append("was stopped")
@@ -138,10 +182,10 @@ def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> Non
     with share(gpus):
         first = threading.Thread(target=wait, args=[stopped])
         first.start()
-        until_waiting(gpus, 1)
+        until(lambda: gpus.waiting == 1)
         second = threading.Thread(target=wait, args=[behind])
         second.start()
-        until_waiting(gpus, 2)
+        until(lambda: gpus.waiting == 2)
         stopped.stop(StopReason.INTERRUPTED)
         first.join(5)
         assert ended == ["was stopped"]
@@ -150,161 +194,200 @@ def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up() -> Non
     assert behind.waited_s > 0
 
 
-def test_a_trial_that_was_stopped_before_takes_no_share() -> None:
-    gpus = GpuAllocator(("GPU-a",), threads=1, policy=LeastLoaded({"GPU-a": 1}))
+def test_a_trial_that_was_stopped_before_takes_no_share(make: Make) -> None:
+    gpus = make("GPU-a")
     running = RunningTrial()
     running.stop(StopReason.INTERRUPTED)
-    with share(gpus), pytest.raises(StoppedWaiting), share(gpus, running):
+    with share(gpus), pytest.raises(StoppedWaiting), share(gpus, ALONE, running):
         pass
 
 
-@pytest.mark.usefixtures("two_gpus")
-def test_a_trial_that_no_gpu_can_hold_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*GPU-a has 42\.9 GB"):
-        GpuAllocator.find([0], threads=1, memory_bytes=50 * 10**9)
-
-
-def test_each_trial_gets_the_gpu_with_the_fewest_trials() -> None:
-    gpus = GpuAllocator(("GPU-a", "GPU-b"), threads=1)
-    with share(gpus) as first, share(gpus) as second, share(gpus) as third:
+def test_each_trial_gets_the_gpu_with_the_fewest_trials(make: Make) -> None:
+    gpus, need = make("GPU-a", "GPU-b"), gib(3)
+    with share(gpus, need) as first, share(gpus, need) as second, share(gpus, need) as third:
         assert (first.gpu, second.gpu, third.gpu) == ("GPU-a", "GPU-b", "GPU-a")
         assert first.env["CUDA_VISIBLE_DEVICES"] == "GPU-a"
-        with share(gpus) as fourth:
+        with share(gpus, need) as fourth:
             assert fourth.gpu == "GPU-b"
 
 
-def test_a_share_is_given_back_even_by_a_trial_that_breaks() -> None:
-    gpus = GpuAllocator(("GPU-a", "GPU-b"), threads=1)
+def test_a_share_is_given_back_even_by_a_trial_that_breaks(make: Make) -> None:
+    gpus = make("GPU-a", "GPU-b")
     with pytest.raises(ZeroDivisionError), share(gpus):
         _ = 1 / 0
     with share(gpus) as lease:
         assert lease.gpu == "GPU-a"
 
 
-@pytest.mark.usefixtures("two_gpus")
-def test_numbers_of_a_parameters_file_count_among_the_gpus_that_are_visible(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_trial_that_has_to_be_alone_is(make: Make) -> None:
+    gpus = make("GPU-a")
+    with share(gpus, gib(1)), waiting(gpus, ALONE) as alone:
+        assert has_to_wait(alone)
+    with share(gpus, ALONE), waiting(gpus, gib(1)) as other:
+        assert has_to_wait(other)
+
+
+def test_a_trial_that_needs_more_than_there_is_is_tried_alone(make: Make) -> None:
+    gpus = make("GPU-a")
+    with share(gpus, gib(1)), waiting(gpus, gib(50)) as large:
+        assert has_to_wait(large)
+    with share(gpus, gib(50)), waiting(gpus, gib(1)) as other:
+        assert has_to_wait(other)
+
+
+def test_what_others_use_of_a_gpu_is_not_given_away(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.used["GPU-a"] = 30 * GIB
+    driver.by_process["GPU-a"] = {os.getppid(): 30 * GIB}  # a notebook that is open in Jupyter
+    gpus = make(driver=driver)
+    with share(gpus, gib(5)), waiting(gpus, gib(5)) as second:
+        assert has_to_wait(second)
+        driver.used["GPU-a"], driver.by_process["GPU-a"] = 0, {}
+        assert second.wait(5), "nobody gave a share back, and yet there is room now"
+
+
+def test_trials_of_unknown_memory_share_a_gpu_of_unknown_memory(make: Make) -> None:
+    driver = StatedDriver("GPU-a", memory_bytes=None)
+    gpus = make(driver=driver)
+    with share(gpus, GpuNeed()), share(gpus, GpuNeed()), share(gpus, gib(90)) as third:
+        assert third.gpu == "GPU-a"
+        with waiting(gpus, ALONE) as alone:
+            assert has_to_wait(alone)
+
+
+def test_a_trial_gets_as_many_gpus_as_it_takes_for_itself(make: Make) -> None:
+    gpus = make("GPU-a", "GPU-b", "GPU-c", per_trial=2)
+    with share(gpus, gib(1)) as first:
+        assert first.env == {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
+        with waiting(gpus, gib(1)) as second:
+            assert has_to_wait(second), "one GPU is left"
+    with share(gpus, gib(1)):
+        pass
+
+
+# --- trials whose need nobody knows --------------------------------------------------------------
+
+
+@pytest.fixture
+def kernel() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for a kernel: it leads a session, to which a process of its belongs."""
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, start_new_session=True
+    )
+    yield process
+    process.communicate()
+
+
+def test_a_trial_of_unknown_need_is_alone_until_it_has_not_grown_for_a_while(
+    make: Make, kernel: subprocess.Popen[bytes]
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    gpus = GpuAllocator.find([0], threads=1)
-    with share(gpus) as lease:
-        assert lease.env == {"CUDA_VISIBLE_DEVICES": "1"}
-    with pytest.raises(SettingsError, match="there is no GPU 2"):
-        GpuAllocator.find([2], threads=1)
+    driver = StatedDriver("GPU-a")
+    gpus = make(driver=driver)
+    first = RunningTrial()
+    first.pid = kernel.pid
+    with share(gpus, GpuNeed(), first) as lease, waiting(gpus, GpuNeed()) as second:
+        assert has_to_wait(second)
+        for n_gib in range(1, 9):  # it grows
+            driver.by_process["GPU-a"] = {kernel.pid: n_gib * GIB}
+            driver.used["GPU-a"] = n_gib * GIB
+            time.sleep(0.05)
+            assert not second.is_set()
+        assert second.wait(5)
+        assert lease.peak_bytes == 8 * GIB
+        # The second one is expected to take as much, 8 GiB and a quarter more: two more fit.
+        with waiting(gpus, GpuNeed()) as third, waiting(gpus, GpuNeed()) as fourth:
+            assert third.wait(5) or fourth.wait(5)
+            assert has_to_wait(third) or has_to_wait(fourth)
 
 
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize("visible", ["1", "GPU-b", "GPU", "0"])
-def test_a_stated_memory_counts_on_gpus_however_they_are_named(
-    monkeypatch: pytest.MonkeyPatch, visible: str
+def test_processes_that_a_kernel_has_started_count_as_its_own(
+    make: Make, kernel: subprocess.Popen[bytes]
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*42\.9 GB"):
-        GpuAllocator.find("auto", threads=1, memory_bytes=50 * 10**9)
+    driver = StatedDriver("GPU-a")
+    gpus = make(driver=driver)
+    running = RunningTrial()
+    running.pid = kernel.pid
+    children = Path(f"/proc/{kernel.pid}/task/{kernel.pid}/children")
+    until(lambda: children.read_text().split())
+    child = int(children.read_text().split()[0])
+    driver.by_process["GPU-a"] = {kernel.pid: 2 * GIB, child: 3 * GIB, os.getpid(): 7 * GIB}
+    with share(gpus, gib(5), running) as lease:
+        until(lambda: lease.peak_bytes)
+        assert lease.peak_bytes == 5 * GIB
 
 
-def test_a_number_among_different_gpus_is_asked_for_more_exactly_where_memory_counts(
-    make_tool: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+def test_a_notebook_that_does_not_use_the_gpu_keeps_nobody_from_it(make: Make) -> None:
+    gpus = make("GPU-a")
+    with share(gpus, GpuNeed()), waiting(gpus, GpuNeed()) as second:
+        assert has_to_wait(second)
+        assert second.wait(5)
+        with waiting(gpus, GpuNeed()) as third:
+            assert third.wait(5)
+
+
+def test_in_a_container_a_trial_that_is_alone_is_measured_by_the_whole_gpu(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.used["GPU-a"] = 3 * GIB  # before
+    driver.by_process["GPU-a"] = {2**22 + 1: 3 * GIB}  # no process of this machine
+    gpus = make(driver=driver)
+    running = RunningTrial()
+    running.pid = os.getpid()
+    with share(gpus, GpuNeed(), running) as lease:
+        driver.used["GPU-a"] = 11 * GIB
+        until(lambda: lease.peak_bytes == 8 * GIB)
+
+
+# --- several sweeps on one machine ---------------------------------------------------------------
+
+HOLD = """
+import sys, time
+from functools import partial
+from pathlib import Path
+from sweeper.execution.gpus.ledger import Claim, Ledger
+with Ledger(Path(sys.argv[1])).gate():
+    held = Ledger(Path(sys.argv[1])).add(Claim(gpu="GPU-a", memory_bytes=int(sys.argv[2])))
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_sweeps_of_one_machine_share_its_gpus(make: Make, tmp_path: Path) -> None:
+    one, other = make("GPU-a"), make("GPU-a")
+    with share(one, gib(20)), waiting(other, gib(20)) as second:
+        assert has_to_wait(second)
+    with share(other, gib(20)):
+        pass
+
+
+def test_a_sweep_that_is_killed_leaves_its_memory_to_the_others(make: Make, tmp_path: Path) -> None:
+    gpus = make("GPU-a")
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "claims"), str(30 * GIB)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"held\n"
+        with waiting(gpus, gib(20)) as other:
+            assert has_to_wait(other)
+            killed.kill()
+            killed.wait()
+            assert other.wait(5)
+
+
+def test_a_machine_without_a_place_for_claims_shares_its_gpus_within_a_sweep(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make_tool("echo GPU-small, 8192; echo GPU-large, 81920")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert GpuAllocator.find("auto", threads=1).gpus == ["1"]
-    with pytest.raises(SettingsError, match=r"number 1 of .*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
-        GpuAllocator.find("auto", threads=1, memory_bytes=20 * 10**9)
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert GpuAllocator.find("auto", threads=1, memory_bytes=20 * 10**9).gpus == ["1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(SettingsError, match=r"0 has 8\.6 GB"):
-        GpuAllocator.find("auto", threads=1, memory_bytes=20 * 10**9)
+    (tmp_path / "claims").write_text("a file")
+    gpus = make("GPU-a")
+    with share(gpus, gib(20)), waiting(gpus, gib(20)) as second:
+        assert has_to_wait(second)
+    assert caplog.text.count("other sweeps of this machine are not considered") == 1
 
 
-def test_a_gpu_that_shares_the_machines_memory_has_room_for_what_that_holds(
-    make_tool: Callable[[str], None],
-) -> None:
-    make_tool("echo 'GPU-a, [N/A]'")
-    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert GpuAllocator.find("auto", threads=1).gpus == ["GPU-a"]
-    assert GpuAllocator.find([0], threads=1, memory_bytes=machine_bytes // 2).gpus == ["GPU-a"]
-    with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*GPU-a has"):
-        GpuAllocator.find([0], threads=1, memory_bytes=machine_bytes)
-
-
-@pytest.mark.parametrize(
-    ("printed", "gpus"),
-    [
-        ("No gpus were found", []),
-        ("WARNING: infoROM is corrupted at gpu 0000:02:00.0, 1\nGPU-a, 40960", ["GPU-a"]),
-        ("GPU-a, [Unknown Error]\nGPU-b, 40960", ["GPU-a", "GPU-b"]),
-        ("GPU-a", ["GPU-a"]),
-        ("", []),
-    ],
-)
-def test_whatever_the_driver_tool_writes_the_gpus_are_read_out_of_it(
-    make_tool: Callable[[str], None], printed: str, gpus: list[str]
-) -> None:
-    make_tool(f"printf '%s\\n' '{printed}'")
-    assert GpuAllocator.find("auto", threads=1).gpus == gpus
-    assert GpuAllocator.find("auto", threads=1, memory_bytes=10**9).gpus == gpus
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_auto_means_every_gpu_of_the_machine() -> None:
-    assert GpuAllocator.find("auto", threads=1).gpus == ["GPU-a", "GPU-b"]
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_numbers_choose_among_the_gpus() -> None:
-    assert GpuAllocator.find([1], threads=1).gpus == ["GPU-b"]
-    assert GpuAllocator.find((1, 0), threads=1).gpus == ["GPU-b", "GPU-a"]
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(SettingsError, match=r"resources\.gpus: there is no GPU 2 .*: 0 to 1$"):
-        GpuAllocator.find([0, 2], threads=1)
-
-
-def test_on_a_machine_without_gpus_auto_is_none_and_numbers_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert GpuAllocator.find("auto", threads=1).gpus == []
-    with pytest.raises(SettingsError, match="there is no GPU 0 on this machine; there are: none"):
-        GpuAllocator.find([0], threads=1)
-
-
-@pytest.mark.parametrize("script", ["exit 9", "echo broken >&2; exit 1"])
-def test_a_driver_tool_that_fails_means_no_gpu(
-    make_tool: Callable[[str], None], script: str
-) -> None:
-    make_tool(script)
-    assert GpuAllocator.find("auto", threads=1).gpus == []
-
-
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("visible", "gpus"),
-    [
-        ("1", ["1"]),  # which GPU that is, only CUDA knows: it counts the fastest first
-        ("1,0", ["1", "0"]),
-        (" 0 , 1 ", ["0", "1"]),
-        ("GPU-b", ["GPU-b"]),
-        ("MIG-x", ["MIG-x"]),
-        ("", []),
-        ("-1", []),
-        ("0,-1,1", ["0"]),  # CUDA sees nothing after an index that does not exist
-        ("0,5,1", ["0"]),
-    ],
-)
-def test_only_gpus_that_this_process_may_see_are_used(
-    monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[str]
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert GpuAllocator.find("auto", threads=1).gpus == gpus
-
-
-def test_as_many_trials_fit_as_cores_carry_and_never_none() -> None:
-    cores = usable_cores()
-    assert 1 <= cores <= (os.cpu_count() or cores)
-    assert 1 <= as_many_as_fit(1) <= cores
-    assert as_many_as_fit(cores + 1) == 1
+def test_gpus_that_cuda_alone_can_tell_apart_are_shared_all_the_same(make: Make) -> None:
+    driver = StatedDriver("GPU-a", "GPU-b")
+    driver.gpus = [Gpu(name=name, uuid=None, memory_bytes=40 * GIB) for name in ("0", "1")]
+    gpus = make(driver=driver)
+    with share(gpus, gib(30)) as first, share(gpus, gib(30)) as second:
+        assert (first.gpu, second.gpu) == ("0", "1")
+        with waiting(gpus, gib(30)) as third:
+            assert has_to_wait(third)

@@ -1,0 +1,193 @@
+"""How close sweeps come to what a simulated GPU allows, with real kernels and real memory limits.
+
+    uv run benchmarks/packing.py [--regimes host,gpu] [--trials 24] [--trial-s 6]
+
+A regime is a kind of trial: how long a step takes on the host and on the GPU, and how much memory
+the trial takes. A trial is a notebook that waits for the simulated GPU of 40 GB. The least time of
+a sweep is the largest of these: a trial alone; the GPU's work; the host's work over the
+slots; memory times time over the GPU's memory, in whole rounds where all trials are alike. "D" is
+the time of a sweep over that, "regret" how much longer it takes than with the best fixed number of
+slots. All of a sweep counts, from its first trial's start to its last one's end, with the proofs of
+forking. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sweeper import Settings, Sweep
+from sweeper.execution.gpus import GpuAllocator, Ledger
+from sweeper.execution.local import LocalExecutor
+from sweeper.testing import write_notebook
+from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
+
+GB = 10**9
+GPU_BYTES = 40 * GB
+#: What `-j auto` is taken for: trials wait and do not compute, so that cores do not limit them.
+MOST_SLOTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """A kind of trial.
+
+    Attributes:
+        host_s: of a step, on the host.
+        gpu_s: of a step, on the GPU.
+        share: of the GPU's processors, that a step uses.
+        least: what a trial takes of the GPU at least, in GB.
+        most: likewise at most; it grows with the param `batch`.
+        mode: of the simulated GPU.
+    """
+
+    host_s: float
+    gpu_s: float
+    share: float = 1.0
+    least: float = 8.4
+    most: float = 8.4
+    mode: str = "slice"
+
+
+REGIMES = {
+    "host": Regime(host_s=0.040, gpu_s=0.004, least=4.2, most=4.2),
+    "gpu": Regime(host_s=0.004, gpu_s=0.040),
+    "mixed": Regime(host_s=0.030, gpu_s=0.015),
+    "memory": Regime(host_s=0.040, gpu_s=0.008, least=4, most=17),
+    "processors": Regime(host_s=0.010, gpu_s=0.030, share=0.4, mode="mps"),
+}
+TRAIN = """
+import time
+device.take(int(({least} + ({most} - {least}) * (batch - 1) / 7) * 10**9))
+for step in range({steps}):
+    time.sleep({host_s})
+    device.work({gpu_s}, {share})
+    sweeper.report(step, val=x * step)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one sweep came to.
+
+    Attributes:
+        took_s: from the first trial's start to the last one's end.
+        least_s: the least time that the same trials can take.
+        n_refused: how often the GPU had to refuse memory.
+        n_lost: trials that did not complete.
+        peak_bytes: the most memory that was in use.
+    """
+
+    took_s: float
+    least_s: float
+    n_refused: int
+    n_lost: int
+    peak_bytes: int
+
+    @property
+    def distance(self) -> float:
+        """The time over the least one."""
+        return self.took_s / self.least_s
+
+
+def run(regime: Regime, *, jobs: int, trials: int, trial_s: float) -> Run:
+    """Sweep over trials of a regime."""
+    steps = round(trial_s / (regime.host_s + regime.gpu_s))
+    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+        folder = Path(root)
+        with SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES, mode=regime.mode) as gpus:
+            begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
+            train = TRAIN.format(steps=steps, **asdict(regime))
+            notebook = write_notebook(
+                folder / "nb.ipynb", begin, train, parameters="x = 0.5\nbatch = 1"
+            )
+            space = {"x": {"low": 0.0, "high": 1.0}, "batch": {"type": "int", "low": 1, "high": 8}}
+            data = {
+                "objective": {"val": "maximize"},
+                "space": space,
+                "study": {"name": "packing", "trials": trials, "sampler": "random"},
+            }
+            allocator = GpuAllocator(
+                gpus.installed(),
+                threads=1,
+                driver=gpus,
+                ledger=Ledger(folder / "claims"),
+                look_s=0.05,
+                settled_s=0.3,
+            )
+            result = Sweep.from_settings(
+                Settings.from_mapping(data),
+                notebook=notebook,
+                output=f"{folder}/out/{{run_id}}.ipynb",
+                executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=jobs),
+            ).run()
+            state = gpus.state("GPU-0")
+    starts = [record.started_at_s for record in result.records]
+    ends = [record.started_at_s + record.duration_s for record in result.records]
+    return Run(
+        took_s=max(ends) - min(starts),
+        least_s=_least_s(regime, [int(str(r.params["batch"])) for r in result.records], steps),
+        n_refused=state["n_refused"],
+        n_lost=trials - result.counts["completed"],
+        peak_bytes=state["peak_bytes"],
+    )
+
+
+def _least_s(regime: Regime, batches: Sequence[int], steps: int) -> float:
+    """The least time that trials of these batches can take with as many slots as there can be."""
+    trial_s = steps * (regime.host_s + regime.gpu_s)
+    of_gpu_s = len(batches) * steps * regime.gpu_s
+    if regime.mode == "mps":
+        of_gpu_s *= regime.share
+    taken_gb = [regime.least + (regime.most - regime.least) * (b - 1) / 7 for b in batches]
+    if regime.least == regime.most:
+        rounds = math.ceil(len(batches) / min(MOST_SLOTS, int(GPU_BYTES / GB / regime.least)))
+        of_memory_s = rounds * trial_s
+    else:
+        of_memory_s = sum(taken_gb) * trial_s / (GPU_BYTES / GB)
+    return max(trial_s, of_gpu_s, len(batches) * trial_s / MOST_SLOTS, of_memory_s)
+
+
+def main() -> None:
+    """Measure and print one table, and the figures of `-j auto` as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--regimes", default=",".join(REGIMES), help="default: all")
+    parser.add_argument("--trials", type=int, default=24, help="of each sweep (default: 24)")
+    parser.add_argument("--trial-s", type=float, default=6.0, help="alone (default: 6)")
+    parser.add_argument("--jobs", default="1,2,4,8", help="fixed slots (default: 1,2,4,8)")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    fixed = [int(jobs) for jobs in options.jobs.split(",")]
+    print("| regime | slots | seconds | D | refused | lost | most memory |\n" + "|---" * 7 + "|")
+    figures = {}
+    for name in options.regimes.split(","):
+        runs: dict[str, Run] = {}
+        for slots, jobs in [*((str(jobs), jobs) for jobs in fixed), ("auto", MOST_SLOTS)]:
+            one = run(REGIMES[name], jobs=jobs, trials=options.trials, trial_s=options.trial_s)
+            runs[slots] = one
+            print(
+                f"| {name} | {slots} | {one.took_s:.1f} | {one.distance:.2f} | {one.n_refused} "
+                f"| {one.n_lost} | {one.peak_bytes / GB:.1f} GB |",
+                flush=True,
+            )
+        auto = runs.pop("auto")
+        best_s = min((one.took_s for one in runs.values()), default=auto.took_s)
+        figures[name] = {
+            "D": round(auto.distance, 3),
+            "regret": round(auto.took_s / best_s - 1, 3),
+            "oversubscribed": auto.n_refused,
+            "lost": auto.n_lost,
+        }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

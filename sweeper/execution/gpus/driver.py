@@ -1,0 +1,38 @@
+"""What a driver knows of the GPUs of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU that trials may run on, or a part of one (MIG).
+
+    Attributes:
+        name: as CUDA_VISIBLE_DEVICES names it.
+        uuid: as the driver names it; None where only CUDA knows which one `name` is.
+        memory_bytes: how much memory it has; None where that is not known.
+    """
+
+    name: str
+    uuid: str | None
+    memory_bytes: int | None
+
+
+class GpuDriver(Protocol):
+    """Answers what is on a machine and who uses it; no call initialises CUDA or raises."""
+
+    def installed(self) -> Sequence[Gpu]:
+        """All GPUs of the machine by their places on the bus; the parts of those that are split."""
+
+    def used_bytes(self, uuid: str) -> int | None:
+        """How much memory of a GPU is in use, by anyone; None where that is not known."""
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        """How many bytes of a GPU's memory each process has, by its id; empty if unknown.
+
+        In a container the driver may name processes by the ids that they have outside of it.
+        """

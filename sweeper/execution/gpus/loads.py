@@ -1,0 +1,85 @@
+"""How much of each GPU is free for another trial."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from .driver import Gpu, GpuDriver
+from .ledger import Claim
+
+#: What is left free on each GPU, because libraries choose other algorithms where memory is short.
+_SPARE_BYTES = 1024**3
+_SPARE_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLoad:
+    """How a GPU is used now.
+
+    Attributes:
+        gpu: the GPU.
+        n_trials: how many trials have a share of it, those of other sweeps included.
+        usable_bytes: how much memory a trial may claim that is alone; None if not known.
+        free_bytes: how much another trial may claim now; None if not known.
+        is_closed: whether a trial is on it that has to be alone.
+    """
+
+    gpu: Gpu
+    n_trials: int
+    usable_bytes: int | None
+    free_bytes: int | None
+    is_closed: bool = False
+
+
+def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int | None:
+    """How much memory of a GPU trials may claim in all; None where that is not known."""
+    if gpu.memory_bytes is None or not keeps_spare:
+        return gpu.memory_bytes
+    return gpu.memory_bytes - max(_SPARE_BYTES, round(_SPARE_SHARE * gpu.memory_bytes))
+
+
+def load_of(gpu: Gpu, driver: GpuDriver, claims: Sequence[Claim], *, keeps_spare: bool) -> GpuLoad:
+    """How a GPU is used, by those that have claimed a part of it and by anybody else.
+
+    Args:
+        claims: on all GPUs of the machine.
+        keeps_spare: whether a part of the GPU is to stay free.
+    """
+    ours = [claim for claim in claims if claim.gpu == (gpu.uuid or gpu.name)]
+    usable = usable_bytes(gpu, keeps_spare=keeps_spare)
+    free = None
+    if usable is not None:
+        used = None if gpu.uuid is None else driver.used_bytes(gpu.uuid)
+        by_session = {} if gpu.uuid is None else used_by_session(driver.used_by(gpu.uuid))
+        claimed = sum(claim.memory_bytes for claim in ours)
+        of_claims = sum(by_session.get(claim.session, 0) for claim in ours if claim.session)
+        # A claim counts in full, used or not, and whatever others use counts beside it.
+        of_others = max(0, (used or 0) - (of_claims if by_session else claimed))
+        above = sum(
+            max(0, by_session.get(claim.session, 0) - claim.memory_bytes)
+            for claim in ours
+            if claim.session
+        )
+        free = usable - claimed - above - of_others
+    return GpuLoad(
+        gpu=gpu,
+        n_trials=len(ours),
+        usable_bytes=usable,
+        free_bytes=free,
+        is_closed=any(claim.is_alone for claim in ours),
+    )
+
+
+def used_by_session(used_by: Mapping[int, int]) -> dict[int, int]:
+    """How many bytes each session has, by its leader: a kernel with all that it has started."""
+    sessions: dict[int, int] = {}
+    for pid, n_bytes in used_by.items():
+        with suppress(
+            ProcessLookupError, PermissionError
+        ):  # it has ended, or is not of this machine
+            session = os.getsid(pid)
+            sessions[session] = sessions.get(session, 0) + n_bytes
+    return sessions

@@ -1,0 +1,92 @@
+"""NVIDIA's management library, by which a driver is asked without initialising CUDA."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pynvml
+from pynvml import NVMLError
+
+from .driver import Gpu
+
+_log = logging.getLogger(__name__)
+
+
+class Nvml:
+    """The GPUs of NVIDIA's driver; none where there is no such driver."""
+
+    def installed(self) -> Sequence[Gpu]:
+        """All GPUs by their places on the bus; of one that is split by MIG, its parts."""
+        return [
+            Gpu(name=uuid, uuid=uuid, memory_bytes=_memory_bytes(handle))
+            for uuid, handle in self._handles.items()
+        ]
+
+    def used_bytes(self, uuid: str) -> int | None:
+        """How much memory of a GPU is in use, by anyone; None where that is not known."""
+        try:
+            return int(pynvml.nvmlDeviceGetMemoryInfo(self._handles[uuid]).used)
+        except (NVMLError, KeyError):
+            return None
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        """How many bytes each process has, by its id; empty where that is not known."""
+        try:
+            handle = self._handles[uuid]
+            found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            if not found:  # those below a server of MPS are listed by themselves
+                found = pynvml.nvmlDeviceGetMPSComputeRunningProcesses(handle)
+        except (NVMLError, KeyError):
+            return {}
+        return {one.pid: one.usedGpuMemory for one in found if one.usedGpuMemory is not None}
+
+    @cached_property
+    def _handles(self) -> dict[str, Any]:
+        """NVML's handle of each GPU, by its UUID."""
+        try:
+            pynvml.nvmlInit()
+            count = pynvml.nvmlDeviceGetCount()
+        except NVMLError as error:
+            _log.debug("no GPU of NVIDIA: %s", error)
+            return {}
+        handles = (handle for index in range(count) for handle in _parts(index))
+        return {_text(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
+
+
+def _parts(index: int) -> Iterator[Any]:
+    """The handle of a GPU, or those of its parts; none of one that has fallen off the bus."""
+    try:
+        whole = pynvml.nvmlDeviceGetHandleByIndex(index)
+        pynvml.nvmlDeviceGetUUID(whole)
+    except NVMLError as error:
+        _log.warning("GPU %s cannot be used: %s", index, error)
+        return
+    try:
+        is_split = pynvml.nvmlDeviceGetMigMode(whole)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    except NVMLError:  # a model without parts
+        is_split = False
+    if not is_split:
+        yield whole
+        return
+    for part in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
+        try:
+            yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, part)
+        except NVMLError:  # fewer parts were made than could be
+            continue
+
+
+def _memory_bytes(handle: Any) -> int | None:
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except NVMLError as error:
+        # A GPU without memory of its own (GB10, Jetson) takes the machine's.
+        is_shared = error.value == pynvml.NVML_ERROR_NOT_SUPPORTED
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_shared else None
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name

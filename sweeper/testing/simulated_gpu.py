@@ -1,0 +1,257 @@
+"""A simulated GPU: it grants memory and time to real notebooks, and counts both.
+
+    python -m sweeper.testing.simulated_gpu SOCKET BYTES MODE
+
+is the GPU, a process that answers on a UNIX socket. Notebooks wait for it and never compute, so
+many of them fit onto two cores. It runs work of one process at a time ("slice"), or of all that its
+processors have room for ("mps"). Whoever ends gives back its memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..execution.gpus import Gpu
+
+#: What changes from one process's work to another's, in seconds.
+_SWITCH_S = 0.00005
+#: Work that is nearly done is done: clocks are not finer.
+_DONE_S = 1e-5
+
+#: Source of a cell that defines `Device`, with which a notebook uses the GPU that it was given.
+DEVICE_CELL = """
+import json, os, socket
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+class Device:
+    def __init__(self, folder):
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(f"{folder}/{os.environ['CUDA_VISIBLE_DEVICES']}.sock")
+        self._answers = self._socket.makefile("r")
+    def _ask(self, **request):
+        self._socket.sendall(json.dumps({"pid": os.getpid(), **request}).encode() + b"\\n")
+        return json.loads(self._answers.readline())
+    def take(self, n_bytes):
+        if not self._ask(op="take", bytes=n_bytes)["is_granted"]:
+            size = f"{n_bytes / 2**30:.2f} GiB"
+            raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size}.")
+    def work(self, seconds, share=1.0):
+        self._ask(op="work", seconds=seconds, share=share)
+"""
+
+
+class SimulatedGpus:
+    """Simulated GPUs and what a driver would know of them; use it as a context manager.
+
+    Args:
+        folder: where their sockets are; a short path.
+        memory_bytes: of each GPU.
+        mode: `"slice"` or `"mps"`.
+        count: how many there are; they are called `GPU-0`, `GPU-1` and so on.
+
+    Attributes:
+        folder: as above.
+    """
+
+    def __init__(
+        self, folder: Path, *, memory_bytes: int, mode: str = "slice", count: int = 1
+    ) -> None:
+        self.folder, self._memory_bytes, self._mode = folder, memory_bytes, mode
+        self._names = [f"GPU-{number}" for number in range(count)]
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> SimulatedGpus:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in self._names:
+            command = [sys.executable, "-m", __name__, str(self._path(name))]
+            command += [str(self._memory_bytes), self._mode]
+            self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE))
+        for name in self._names:
+            while not self._path(name).exists():
+                time.sleep(0.01)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self._processes:
+            process.communicate()  # the end of its input ends it
+
+    def installed(self) -> Sequence[Gpu]:
+        """All GPUs."""
+        return [Gpu(name=name, uuid=name, memory_bytes=self._memory_bytes) for name in self._names]
+
+    def used_bytes(self, uuid: str) -> int | None:
+        """How much memory is in use."""
+        return int(self.state(uuid)["used_bytes"])
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        """How much memory each process has."""
+        return {int(pid): n_bytes for pid, n_bytes in self.state(uuid)["used_by"].items()}
+
+    def state(self, uuid: str) -> dict[str, Any]:
+        """What a GPU has counted; see `_Device.state`."""
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(str(self._path(uuid)))
+            asking.sendall(b'{"op": "state"}\n')
+            with asking.makefile("r") as answers:
+                state: dict[str, Any] = json.loads(answers.readline())
+                return state
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.sock"
+
+
+# --- the GPU itself ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Work:
+    """Work that runs or waits.
+
+    Attributes:
+        left_s: how long it takes alone on the GPU.
+        share: of the GPU's processors, that it can use.
+    """
+
+    left_s: float
+    share: float
+    client: int
+    done: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class _Device:
+    memory_bytes: int
+    is_shared: bool
+    used_by: dict[int, int] = field(default_factory=dict)
+    peak_bytes: int = 0
+    n_refused: int = 0
+    busy_s: float = 0.0
+    share_s: float = 0.0
+    running: list[_Work] = field(default_factory=list)
+    waiting: list[_Work] = field(default_factory=list)
+    last_client: int | None = None
+    settled_s: float = field(default_factory=time.monotonic)
+    timer: asyncio.TimerHandle | None = None
+
+    def take(self, pid: int, n_bytes: int) -> bool:
+        """Grant memory to a process, if there is as much."""
+        if sum(self.used_by.values()) + n_bytes > self.memory_bytes:
+            self.n_refused += 1
+            return False
+        self.used_by[pid] = self.used_by.get(pid, 0) + n_bytes
+        self.peak_bytes = max(self.peak_bytes, sum(self.used_by.values()))
+        return True
+
+    async def work(self, seconds: float, share: float, client: int) -> None:
+        """Return when the work is done."""
+        work = _Work(seconds, share, client, asyncio.get_running_loop().create_future())
+        self._settle()
+        if self.is_shared or not self.running:
+            self._begin(work)
+        else:
+            self.waiting.append(work)
+        self._set_timer()
+        await work.done
+
+    def state(self) -> dict[str, Any]:
+        """Memory in use, at most and by process; refusals; seconds of work, and by share."""
+        self._settle()
+        return {
+            "used_bytes": sum(self.used_by.values()),
+            "used_by": self.used_by,
+            "peak_bytes": self.peak_bytes,
+            "n_refused": self.n_refused,
+            "busy_s": self.busy_s,
+            "share_s": self.share_s,
+        }
+
+    def _begin(self, work: _Work) -> None:
+        if not self.is_shared and self.last_client not in (None, work.client):
+            work.left_s += _SWITCH_S
+        self.last_client = work.client
+        self.running.append(work)
+
+    @property
+    def _asked_share(self) -> float:
+        return sum(work.share for work in self.running) if self.is_shared else 1.0
+
+    def _settle(self) -> None:
+        """Count what has been done since the last time."""
+        now_s = time.monotonic()
+        if self.running:
+            passed_s = now_s - self.settled_s
+            pace = min(1.0, 1.0 / self._asked_share)
+            self.busy_s += passed_s
+            self.share_s += passed_s * min(1.0, self._asked_share)
+            for work in self.running:
+                work.left_s -= passed_s * pace
+        self.settled_s = now_s
+
+    def _set_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.running:
+            pace = min(1.0, 1.0 / self._asked_share)
+            wait_s = max(0.0, min(work.left_s for work in self.running) / pace)
+            self.timer = asyncio.get_running_loop().call_later(wait_s, self._end_what_is_done)
+
+    def _end_what_is_done(self) -> None:
+        self._settle()
+        for work in [work for work in self.running if work.left_s <= _DONE_S]:
+            self.running.remove(work)
+            if not work.done.done():
+                work.done.set_result(None)
+        if not self.is_shared and self.waiting and not self.running:
+            self._begin(self.waiting.pop(0))
+        self._set_timer()
+
+
+async def _serve(path: str, memory_bytes: int, mode: str) -> None:
+    device = _Device(memory_bytes, is_shared=mode == "mps")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pid = None
+        try:
+            while line := await reader.readline():
+                request, reply = json.loads(line), {}
+                match request["op"]:
+                    case "take":
+                        pid = request["pid"]
+                        reply = {"is_granted": device.take(pid, request["bytes"])}
+                    case "work":
+                        await device.work(request["seconds"], request["share"], id(writer))
+                    case "state":
+                        reply = device.state()
+                writer.write(json.dumps(reply).encode() + b"\n")
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            device.used_by.pop(pid or 0, None)
+            writer.close()
+
+    server = await asyncio.start_unix_server(answer, path)
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(None, sys.stdin.read)  # until whoever has started it ends
+    server.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

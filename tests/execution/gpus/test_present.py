@@ -1,0 +1,235 @@
+"""Which GPUs a sweep may use, as the driver and the environment say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpu_drivers import GIB, StatedDriver
+
+from sweeper.errors import SettingsError
+from sweeper.execution.gpus import Gpu, GpuAllocator
+from sweeper.execution.gpus.present import present_gpus
+
+
+@pytest.fixture(autouse=True)
+def nobody_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+
+
+TWO = StatedDriver("GPU-a", "GPU-b")
+
+
+def found(wanted: str | list[int], memory_bytes: int | None = None) -> list[str]:
+    return GpuAllocator.find(wanted, threads=1, memory_bytes=memory_bytes, driver=TWO).gpus
+
+
+def test_auto_means_every_gpu_of_the_machine() -> None:
+    assert found("auto") == ["GPU-a", "GPU-b"]
+
+
+def test_numbers_choose_among_the_gpus() -> None:
+    assert found([1]) == ["GPU-b"]
+    assert found([1, 0]) == ["GPU-b", "GPU-a"]
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(SettingsError, match=r"resources\.gpus: there is no GPU 2 .*: 0 to 1$"):
+        found([0, 2])
+
+
+def test_on_a_machine_without_gpus_auto_is_none_and_numbers_are_refused() -> None:
+    none = StatedDriver()
+    assert GpuAllocator.find("auto", threads=1, driver=none).gpus == []
+    with pytest.raises(SettingsError, match="there is no GPU 0 on this machine; there are: none"):
+        GpuAllocator.find([0], threads=1, driver=none)
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [
+        ("1", ["1"]),  # which GPU that is, only CUDA knows: it counts the fastest first
+        ("1,0", ["1", "0"]),
+        (" 0 , 1 ", ["0", "1"]),
+        ("GPU-b", ["GPU-b"]),
+        ("MIG-x", ["MIG-x"]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,1", ["0"]),  # CUDA sees nothing after an index that does not exist
+        ("0,5,1", ["0"]),
+    ],
+)
+def test_only_gpus_that_this_process_may_see_are_used(
+    monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert found("auto") == gpus
+
+
+def test_numbers_of_a_parameters_file_count_among_the_gpus_that_are_visible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert found([0]) == ["1"]
+    with pytest.raises(SettingsError, match="there is no GPU 2"):
+        found([2])
+
+
+@pytest.mark.parametrize("visible", ["1", "GPU-b", "GPU", "0"])
+def test_a_stated_memory_counts_on_gpus_however_they_are_named(
+    monkeypatch: pytest.MonkeyPatch, visible: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*42\.9 GB"):
+        found("auto", memory_bytes=50 * 10**9)
+
+
+def test_a_trial_that_takes_more_gpus_than_there_are_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"gpus_per_trial: a trial takes 3 GPUs; there are 2"):
+        GpuAllocator.find("auto", threads=1, per_trial=3, driver=TWO)
+    with pytest.raises(SettingsError, match="takes 2 GPUs; there is 1 to use"):
+        GpuAllocator.find([1], threads=1, per_trial=2, driver=TWO)
+    none = GpuAllocator.find("auto", threads=1, per_trial=3, driver=StatedDriver())
+    assert none.gpus == [], "a notebook may run without"
+
+
+def test_a_trial_that_no_gpu_can_hold_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*GPU-a has 42\.9 GB"):
+        found([0], memory_bytes=50 * 10**9)
+
+
+def test_a_number_among_different_gpus_is_asked_for_more_exactly_where_memory_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = StatedDriver("GPU-small", "GPU-large")
+    driver.gpus[0] = Gpu(name="GPU-small", uuid="GPU-small", memory_bytes=8 * GIB)
+
+    def gpus(memory_bytes: int | None) -> list[str]:
+        return GpuAllocator.find("auto", threads=1, memory_bytes=memory_bytes, driver=driver).gpus
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert gpus(None) == ["1"]
+    with pytest.raises(SettingsError, match=r"number 1 of .*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        gpus(20 * 10**9)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert gpus(20 * 10**9) == ["1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(SettingsError, match=r"0 has 8\.6 GB"):
+        gpus(20 * 10**9)
+
+
+def test_cuda_says_which_gpu_a_number_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled(
+        tmp_path / "libcuda.so.1",
+        """
+        #include <string.h>
+        int cuInit(unsigned f) { return 0; }
+        int cuDeviceGetCount(int *n) { *n = 2; return 0; }
+        int cuDeviceGet(int *d, int n) { *d = n; return 0; }
+        int cuDeviceGetUuid(unsigned char *uuid, int d) {
+            memset(uuid, d == 0 ? 0xbb : 0xaa, 16); return 0;
+        }
+        """,
+    )
+    slow = "GPU-aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
+    fast = "GPU-bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb"
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu.uuid for gpu in present_gpus(StatedDriver(slow, fast))] == [slow]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert [gpu.uuid for gpu in present_gpus(StatedDriver(slow, fast))] == [fast]
+
+
+# --- NVIDIA's library ----------------------------------------------------------------------------
+
+#: A library that answers as NVIDIA's would on a machine with a GPU, one that is split in two parts
+#: of the three that it could have, one that shares the machine's memory, and one that is broken.
+NVML = r"""
+#include <stdio.h>
+#include <string.h>
+typedef struct { int number, part; } device;
+static device whole[4] = {{0, -1}, {1, -1}, {2, -1}, {3, -1}};
+static device parts[3] = {{1, 0}, {1, 1}, {1, 2}};
+typedef struct { unsigned long long total, free, used; } memory;
+typedef struct { unsigned pid; unsigned long long bytes; unsigned a, b; } process;
+int nvmlInitWithFlags(unsigned f) { return 0; }
+const char *nvmlErrorString(int code) { return "an error of the driver"; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 4; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned n, device **d) {
+    *d = &whole[n]; return n == 3 ? 15 : 0;
+}
+int nvmlDeviceGetUUID(device *d, char *text, unsigned length) {
+    if (d->part < 0) snprintf(text, length, "GPU-%d", d->number);
+    else snprintf(text, length, "MIG-%d", d->part);
+    return 0;
+}
+int nvmlDeviceGetMigMode(device *d, unsigned *now, unsigned *later) {
+    *now = *later = d->number == 1; return d->number == 2 ? 3 : 0;
+}
+int nvmlDeviceGetMaxMigDeviceCount(device *d, unsigned *n) { *n = 3; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(device *d, unsigned n, device **part) {
+    *part = &parts[n]; return n == 2 ? 6 : 0;
+}
+int nvmlDeviceGetMemoryInfo(device *d, memory *m) {
+    m->total = 1000 + d->number; m->used = 10; m->free = m->total - 10;
+    return d->number == 2 ? 3 : 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *n, process *found) {
+    if (d->number) { *n = 0; return 0; }
+    if (*n < 2) { *n = 2; return 7; }
+    *n = 2;
+    found[0] = (process){4711, 7, 0, 0};
+    found[1] = (process){4712, ~0ULL, 0, 0};
+    return 0;
+}
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(device *d, unsigned *n, process *found) {
+    *n = 0; return 0;
+}
+"""
+ASK = """
+from sweeper.execution.gpus.nvml import Nvml
+nvml = Nvml()
+for gpu in nvml.installed():
+    print(gpu.name, gpu.memory_bytes, nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)))
+print(nvml.used_bytes("GPU-other"), dict(nvml.used_by("GPU-other")))
+"""
+
+
+def compiled(library: Path, source: str) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    command = [compiler, "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(library)]
+    subprocess.run([*command, f"-Wl,-soname,{library.name}"], input=source, text=True, check=True)
+
+
+def test_whole_gpus_and_parts_are_read_out_of_the_drivers_library(tmp_path: Path) -> None:
+    compiled(tmp_path / "libnvidia-ml.so.1", NVML)
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert asked.stdout.splitlines() == [
+        "GPU-0 1000 10 {4711: 7}",
+        "MIG-0 1001 10 {}",
+        "MIG-1 1001 10 {}",
+        f"GPU-2 {machine_bytes} None {{}}",
+        "None {}",
+    ]
+    assert "GPU 3 cannot be used: GPU is lost" in asked.stderr
+
+
+def test_a_machine_without_a_driver_has_no_gpus() -> None:
+    asked = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
+    assert asked.stderr == ""
+    if not shutil.which("nvidia-smi"):
+        assert asked.stdout == "None {}\n"

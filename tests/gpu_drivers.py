@@ -1,0 +1,32 @@
+"""A driver for tests, which knows what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sweeper.execution.gpus import Gpu
+
+GIB = 1024**3
+
+
+class StatedDriver:
+    """GPUs of 40 GiB each, with the memory in use that a test puts in.
+
+    Attributes:
+        used: bytes of each GPU in use, by UUID.
+        by_process: the same by process id.
+    """
+
+    def __init__(self, *names: str, memory_bytes: int | None = 40 * GIB) -> None:
+        self.gpus = [Gpu(name=name, uuid=name, memory_bytes=memory_bytes) for name in names]
+        self.used = dict.fromkeys(names, 0)
+        self.by_process: dict[str, dict[int, int]] = {name: {} for name in names}
+
+    def installed(self) -> Sequence[Gpu]:
+        return self.gpus
+
+    def used_bytes(self, uuid: str) -> int | None:
+        return self.used[uuid]
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        return self.by_process[uuid]

@@ -1,0 +1,120 @@
+"""Sweeps in real kernels that share simulated GPUs by the memory that trials take."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from sweeper import Settings, Sweep
+from sweeper.execution.gpus import GpuAllocator, Ledger
+from sweeper.execution.local import LocalExecutor
+from sweeper.testing import write_notebook
+from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
+from sweeper.trials import Reason, SweepResult, TrialState
+
+pytestmark = pytest.mark.kernel
+
+GB = 10**9
+
+
+@pytest.fixture
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedGpus]:
+    """One GPU of 40 GB."""
+    folder = tmp_path_factory.mktemp("g")
+    with SimulatedGpus(folder, memory_bytes=40 * GB) as gpus:
+        yield gpus
+
+
+def run(
+    gpus: SimulatedGpus, folder: Path, cell: str, claims: Path | None = None, **settings: Any
+) -> SweepResult:
+    """A sweep of eight slots over a cell that uses `device`."""
+    begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
+    notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5\nbatch = 1")
+    study = {"name": "shared", "trials": 12, "sampler": "random", **settings.pop("study", {})}
+    usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
+    allocator = GpuAllocator(
+        gpus.installed(),
+        threads=1,
+        driver=gpus,
+        ledger=Ledger(claims or folder / "claims"),
+        look_s=0.05,
+        settled_s=0.3,
+    )
+    return Sweep.from_settings(
+        Settings.from_mapping({**usual, **settings, "study": study}),
+        notebook=notebook,
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=8),
+    ).run()
+
+
+TRAIN = """
+device.take(int({gb} * 10**9))
+for step in range(10):
+    device.work(0.05)
+    sweeper.report(step, val=x * step)
+"""
+
+
+def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(
+    gpu: SimulatedGpus, tmp_path: Path
+) -> None:
+    result = run(gpu, tmp_path, TRAIN.format(gb=8.4))
+    assert result.counts["completed"] == 12
+    state = gpu.state("GPU-0")
+    assert state["peak_bytes"] == 4 * 8_400_000_000
+    assert state["n_refused"] == 0
+    assert {r.gpu.peak_bytes for r in result.records if r.gpu is not None} == {8_400_000_000}
+    assert all(record.attempt == 1 for record in result.records)
+    node = nbformat.read(result.records[0].notebook, as_version=4)
+    assert node.metadata["sweeper"]["gpu_peak_bytes"] == 8_400_000_000
+
+
+def test_two_sweeps_at_once_never_take_more_than_there_is(
+    gpu: SimulatedGpus, tmp_path: Path
+) -> None:
+    results: list[SweepResult] = []
+
+    def sweep(name: str, gb: float) -> None:
+        claims = tmp_path / "claims"
+        cell = TRAIN.format(gb=gb)
+        study = {"name": name, "trials": 6}
+        results.append(run(gpu, tmp_path / name, cell, claims=claims, study=study))
+
+    sweeps = [threading.Thread(target=sweep, args=pair) for pair in (("a", 8.4), ("b", 15))]
+    for thread in sweeps:
+        thread.start()
+    for thread in sweeps:
+        thread.join()
+    assert [result.counts["completed"] for result in results] == [6, 6]
+    assert gpu.state("GPU-0")["n_refused"] == 0
+
+
+def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
+    gpu: SimulatedGpus, tmp_path: Path
+) -> None:
+    # The first trials do not show what the later ones take.
+    cell = TRAIN.format(gb="(6 if sweeper.trial().number < 4 else 15)")
+    result = run(gpu, tmp_path, cell)
+    assert result.counts["completed"] == 12
+    assert gpu.state("GPU-0")["n_refused"] > 0
+    again = [record for record in result.records if record.attempt > 1]
+    assert again
+    assert all(record.number >= 4 for record in again)
+
+
+def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
+    gpu: SimulatedGpus, tmp_path: Path
+) -> None:
+    result = run(gpu, tmp_path, TRAIN.format(gb="(60 if sweeper.trial().number == 3 else 10)"))
+    assert result.counts == {"completed": 11, "failed": 1, "pruned": 0, "stopped": 0}
+    failed = result.records[3]
+    assert (failed.state, failed.reason) == (TrialState.FAILED, Reason.OUT_OF_MEMORY)
+    assert "CUDA out of memory" in failed.message
+    assert 2 <= failed.attempt <= 3

@@ -1,0 +1,146 @@
+"""What trials are expected to take of a GPU, and which of them are run again with more."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sweeper.execution.gpus import CONTEXT_BYTES
+from sweeper.sweep.scheduling.gpu_needs import GpuNeeds, expected_bytes
+from sweeper.testing import trial_spec
+from sweeper.trials import (
+    GpuNeed,
+    GpuUse,
+    Params,
+    Reason,
+    TrialOutcome,
+    TrialRecord,
+    TrialState,
+)
+
+GB = 10**9
+
+
+def record(params: Params, peak_bytes: int | None, state: str = "completed") -> TrialRecord:
+    return TrialRecord(
+        number=0,
+        state=TrialState(state),
+        params=params,
+        seed=0,
+        attempt=1,
+        notebook=Path("0000.ipynb"),
+        gpu=None if peak_bytes is None else GpuUse(peak_bytes=peak_bytes),
+    )
+
+
+def short(peak_bytes: int = 0) -> TrialOutcome:
+    return TrialOutcome(
+        state=TrialState.FAILED,
+        reason=Reason.OUT_OF_MEMORY,
+        message="cell 3: OutOfMemoryError: CUDA out of memory.",
+        gpu=GpuUse(peak_bytes=peak_bytes),
+    )
+
+
+# --- what is expected ----------------------------------------------------------------------------
+
+
+def test_nothing_is_expected_before_a_trial_has_ended() -> None:
+    needs = GpuNeeds(None)
+    needs.note(record({"lr": 0.1}, None))
+    needs.note(record({"lr": 0.1}, 5 * GB, "failed"))
+    assert needs.need(record({"lr": 0.1}, None)) == GpuNeed()
+
+
+def test_a_learning_rate_moves_no_memory() -> None:
+    taken: list[tuple[Params, int]] = [({"lr": 0.1, "momentum": 0.9}, 8 * GB)]
+    expected = expected_bytes({"lr": 3e-4, "momentum": 0.5}, taken)
+    assert expected is not None
+    assert 8 * GB < expected < 9 * GB
+
+
+def test_the_same_params_are_expected_to_take_what_they_took() -> None:
+    taken: list[tuple[Params, int]] = [({"batch": 64}, 8 * GB), ({"batch": 64}, 9 * GB)]
+    expected = expected_bytes({"batch": 64}, taken)
+    assert expected is not None
+    assert 9 * GB < expected < 9.5 * GB
+
+
+@pytest.mark.parametrize(
+    ("now", "least_gb", "most_gb"),
+    [
+        ({"batch": 128, "width": 32}, 16, 18),
+        ({"batch": 32, "width": 32}, 8, 9),  # a part of the memory is not the batch's
+        ({"batch": 128, "width": 64}, 32, 36),
+        ({"batch": 64, "width": 32, "amp": True}, 12, 14),
+    ],
+)
+def test_a_larger_trial_is_expected_to_take_more_by_the_sizes_that_grow(
+    now: Params, least_gb: float, most_gb: float
+) -> None:
+    expected = expected_bytes(now, [({"batch": 64, "width": 32}, 8 * GB)])
+    assert expected is not None
+    assert least_gb * GB <= expected <= most_gb * GB
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_some_trials_no_trial_takes_more_than_expected_and_most_nearly_as_much(
+    seed: int,
+) -> None:
+    """Memory as a notebook takes it: weights, and activations by batch, in steps of 20 MB."""
+    rng = random.Random(seed)
+
+    def trial() -> tuple[Params, int]:
+        batch, optimizer = rng.choice([32, 64, 128, 256]), rng.choice(["sgd", "adam"])
+        params: Params = {"batch": batch, "optimizer": optimizer, "lr": rng.uniform(1e-4, 1e-1)}
+        exact = 0.5 * GB + 0.02 * GB * batch + (0.2 * GB if optimizer == "adam" else 0)
+        return params, -int(-exact // (20 * 2**20)) * 20 * 2**20
+
+    taken = [trial() for _ in range(20)]
+    above = []
+    for params, peak in [trial() for _ in range(200)]:
+        expected = expected_bytes(params, taken)
+        assert expected is not None
+        above.append(expected / peak)
+    assert min(above) >= 1
+    assert sorted(above)[100] < 1.2
+
+
+def test_a_stated_memory_counts_whatever_was_measured() -> None:
+    needs = GpuNeeds(9 * GB)
+    needs.note(record({"lr": 0.1}, 20 * GB))
+    assert needs.need(record({"lr": 0.1}, None)) == GpuNeed(memory_bytes=9 * GB + CONTEXT_BYTES)
+
+
+# --- who is run again ----------------------------------------------------------------------------
+
+
+def test_a_trial_that_ran_out_of_memory_gets_more_and_then_a_gpu_of_its_own() -> None:
+    needs = GpuNeeds(None)
+    needs.note(record({"lr": 0.1}, 8 * GB))
+    mine = record({"lr": 0.1}, None)
+    first = trial_spec(0, gpu_need=needs.need(mine))
+    assert needs.run_again(first, short(9 * GB)) == "with 11.2 GB of its GPU"
+    second = replace(first, gpu_need=needs.need(mine))
+    assert second.gpu_need.memory_bytes == round(1.25 * 9 * GB)
+    assert needs.run_again(second, short()) == "alone on its GPU"
+    third = replace(first, gpu_need=needs.need(mine))
+    assert third.gpu_need == GpuNeed(is_alone=True)
+    assert needs.run_again(third, short()) is None, "no GPU has more for it"
+
+
+def test_a_trial_of_unknown_need_that_ran_out_of_memory_is_alone_next() -> None:
+    needs = GpuNeeds(None)
+    assert needs.run_again(trial_spec(0), short()) == "alone on its GPU"
+    assert needs.need(record({}, None)) == GpuNeed(is_alone=True)
+
+
+def test_memory_that_runs_out_without_a_gpu_is_a_failure() -> None:
+    assert GpuNeeds(None).run_again(trial_spec(0), replace(short(), gpu=None)) is None
+    failed = TrialOutcome(
+        state=TrialState.FAILED, reason=Reason.CELL_ERROR, gpu=GpuUse(peak_bytes=1)
+    )
+    assert GpuNeeds(None).run_again(trial_spec(0), failed) is None
