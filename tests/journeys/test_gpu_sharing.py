@@ -31,12 +31,18 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedGpus]:
 
 
 def run(
-    gpus: SimulatedGpus, folder: Path, cell: str, claims: Path | None = None, **settings: Any
+    gpus: SimulatedGpus,
+    folder: Path,
+    cell: str,
+    *,
+    jobs: int = 5,
+    claims: Path | None = None,
+    **settings: Any,
 ) -> SweepResult:
-    """A sweep of eight slots over a cell that uses `device`."""
+    """A sweep over a cell that uses `device`."""
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
     notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5\nbatch = 1")
-    study = {"name": "shared", "trials": 12, "sampler": "random", **settings.pop("study", {})}
+    study = {"name": "shared", "trials": 10, "sampler": "random", **settings.pop("study", {})}
     usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
     allocator = GpuAllocator(
         gpus.installed(),
@@ -50,7 +56,7 @@ def run(
         Settings.from_mapping({**usual, **settings, "study": study}),
         notebook=notebook,
         output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=8),
+        executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=jobs),
     ).run()
 
 
@@ -62,11 +68,25 @@ for step in range(10):
 """
 
 
+#: Trials after the first ones grow, once there are four of them.
+GROW = """
+import pathlib, time
+number, here = sweeper.trial().number, pathlib.Path("here")
+if number >= 4:
+    here.mkdir(exist_ok=True)
+    (here / str(number)).touch()
+    end_s = time.monotonic() + 20
+    while len(list(here.iterdir())) < 4 and time.monotonic() < end_s:
+        time.sleep(0.01)
+    device.take(9 * 10**9)
+"""
+
+
 def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
-    result = run(gpu, tmp_path, TRAIN.format(gb=8.4))
-    assert result.counts["completed"] == 12
+    result = run(gpu, tmp_path, TRAIN.format(gb=8.4), study={"trials": 14})
+    assert result.counts["completed"] == 14
     state = gpu.state("GPU-0")
     assert state["peak_bytes"] == 4 * 8_400_000_000
     assert state["n_refused"] == 0
@@ -84,25 +104,23 @@ def test_two_sweeps_at_once_never_take_more_than_there_is(
     def sweep(name: str, gb: float) -> None:
         claims = tmp_path / "claims"
         cell = TRAIN.format(gb=gb)
-        study = {"name": name, "trials": 6}
-        results.append(run(gpu, tmp_path / name, cell, claims=claims, study=study))
+        study = {"name": name, "trials": 4}
+        results.append(run(gpu, tmp_path / name, cell, jobs=3, claims=claims, study=study))
 
     sweeps = [threading.Thread(target=sweep, args=pair) for pair in (("a", 8.4), ("b", 15))]
     for thread in sweeps:
         thread.start()
     for thread in sweeps:
         thread.join()
-    assert [result.counts["completed"] for result in results] == [6, 6]
+    assert [result.counts["completed"] for result in results] == [4, 4]
     assert gpu.state("GPU-0")["n_refused"] == 0
 
 
 def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
-    # The first trials do not show what the later ones take.
-    cell = TRAIN.format(gb="(6 if sweeper.trial().number < 4 else 15)")
-    result = run(gpu, tmp_path, cell)
-    assert result.counts["completed"] == 12
+    result = run(gpu, tmp_path, TRAIN.format(gb=6) + GROW)
+    assert result.counts["completed"] == 10
     assert gpu.state("GPU-0")["n_refused"] > 0
     again = [record for record in result.records if record.attempt > 1]
     assert again
@@ -112,8 +130,9 @@ def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
 def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
-    result = run(gpu, tmp_path, TRAIN.format(gb="(60 if sweeper.trial().number == 3 else 10)"))
-    assert result.counts == {"completed": 11, "failed": 1, "pruned": 0, "stopped": 0}
+    cell = TRAIN.format(gb="(60 if sweeper.trial().number == 3 else 10)")
+    result = run(gpu, tmp_path, cell, jobs=3, study={"trials": 6})
+    assert result.counts == {"completed": 5, "failed": 1, "pruned": 0, "stopped": 0}
     failed = result.records[3]
     assert (failed.state, failed.reason) == (TrialState.FAILED, Reason.OUT_OF_MEMORY)
     assert "CUDA out of memory" in failed.message

@@ -3,10 +3,11 @@
 Never initialises CUDA. What a kernel does with its GPU does not belong here.
 """
 
-from .allocator import CONTEXT_BYTES, GpuAllocator, Lease, StoppedWaiting
+from .allocator import CONTEXT_BYTES, GpuAllocator, StoppedWaiting
 from .driver import Gpu, GpuDriver
 from .ledger import Ledger
 from .policy import FewestTrials, GpuPolicy
+from .shares import Lease
 
 __all__ = [
     "CONTEXT_BYTES",

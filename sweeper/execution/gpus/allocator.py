@@ -7,18 +7,18 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ...errors import SettingsError
 from ...trials import GpuNeed, RunningTrial, TrialSpec
 from .driver import Gpu, GpuDriver
-from .ledger import Claim, HeldClaim, Ledger
+from .ledger import Claim, Ledger
 from .loads import GpuLoad, load_of, used_by_session
-from .nvml import Nvml
 from .policy import FewestTrials, GpuPolicy
-from .present import present_gpus
+from .present import installed_driver, present_gpus
+from .shares import Estimates, Lease, Part, Share
 
 _log = logging.getLogger(__name__)
 
@@ -38,71 +38,12 @@ _TAKE_WHAT_IS_NEEDED = {
 }
 #: What CUDA itself takes of a GPU in each process.
 CONTEXT_BYTES = 512 * 1024**2
-#: How often to look at the memory of running trials, and at the claims of other sweeps.
-_LOOK_S = 1.0
 #: How long a trial whose need is not known must not have grown before others may join it.
 _SETTLED_S = 10.0
 #: How long such a trial may take nothing of its GPU before it counts as one that does not use it.
 _UNUSED_S = 60.0
-#: What is added to what such a trial has taken so far, and to what trials took that have ended.
-_GROWTH, _SPREAD = 1.25, 1.1
-#: Growth below this is none.
-_STEADY = 1.02
-
-
-@dataclass(slots=True)
-class Lease:
-    """A share of a GPU, held by a running trial.
-
-    Attributes:
-        gpu: as CUDA_VISIBLE_DEVICES names it, or them; None on a machine without one.
-        env: what it adds to the environment of the trial's kernel.
-        peak_bytes: the most memory that the trial was seen to take of it; 0 where none was seen.
-    """
-
-    gpu: str | None
-    env: Mapping[str, str]
-    peak_bytes: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class _Part:
-    """A trial's share of one GPU.
-
-    Attributes:
-        claim: what the machine's other sweeps see of it.
-        held: the same, in the ledger; None where other sweeps cannot see it.
-        used_before_bytes: of the GPU, when the trial was alone on it; None in company.
-    """
-
-    gpu: Gpu
-    claim: Claim
-    held: HeldClaim | None
-    used_before_bytes: int | None
-
-    def change(self, claim: Claim) -> None:
-        self.claim = claim
-        if self.held is not None:
-            self.held.change(claim)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Share:
-    """What the allocator knows of a lease.
-
-    Attributes:
-        parts: its GPUs.
-        is_estimated: whether nobody knew what the trial takes when it began.
-        has_settled: whether others may join it.
-        steady_since_s: since when the trial has not grown, or has its share.
-    """
-
-    running: RunningTrial
-    lease: Lease
-    parts: Sequence[_Part]
-    is_estimated: bool
-    has_settled: bool
-    steady_since_s: float = field(default_factory=time.monotonic)
+#: How often to look at the memory of running trials, and at the claims of other sweeps.
+_LOOK_S = 1.0
 
 
 class StoppedWaiting(Exception):
@@ -147,19 +88,17 @@ class GpuAllocator:
     ) -> None:
         self._gpus = list(gpus)
         self._threads = threads
-        self._driver = driver or Nvml()
+        self._driver = driver or installed_driver()
         self._ledger: Ledger | None = ledger or Ledger()
         self._policy = policy or FewestTrials()
         self._per_trial = per_trial
         self._keeps_spare = keeps_spare
         self._hidden = hidden
-        self._look_s, self._settled_s, self._unused_s = look_s, settled_s, unused_s
+        self._look_s = look_s
         #: The trials that wait, the longest first.
         self._queue: deque[TrialSpec] = deque()
-        self._shares: list[_Share] = []
-        #: The most that a trial has taken which has ended, and one that has stopped to grow.
-        self._ended_peak_bytes = 0
-        self._settled_peak_bytes: int | None = None
+        self._shares: list[Share] = []
+        self._estimates = Estimates(settled_s=settled_s, unused_s=unused_s)
         self._changed = threading.Condition()
         self._is_watching = False
 
@@ -189,7 +128,7 @@ class GpuAllocator:
         """
         if wanted == "none":
             return cls((), threads=threads, hidden=True)
-        driver = driver or Nvml()
+        driver = driver or installed_driver()
         present = present_gpus(driver)
         chosen = present
         if not isinstance(wanted, str):
@@ -261,7 +200,7 @@ class GpuAllocator:
 
     # --- who gets a share ---------------------------------------------------------------------
 
-    def _take(self, spec: TrialSpec, running: RunningTrial) -> _Share:
+    def _take(self, spec: TrialSpec, running: RunningTrial) -> Share:
         with self._changed:
             self._queue.append(spec)
         running.on_stop(self._wake)
@@ -282,12 +221,12 @@ class GpuAllocator:
                 del self._queue[next(i for i, other in enumerate(self._queue) if other is spec)]
                 self._changed.notify_all()  # the next trial is the first now
 
-    def _give_back(self, share: _Share) -> None:
+    def _give_back(self, share: Share) -> None:
         with self._changed:
             self._shares.remove(share)
-            self._ended_peak_bytes = max(self._ended_peak_bytes, share.lease.peak_bytes)
+            self._estimates.end(share)
             for other in self._shares:
-                self._expect(other)
+                self._claim_expected(other)
             for part in share.parts:
                 if part.held is not None:
                     part.held.release()
@@ -297,7 +236,7 @@ class GpuAllocator:
         with self._changed:
             self._changed.notify_all()
 
-    def _claim(self, spec: TrialSpec, running: RunningTrial) -> _Share | None:
+    def _claim(self, spec: TrialSpec, running: RunningTrial) -> Share | None:
         """A share for a trial, if there is one now."""
         if self._ledger is not None:
             try:
@@ -320,7 +259,7 @@ class GpuAllocator:
         running: RunningTrial,
         claims: Sequence[Claim],
         ledger: Ledger | None,
-    ) -> _Share | None:
+    ) -> Share | None:
         need = self._need_of(spec)
         loads = [
             load_of(gpu, self._driver, claims, keeps_spare=self._keeps_spare) for gpu in self._gpus
@@ -334,28 +273,28 @@ class GpuAllocator:
             chosen.append(next(load for load in left if load.gpu is gpu))
         parts = [self._part_of(load, need, ledger) for load in chosen]
         names = ",".join(part.gpu.name for part in parts)
-        return _Share(
+        return Share(
             running=running,
             lease=Lease(gpu=names, env={"CUDA_VISIBLE_DEVICES": names}),
             parts=parts,
-            is_estimated=need != spec.gpu_need or need == GpuNeed(),
+            is_estimated=spec.gpu_need == GpuNeed() and self._per_trial == 1,
             has_settled=need.memory_bytes is not None,
         )
 
     def _need_of(self, spec: TrialSpec) -> GpuNeed:
         if self._per_trial > 1:
             return GpuNeed(is_alone=True)
-        if spec.gpu_need == GpuNeed() and self._settled_peak_bytes is not None:
-            return GpuNeed(memory_bytes=self._expected(self._settled_peak_bytes))
+        if spec.gpu_need == GpuNeed():
+            return GpuNeed(memory_bytes=self._estimates.expected_bytes)
         return spec.gpu_need
 
-    def _part_of(self, load: GpuLoad, need: GpuNeed, ledger: Ledger | None) -> _Part:
+    def _part_of(self, load: GpuLoad, need: GpuNeed, ledger: Ledger | None) -> Part:
         claim = Claim(
             gpu=load.gpu.uuid or load.gpu.name,
             memory_bytes=need.memory_bytes or load.usable_bytes or 0,
             is_alone=need.is_alone,
         )
-        return _Part(
+        return Part(
             gpu=load.gpu,
             claim=claim,
             held=None if ledger is None else ledger.add(claim),
@@ -393,34 +332,16 @@ class GpuAllocator:
             if not used and len(found) == 1 and part.used_before_bytes is not None:
                 # The driver may know processes by other ids, as it does in a container.
                 used = max(0, (self._used_bytes(gpu) or 0) - part.used_before_bytes)
-            self._note(share, used)
+            self._estimates.note(share, used)
+            self._claim_expected(share)
 
-    def _note(self, share: _Share, used_bytes: int) -> None:
-        now_s = time.monotonic()
-        if used_bytes > _STEADY * share.lease.peak_bytes:
-            share.steady_since_s = now_s
-        share.lease.peak_bytes = max(share.lease.peak_bytes, used_bytes)
-        settled_s = self._settled_s if share.lease.peak_bytes else self._unused_s
-        if not share.has_settled and now_s - share.steady_since_s >= settled_s:
-            share.has_settled = True
-            self._settled_peak_bytes = max(self._settled_peak_bytes or 0, share.lease.peak_bytes)
-        self._expect(share)
-
-    def _expect(self, share: _Share) -> None:
+    def _claim_expected(self, share: Share) -> None:
         """Claim for a trial whose need nobody knew what it is expected to take now."""
-        if not share.is_estimated or not share.has_settled:
-            return
-        expected = self._expected(max(share.lease.peak_bytes, self._settled_peak_bytes or 0))
+        expected = self._estimates.to_claim(share)
         for part in share.parts:
-            if expected != part.claim.memory_bytes:
+            if expected is not None and expected != part.claim.memory_bytes:
                 part.change(replace(part.claim, memory_bytes=expected))
                 self._changed.notify_all()
-
-    def _expected(self, peak_bytes: int) -> int:
-        """What a trial may come to take that has taken so much, or is like one that has."""
-        if peak_bytes <= self._ended_peak_bytes:
-            return round(_SPREAD * self._ended_peak_bytes)
-        return round(_GROWTH * peak_bytes)
 
     def _used_bytes(self, gpu: Gpu) -> int | None:
         return None if gpu.uuid is None else self._driver.used_bytes(gpu.uuid)

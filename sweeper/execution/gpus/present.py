@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .driver import Gpu, GpuDriver
 
@@ -21,6 +22,33 @@ for number in range(count.value):
     print("GPU-" + str(uuid.UUID(bytes=bytes(name))))
 """
 _ORDER_TIMEOUT_S = 60
+
+
+class NoGpus:
+    """The driver of a machine without GPUs."""
+
+    def installed(self) -> Sequence[Gpu]:
+        """None."""
+        return ()
+
+    def used_bytes(self, uuid: str) -> int | None:
+        """Not known."""
+        return None
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        """Nobody."""
+        return {}
+
+
+def installed_driver() -> GpuDriver:
+    """NVIDIA's driver, where it is installed."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return NoGpus()
+    from .nvml import Nvml  # takes longer than all else that a sweep without a GPU does with it
+
+    return Nvml()
 
 
 def present_gpus(driver: GpuDriver) -> list[Gpu]:

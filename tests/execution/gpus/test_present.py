@@ -192,8 +192,8 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(device *d, unsigned *n, process *
 }
 """
 ASK = """
-from sweeper.execution.gpus.nvml import Nvml
-nvml = Nvml()
+from sweeper.execution.gpus.present import installed_driver
+nvml = installed_driver()
 for gpu in nvml.installed():
     print(gpu.name, gpu.memory_bytes, nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)))
 print(nvml.used_bytes("GPU-other"), dict(nvml.used_by("GPU-other")))

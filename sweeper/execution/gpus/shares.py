@@ -1,0 +1,119 @@
+"""What running trials hold of GPUs, and what those are expected to take whose need nobody knew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...trials import RunningTrial
+from .driver import Gpu
+from .ledger import Claim, HeldClaim
+
+#: What is added to what a trial has taken so far, and to what trials took that have ended.
+_GROWTH, _SPREAD = 1.25, 1.1
+#: Growth below this is none.
+_STEADY = 1.02
+
+
+@dataclass(slots=True)
+class Lease:
+    """A share of a GPU, held by a running trial.
+
+    Attributes:
+        gpu: as CUDA_VISIBLE_DEVICES names it, or them; None on a machine without one.
+        env: what it adds to the environment of the trial's kernel.
+        peak_bytes: the most memory that the trial was seen to take of it; 0 where none was seen.
+    """
+
+    gpu: str | None
+    env: Mapping[str, str]
+    peak_bytes: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """A trial's share of one GPU.
+
+    Attributes:
+        claim: what the machine's other sweeps see of it.
+        held: the same, in the ledger; None where other sweeps cannot see it.
+        used_before_bytes: of the GPU, when the trial was alone on it; None in company.
+    """
+
+    gpu: Gpu
+    claim: Claim
+    held: HeldClaim | None
+    used_before_bytes: int | None
+
+    def change(self, claim: Claim) -> None:
+        """Claim something else."""
+        self.claim = claim
+        if self.held is not None:
+            self.held.change(claim)
+
+
+@dataclass(slots=True, kw_only=True)
+class Share:
+    """What the allocator knows of a lease.
+
+    Attributes:
+        parts: its GPUs.
+        is_estimated: whether nobody knew what the trial takes when it began.
+        has_settled: whether others may join it.
+        steady_since_s: since when the trial has not grown, or has its share.
+    """
+
+    running: RunningTrial
+    lease: Lease
+    parts: Sequence[Part]
+    is_estimated: bool
+    has_settled: bool
+    steady_since_s: float = field(default_factory=time.monotonic)
+
+
+class Estimates:
+    """What trials take whose need nobody knew when they began.
+
+    Args:
+        settled_s: how long a trial must not have grown before others join it.
+        unused_s: how long it may take nothing of its GPU before it counts as one that takes none.
+    """
+
+    def __init__(self, *, settled_s: float, unused_s: float) -> None:
+        self._settled_s, self._unused_s = settled_s, unused_s
+        #: The most that a trial has taken which has ended, and one that has stopped to grow.
+        self._ended_peak_bytes = 0
+        self._settled_peak_bytes: int | None = None
+
+    @property
+    def expected_bytes(self) -> int | None:
+        """What another trial may take; None as long as no trial has settled."""
+        return None if self._settled_peak_bytes is None else self._above(self._settled_peak_bytes)
+
+    def note(self, share: Share, used_bytes: int) -> None:
+        """Learn how much a running trial takes now."""
+        now_s, lease = time.monotonic(), share.lease
+        if used_bytes > _STEADY * lease.peak_bytes:
+            share.steady_since_s = now_s
+        lease.peak_bytes = max(lease.peak_bytes, used_bytes)
+        settled_s = self._settled_s if lease.peak_bytes else self._unused_s
+        if not share.has_settled and now_s - share.steady_since_s >= settled_s:
+            share.has_settled = True
+            self._settled_peak_bytes = max(self._settled_peak_bytes or 0, lease.peak_bytes)
+
+    def end(self, share: Share) -> None:
+        """Learn how much a trial took that has ended."""
+        self._ended_peak_bytes = max(self._ended_peak_bytes, share.lease.peak_bytes)
+
+    def to_claim(self, share: Share) -> int | None:
+        """What a running trial has to claim now; None where its claim stays as it is."""
+        if not share.is_estimated or not share.has_settled:
+            return None
+        return self._above(max(share.lease.peak_bytes, self._settled_peak_bytes or 0))
+
+    def _above(self, peak_bytes: int) -> int:
+        """What a trial may come to take that has taken so much, or is like one that has."""
+        if peak_bytes <= self._ended_peak_bytes:
+            return round(_SPREAD * self._ended_peak_bytes)
+        return round(_GROWTH * peak_bytes)
