@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from studies import until
 
 from sweeper import Settings, Sweep
 from sweeper.execution.gpus import GpuAllocator, Ledger
@@ -99,20 +100,17 @@ def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(
 def test_two_sweeps_at_once_never_take_more_than_there_is(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
-    results: list[SweepResult] = []
-
-    def sweep(name: str, gb: float) -> None:
-        claims = tmp_path / "claims"
+    def sweep(name: str, gb: float) -> SweepResult:
+        claims, study = tmp_path / "claims", {"name": name, "trials": 4}
         cell = TRAIN.format(gb=gb)
-        study = {"name": name, "trials": 4}
-        results.append(run(gpu, tmp_path / name, cell, jobs=3, claims=claims, study=study))
+        return run(gpu, tmp_path / name, cell, jobs=3, claims=claims, study=study)
 
-    sweeps = [threading.Thread(target=sweep, args=pair) for pair in (("a", 8.4), ("b", 15))]
-    for thread in sweeps:
-        thread.start()
-    for thread in sweeps:
-        thread.join()
-    assert [result.counts["completed"] for result in results] == [4, 4]
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(sweep, "a", 8.4)
+        # Optuna cannot make two storages at once in one process.
+        until(lambda: list(tmp_path.glob("a/out/*.ipynb")), 60)
+        second = threads.submit(sweep, "b", 15)
+    assert [one.result().counts["completed"] for one in (first, second)] == [4, 4]
     assert gpu.state("GPU-0")["n_refused"] == 0
 
 
