@@ -107,7 +107,7 @@ def test_two_sweeps_at_once_never_take_more_than_there_is(
 
     with ThreadPoolExecutor() as threads:
         first = threads.submit(sweep, "a", 8.4)
-        # Optuna cannot make two storages at once in one process.
+        # The second one begins while trials of the first one run.
         until(lambda: list(tmp_path.glob("a/out/*.ipynb")), 60)
         second = threads.submit(sweep, "b", 15)
     assert [one.result().counts["completed"] for one in (first, second)] == [4, 4]
