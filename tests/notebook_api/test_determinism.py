@@ -100,7 +100,7 @@ def _torch_as_it_was() -> Iterator[None]:
         {"num_workers": 1},
         {"num_workers": 2},
         {"num_workers": 3, "persistent_workers": True},
-        {"num_workers": 2, "multiprocessing_context": "spawn"},
+        {"num_workers": 2, "multiprocessing_context": "spawn", "persistent_workers": True},
     ],
     ids=["one", "two", "three-persistent", "two-spawned"],
 )
