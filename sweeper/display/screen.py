@@ -138,7 +138,8 @@ def gpu_lines(records: Iterable[TrialRecord]) -> list[str]:
     low, high = (f"{n_bytes / 1e9:.1f}" for n_bytes in (least[0], most[0]))
     span = f"{high} GB" if low == high else f"{low} to {high} GB, most in {most[1]}"
     n_short = sum(was_short for *_, was_short in took)
-    short = f"; {n_short} ran short, so that their last bits may differ" if n_short else ""
+    whose = "its" if n_short == 1 else "their"
+    short = f"; {n_short} ran short, so that {whose} last bits may differ" if n_short else ""
     return [f"GPU memory of a trial: {span}{short}"]
 
 

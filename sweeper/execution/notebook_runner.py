@@ -72,6 +72,8 @@ class NotebookRunner:
         gpu = _gpu_use(result, lease)
         if gpu is not None:
             file.metadata["gpu_peak_bytes"] = gpu.peak_bytes
+            if result.ending is Ending.FINISHED:
+                self.gpus.learn(gpu.peak_bytes)
         return result, replace(outcome, kernel=_kernel_use(result), gpu=gpu)
 
     def _execute(

@@ -12,6 +12,7 @@ import pytest
 
 from sweeper.display import screen
 from sweeper.trials import (
+    GpuUse,
     KernelUse,
     Progress,
     Reason,
@@ -223,6 +224,22 @@ def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() ->
     lines = screen.summary(result).splitlines()
     assert "MLflow: mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db'" in lines
     assert lines[-1] == "note: kernels are started: because"
+
+
+def took(number: int, peak_bytes: int, *, was_short: bool = False) -> TrialRecord:
+    return replace(completed(number), gpu=GpuUse(peak_bytes=peak_bytes, was_short=was_short))
+
+
+def test_a_summary_has_what_trials_took_of_their_gpus() -> None:
+    assert screen.gpu_lines([completed(0)]) == []
+    assert screen.gpu_lines([took(0, 0), took(1, 0)]) == [], "they did not use theirs"
+    alike = [took(number, 8_400_000_000 + number) for number in range(3)]
+    assert screen.gpu_lines([completed(9), *alike]) == ["GPU memory of a trial: 8.4 GB"]
+    short = took(4, 12_600_000_000, was_short=True)
+    assert screen.gpu_lines([*alike, short]) == [
+        "GPU memory of a trial: 8.4 to 12.6 GB, most in 0004; 1 ran short, so that its last bits "
+        "may differ"
+    ]
 
 
 STARTED = KernelUse(is_forked=False, reason="execution.kernels is cold")

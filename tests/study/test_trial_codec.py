@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
 
-from sweeper.study.trial_codec import RECORD, encode, record_of
-from sweeper.trials import Reason, TrialRecord, TrialState
+from sweeper.study.trial_codec import RECORD, decode, encode, record_of
+from sweeper.trials import GpuUse, Reason, TrialRecord, TrialState
 
 RECORDED = TrialRecord(
     number=0,
@@ -59,6 +60,13 @@ def trial(stored: Any) -> optuna.trial.FrozenTrial:
 
 def test_a_record_is_stored_in_the_same_format_as_ever() -> None:
     assert json.dumps(encode(RECORDED)) == json.dumps(STORED)
+
+
+def test_a_record_has_what_its_trial_took_of_a_gpu() -> None:
+    record = replace(RECORDED, gpu=GpuUse(peak_bytes=8_400_000_000, was_short=True))
+    stored = encode(record)
+    assert stored["gpu"] == {"peak_bytes": 8_400_000_000, "was_short": True}
+    assert decode(RECORDED.number, json.loads(json.dumps(stored))).gpu == record.gpu
 
 
 def test_a_stored_record_is_read_with_the_types_of_its_values() -> None:

@@ -24,7 +24,7 @@ from sweeper.notebook_api.messages import Point
 from sweeper.tracking import RunWriter, Tracker, store_of
 from sweeper.tracking.messages import Ended, Reported, Started, Store, TrialMessage
 from sweeper.tracking.writing_process import write
-from sweeper.trials import TrialRecord, TrialState
+from sweeper.trials import GpuUse, TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -304,6 +304,16 @@ def test_a_user_without_a_name_is_recorded_by_number(
     writer.start(stopped(tmp_path), {"x": "0.5"})
     run = writer._client.get_run(writer.runs["0000"])
     assert run.data.tags["mlflow.user"] == "612345"
+
+
+@pytest.mark.slow  # MLflow
+def test_a_run_has_what_its_trial_took_of_a_gpu(store: Path, tmp_path: Path) -> None:
+    writer, _ = writer_of(store, "on a gpu")
+    record = replace(stopped(tmp_path), gpu=GpuUse(peak_bytes=8_412_000_000, was_short=True))
+    writer.end(record, {}, {})
+    tags = writer._client.get_run(writer.runs["0000"]).data.tags
+    assert tags["sweeper.gpu_peak_gb"] == "8.41"
+    assert tags["sweeper.gpu_was_short"] == "true"
 
 
 @pytest.mark.slow  # MLflow

@@ -198,6 +198,14 @@ class GpuAllocator:
         finally:
             self._give_back(share)
 
+    def learn(self, peak_bytes: int) -> None:
+        """Expect of other trials, whose need nobody knows, what one took that ran to its end."""
+        with self._changed:
+            self._estimates.learn(peak_bytes)
+            for share in self._shares:
+                self._claim_expected(share)
+            self._changed.notify_all()
+
     # --- who gets a share ---------------------------------------------------------------------
 
     def _take(self, spec: TrialSpec, running: RunningTrial) -> Share:
@@ -224,9 +232,6 @@ class GpuAllocator:
     def _give_back(self, share: Share) -> None:
         with self._changed:
             self._shares.remove(share)
-            self._estimates.end(share)
-            for other in self._shares:
-                self._claim_expected(other)
             for part in share.parts:
                 if part.held is not None:
                     part.held.release()

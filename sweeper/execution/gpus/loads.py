@@ -54,16 +54,8 @@ def load_of(gpu: Gpu, driver: GpuDriver, claims: Sequence[Claim], *, keeps_spare
     if usable is not None:
         used = None if gpu.uuid is None else driver.used_bytes(gpu.uuid)
         by_session = {} if gpu.uuid is None else used_by_session(driver.used_by(gpu.uuid))
-        claimed = sum(claim.memory_bytes for claim in ours)
-        of_claims = sum(by_session.get(claim.session, 0) for claim in ours if claim.session)
-        # A claim counts in full, used or not, and whatever others use counts beside it.
-        of_others = max(0, (used or 0) - (of_claims if by_session else claimed))
-        above = sum(
-            max(0, by_session.get(claim.session, 0) - claim.memory_bytes)
-            for claim in ours
-            if claim.session
-        )
-        free = usable - claimed - above - of_others
+        free = usable - sum(claim.memory_bytes for claim in ours)
+        free -= _used_beyond_claims(used or 0, by_session, ours)
     return GpuLoad(
         gpu=gpu,
         n_trials=len(ours),
@@ -73,13 +65,28 @@ def load_of(gpu: Gpu, driver: GpuDriver, claims: Sequence[Claim], *, keeps_spare
     )
 
 
+def _used_beyond_claims(
+    used_bytes: int, by_session: Mapping[int, int], claims: Sequence[Claim]
+) -> int:
+    """How much of a GPU is in use that no claim covers.
+
+    In a container the driver's process ids are not ours. What nobody is known to use is then taken
+    for that of the claims whose kernels are not seen to use anything.
+    """
+    seen = [(claim.memory_bytes, by_session.get(claim.session, 0)) for claim in claims]
+    above = sum(max(0, n_bytes - may_take) for may_take, n_bytes in seen)
+    of_others = sum(by_session.values()) - sum(n_bytes for _, n_bytes in seen)
+    of_nobody = max(0, used_bytes - sum(by_session.values()))
+    unseen = sum(may_take for may_take, n_bytes in seen if not n_bytes)
+    return above + of_others + max(0, of_nobody - unseen)
+
+
 def used_by_session(used_by: Mapping[int, int]) -> dict[int, int]:
     """How many bytes each session has, by its leader: a kernel with all that it has started."""
     sessions: dict[int, int] = {}
     for pid, n_bytes in used_by.items():
-        with suppress(
-            ProcessLookupError, PermissionError
-        ):  # it has ended, or is not of this machine
+        with suppress(OSError):  # it has ended, or its id is that outside of our container
             session = os.getsid(pid)
             sessions[session] = sessions.get(session, 0) + n_bytes
+    sessions.pop(0, None)  # one outside of a container, and of a claim without a kernel
     return sessions

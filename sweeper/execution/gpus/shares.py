@@ -82,7 +82,7 @@ class Estimates:
 
     def __init__(self, *, settled_s: float, unused_s: float) -> None:
         self._settled_s, self._unused_s = settled_s, unused_s
-        #: The most that a trial has taken which has ended, and one that has stopped to grow.
+        #: The most that a trial has taken which ran to its end, and one that has stopped to grow.
         self._ended_peak_bytes = 0
         self._settled_peak_bytes: int | None = None
 
@@ -102,9 +102,10 @@ class Estimates:
             share.has_settled = True
             self._settled_peak_bytes = max(self._settled_peak_bytes or 0, lease.peak_bytes)
 
-    def end(self, share: Share) -> None:
-        """Learn how much a trial took that has ended."""
-        self._ended_peak_bytes = max(self._ended_peak_bytes, share.lease.peak_bytes)
+    def learn(self, peak_bytes: int) -> None:
+        """Learn how much a trial took that ran to its end."""
+        self._ended_peak_bytes = max(self._ended_peak_bytes, peak_bytes)
+        self._settled_peak_bytes = max(self._settled_peak_bytes or 0, peak_bytes)
 
     def to_claim(self, share: Share) -> int | None:
         """What a running trial has to claim now; None where its claim stays as it is."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -324,6 +324,32 @@ def test_a_notebook_that_does_not_use_the_gpu_keeps_nobody_from_it(make: Make) -
         assert second.wait(5)
         with waiting(gpus, GpuNeed()) as third:
             assert third.wait(5)
+
+
+def test_trials_that_wait_for_the_first_one_share_the_gpu_when_it_has_ended(make: Make) -> None:
+    gpus = make("GPU-a", settled_s=30.0, unused_s=30.0)
+    with ExitStack() as first:
+        first.enter_context(share(gpus, GpuNeed()))
+        with waiting(gpus, GpuNeed()) as second, waiting(gpus, GpuNeed()) as third:
+            assert has_to_wait(second)
+            gpus.learn(15 * GIB)  # the first one has run to its end
+            first.close()
+            assert second.wait(5)
+            assert third.wait(5)
+            with waiting(gpus, GpuNeed()) as fourth:
+                assert has_to_wait(fourth), "three trials of 16.5 GiB take more than 40"
+
+
+def test_in_a_container_what_trials_use_is_covered_by_their_claims(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    gpus = make(driver=driver)
+    running = RunningTrial()
+    running.pid = os.getpid()
+    with share(gpus, gib(9), running), share(gpus, gib(9)):
+        driver.used["GPU-a"] = 17 * GIB
+        driver.by_process["GPU-a"] = {2**22 + 1: 9 * GIB, 2**22 + 2: 8 * GIB}
+        with share(gpus, gib(9)), share(gpus, gib(9)), waiting(gpus, gib(9)) as fifth:
+            assert has_to_wait(fifth)
 
 
 def test_in_a_container_a_trial_that_is_alone_is_measured_by_the_whole_gpu(make: Make) -> None:
