@@ -65,7 +65,7 @@ class GpuAllocator:
         per_trial: how many GPUs each trial gets; more than one are its own.
         keeps_spare: whether a part of each GPU stays free; not where users state what fits.
         hidden: whether kernels must not see GPUs that are not in `gpus`, such as those of a
-            machine whose driver has no tool.
+            machine whose driver cannot be asked.
         look_s: how often to look at the memory of running trials.
         settled_s: how long a trial must not have grown before others join it.
         unused_s: how long it may take nothing of its GPU before it counts as one that takes none.
@@ -294,9 +294,10 @@ class GpuAllocator:
         return spec.gpu_need
 
     def _part_of(self, load: GpuLoad, need: GpuNeed, ledger: Ledger | None) -> Part:
+        all_bytes = load.usable_bytes or 0
         claim = Claim(
             gpu=load.gpu.uuid or load.gpu.name,
-            memory_bytes=need.memory_bytes or load.usable_bytes or 0,
+            memory_bytes=all_bytes if need.memory_bytes is None else need.memory_bytes,
             is_alone=need.is_alone,
         )
         return Part(

@@ -51,7 +51,12 @@ class Nvml:
             pynvml.nvmlInit()
             count = pynvml.nvmlDeviceGetCount()
         except NVMLError as error:
-            _log.debug("no GPU of NVIDIA: %s", error)
+            if error.value != pynvml.NVML_ERROR_DRIVER_NOT_LOADED:  # a machine without a GPU
+                _log.warning(
+                    "NVIDIA's driver does not answer (%s), so trials share its GPUs without regard "
+                    "to memory; check it with nvidia-smi, or lower -j",
+                    error,
+                )
             return {}
         handles = (handle for index in range(count) for handle in _parts(index))
         return {_text(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}

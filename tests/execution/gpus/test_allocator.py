@@ -301,6 +301,15 @@ def test_a_trial_of_unknown_need_is_alone_until_it_has_not_grown_for_a_while(
             assert has_to_wait(third) or has_to_wait(fourth)
 
 
+def test_trials_that_are_known_to_take_nothing_are_not_counted(make: Make) -> None:
+    gpus = make("GPU-a", look_s=30.0)  # claims stay as they are made
+    with ExitStack() as many:
+        for _ in range(4):
+            many.enter_context(share(gpus, gib(0)))
+        with share(gpus, gib(37)):
+            pass
+
+
 def test_processes_that_a_kernel_has_started_count_as_its_own(
     make: Make, kernel: subprocess.Popen[bytes]
 ) -> None:
