@@ -68,7 +68,8 @@ class GpuAllocator:
             machine whose driver cannot be asked.
         look_s: how often to look at the memory of running trials.
         settled_s: how long a trial must not have grown before others join it.
-        unused_s: how long it may take nothing of its GPU before it counts as one that takes none.
+        unused_s: how long it may take nothing of its GPU before it counts as one that takes none;
+            and how long all trials may wait before that is reported.
     """
 
     def __init__(
@@ -94,13 +95,14 @@ class GpuAllocator:
         self._per_trial = per_trial
         self._keeps_spare = keeps_spare
         self._hidden = hidden
-        self._look_s = look_s
+        self._look_s, self._unused_s = look_s, unused_s
         #: The trials that wait, the longest first.
         self._queue: deque[TrialSpec] = deque()
         self._shares: list[Share] = []
         self._estimates = Estimates(settled_s=settled_s, unused_s=unused_s)
         self._changed = threading.Condition()
         self._is_watching = False
+        self._has_reported = False
 
     @classmethod
     def find(
@@ -221,6 +223,7 @@ class GpuAllocator:
                         self._begin_to_watch()
                         return share
                     self._changed.wait(self._look_s)
+                    self._report_wait(running)
                 raise StoppedWaiting
         finally:
             running.on_stop(None)
@@ -228,6 +231,16 @@ class GpuAllocator:
                 # This very spec: a proof runs a trial's spec again, perhaps beside the trial.
                 del self._queue[next(i for i, other in enumerate(self._queue) if other is spec)]
                 self._changed.notify_all()  # the next trial is the first now
+
+    def _report_wait(self, running: RunningTrial) -> None:
+        """Say once that all trials wait, which only others on the machine can end."""
+        if not self._shares and not self._has_reported and running.waited_s > self._unused_s:
+            self._has_reported = True
+            _log.warning(
+                "trials wait because other programs or sweeps use the memory of %s; end them, or "
+                "choose other GPUs with resources.gpus",
+                ", ".join(self.gpus),
+            )
 
     def _give_back(self, share: Share) -> None:
         with self._changed:

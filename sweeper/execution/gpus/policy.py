@@ -44,4 +44,4 @@ def _fits(need: GpuNeed, load: GpuLoad) -> bool:
         return load.n_trials == 0 or not need.is_alone
     if need.memory_bytes is None or need.is_alone or need.memory_bytes > load.usable_bytes:
         return load.n_trials == 0
-    return need.memory_bytes <= load.free_bytes
+    return need.memory_bytes <= max(0, load.free_bytes)

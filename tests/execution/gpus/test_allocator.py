@@ -246,6 +246,20 @@ def test_what_others_use_of_a_gpu_is_not_given_away(make: Make) -> None:
         assert second.wait(5), "nobody gave a share back, and yet there is room now"
 
 
+def test_a_wait_that_only_others_can_end_is_reported_once(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.used["GPU-a"] = 50 * GIB
+    gpus = make(driver=driver)
+    with share(gpus, gib(0)):
+        pass  # a notebook that takes nothing has room on any GPU
+    with waiting(gpus, gib(5)) as trial:
+        until(lambda: "other programs or sweeps use the memory of GPU-a" in caplog.text)
+        assert has_to_wait(trial)
+    assert caplog.text.count("trials wait because") == 1
+
+
 def test_trials_of_unknown_memory_share_a_gpu_of_unknown_memory(make: Make) -> None:
     driver = StatedDriver("GPU-a", memory_bytes=None)
     gpus = make(driver=driver)
