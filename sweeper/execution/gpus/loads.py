@@ -73,7 +73,9 @@ def _used_beyond_claims(
     In a container the driver's process ids are not ours. What nobody is known to use is then taken
     for that of the claims whose kernels are not seen to use anything.
     """
-    seen = [(claim.memory_bytes, by_session.get(claim.session, 0)) for claim in claims]
+    # Session 0 is nobody's kernel: that of a claim without one, and of a process that was brought
+    # into our container from outside.
+    seen = [(c.memory_bytes, by_session.get(c.session, 0) if c.session else 0) for c in claims]
     above = sum(max(0, n_bytes - may_take) for may_take, n_bytes in seen)
     of_others = sum(by_session.values()) - sum(n_bytes for _, n_bytes in seen)
     of_nobody = max(0, used_bytes - sum(by_session.values()))
@@ -82,11 +84,13 @@ def _used_beyond_claims(
 
 
 def used_by_session(used_by: Mapping[int, int]) -> dict[int, int]:
-    """How many bytes each session has, by its leader: a kernel with all that it has started."""
+    """How many bytes each session has, by its leader: a kernel with all that it has started.
+
+    Session 0 has the processes whose session began outside of our container.
+    """
     sessions: dict[int, int] = {}
     for pid, n_bytes in used_by.items():
         with suppress(OSError):  # it has ended, or its id is that outside of our container
             session = os.getsid(pid)
             sessions[session] = sessions.get(session, 0) + n_bytes
-    sessions.pop(0, None)  # one outside of a container, and of a claim without a kernel
     return sessions

@@ -246,6 +246,19 @@ def test_what_others_use_of_a_gpu_is_not_given_away(make: Make) -> None:
         assert second.wait(5), "nobody gave a share back, and yet there is room now"
 
 
+def test_a_program_that_came_into_our_container_from_outside_is_one_of_the_others(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.used["GPU-a"] = 30 * GIB
+    driver.by_process["GPU-a"] = {1: 30 * GIB}
+    # What `docker exec` starts has session 0; one could only be made here by an administrator.
+    monkeypatch.setattr(os, "getsid", lambda _: 0)
+    gpus = make(driver=driver)
+    with share(gpus, gib(5)), waiting(gpus, gib(5)) as second:
+        assert has_to_wait(second)
+
+
 def test_a_wait_that_only_others_can_end_is_reported_once(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
