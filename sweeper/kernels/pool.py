@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from .event_loop import thread_event_loop
 from .forking.command import KernelCommand
 from .forking.evidence import Evidence
 from .forking.fork_server import ForkServer
@@ -197,7 +198,8 @@ class KernelPool:
             self._fork_server.close()
 
     def _start_best(self) -> Kernel:
-        return self._start(self._env, self.policy.origin(self.offer))
+        with thread_event_loop():
+            return self._start(self._env, self.policy.origin(self.offer))
 
     def _start(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
         return Kernel.start(

@@ -14,6 +14,7 @@ from papermill.engines import Engine, NotebookExecutionManager, papermill_engine
 
 from ...errors import first_line
 from ...trials import RunningTrial
+from ..event_loop import thread_event_loop
 from ..pool import KernelPool
 from ..request import Ending, ExecutionRequest, KernelResult
 from .client import CATCH_UP_S, SweepClient
@@ -180,9 +181,10 @@ def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
     Raises:
         OSError: the notebook could not be written.
     """
-    result: KernelResult = SweepEngine.execute_notebook(
-        request.node, pool.name, request=request, pool=pool
-    )
+    with thread_event_loop():
+        result: KernelResult = SweepEngine.execute_notebook(
+            request.node, pool.name, request=request, pool=pool
+        )
     return result
 
 

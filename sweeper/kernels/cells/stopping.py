@@ -51,7 +51,7 @@ class NotebookStopper:
 
     def __enter__(self) -> NotebookStopper:
         """Wait for a stop from now on; one that came before counts, too."""
-        self._running.on_stop(lambda: self._loop.call_soon_threadsafe(self._start))
+        self._running.on_stop(self._start_from_any_thread)
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -59,6 +59,11 @@ class NotebookStopper:
         if self._task is not None:
             self._task.cancel()
             self._loop.run_until_complete(asyncio.wait({self._task}))
+
+    def _start_from_any_thread(self) -> None:
+        # A stop may arrive just after the trial's end, when its thread has closed the loop.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
         if self._task is None:

@@ -1,0 +1,47 @@
+"""The event loop on which a thread talks to its kernels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jupyter_core.utils import ensure_event_loop
+
+#: How long tasks that are left may take to end; they are cancelled.
+_TASKS_S = 1.0
+
+
+@contextmanager
+def thread_event_loop() -> Iterator[None]:
+    """Close the event loop of the calling thread at the end of the block.
+
+    Jupyter's libraries make a loop for each thread that uses them and never close it. One that is
+    left to the garbage collector may lose its sockets first, and Python then writes a traceback to
+    stderr at any moment. Where a loop runs already, as in a notebook, those libraries use another
+    thread, and nothing is closed.
+    """
+    try:
+        yield
+    finally:
+        if not _is_loop_running():
+            loop = ensure_event_loop()
+            loop.run_until_complete(_end_tasks())
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=_TASKS_S)
