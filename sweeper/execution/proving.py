@@ -29,7 +29,7 @@ def prove_forking(runner: NotebookRunner, running: RunningTrial) -> None:
         running: the trial that the caller runs next; a stop of it stops the experiment.
     """
     pool = runner.pool
-    while experiment := pool.claim_experiment(running.trials_left + 1):
+    while experiment := pool.claim_experiment(running.trials_left + 1 + runner.gpus.waiting):
         evidence: Evidence | str | None = None
         started_s = time.monotonic()
         try:

@@ -89,7 +89,7 @@ class Worker:
     @property
     def findings(self) -> list[str]:
         """What users should know of how the trials ran, one sentence each."""
-        return self.runner.pool.findings
+        return [*self.runner.pool.findings, *self.runner.gpus.findings]
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""

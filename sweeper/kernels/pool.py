@@ -74,6 +74,7 @@ class KernelPool:
         #: The start of a process takes a while, in which the slot goes on.
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")
         self._prepared: dict[int, Future[Kernel]] = {}
+        self._in_use: set[Kernel] = set()
         self._ending: list[threading.Thread] = []
         self.policy = policy or ForkPolicy()
 
@@ -113,8 +114,13 @@ class KernelPool:
         return self._no_offer if self._fork_server is None else self._fork_server.offer
 
     def claim_experiment(self, trials_left: int) -> Experiment | None:
-        """The experiment that the caller has to make before its next trial; `settle` follows."""
-        return self.policy.claim(self.offer, trials_left=trials_left)
+        """The experiment that the caller has to make before its next trial; `settle` follows.
+
+        Args:
+            trials_left: how many trials have no kernel yet.
+        """
+        # Each slot that runs a trial ends it meanwhile, and begins another in a started kernel.
+        return self.policy.claim(self.offer, trials_left=trials_left - len(self._in_use))
 
     def settle(self, experiment: Experiment, evidence: Evidence | str | None) -> None:
         """Judge an experiment; see `ForkPolicy.settle`."""
@@ -134,8 +140,12 @@ class KernelPool:
             OSError: the kernel's command cannot be run, or no kernel comes to be in this way.
         """
         env = self._env if self.can_prepare else {**self._env, **env}
-        if origin is not None:
-            return self._take_as(origin, env)
+        kernel = self._take_best(env) if origin is None else self._take_as(origin, env)
+        with self._lock:
+            self._in_use.add(kernel)
+        return kernel
+
+    def _take_best(self, env: Mapping[str, str]) -> Kernel:
         with self._lock:
             prepared = self._prepared.pop(threading.get_ident(), None)
         kernel = None
@@ -174,8 +184,15 @@ class KernelPool:
         """Have a kernel end while the caller goes on; `on_gone` is called when it has ended."""
         ending = kernel.retire(on_gone)
         with self._lock:
+            self._in_use.discard(kernel)
             self._ending = [thread for thread in self._ending if thread.is_alive()]
             self._ending.append(ending)
+
+    def kill(self, kernel: Kernel) -> None:
+        """End a kernel at once that was taken and has run nothing."""
+        kernel.kill()
+        with self._lock:
+            self._in_use.discard(kernel)
 
     def close(self, *, patience_s: float | None = None) -> None:
         """Wait until all kernels have ended; prepared ones that no trial has taken are killed.

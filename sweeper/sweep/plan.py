@@ -117,6 +117,7 @@ def _local_executor(workload: Workload, jobs: int | str) -> Executor:
         threads=resources.threads,
         memory_bytes=resources.gpu_memory,
         per_trial=resources.gpus_per_trial,
+        holds_back=jobs == "auto",
     )
     slots = read_jobs(jobs, resources.threads)
     return LocalExecutor(workload, gpus=gpus, jobs=slots.count, why=slots.why)

@@ -24,6 +24,8 @@ class RunningTrial:
         cell: the number of cells that have begun.
         cells: the number of all cells.
         step: the step of the last point that has one.
+        steps: how often the step has changed.
+        stepped_at_s: when it did last, on the monotonic clock.
         metrics: the last value of each metric.
         trials_left: how many trials had not begun when this one did, as far as was known.
         reports: the number of points that the notebook has reported, neither printed nor displayed.
@@ -41,6 +43,7 @@ class RunningTrial:
         self.cell = 0
         self.cells = 0
         self.step: int | None = None
+        self.steps, self.stepped_at_s = 0, 0.0
         self.metrics: dict[str, float] = {}
         self.reports = 0
         self._on_stop: Callable[[], object] | None = None
@@ -110,8 +113,9 @@ class RunningTrial:
             self._reported |= point.metrics.keys() if point.step is not None else set()
         if point.source is PointSource.PRINTED and self._reported & point.metrics.keys():
             return
-        if point.step is not None:
-            self.step = point.step
+        if point.step is not None and point.step != self.step:
+            self.step, self.stepped_at_s = point.step, time.monotonic()
+            self.steps += 1
         self.metrics.update(point.metrics)
         for subscriber in self._subscribers:
             subscriber(point)

@@ -3,8 +3,8 @@
 Never initialises CUDA. What a kernel does with its GPU does not belong here.
 """
 
-from .allocator import CONTEXT_BYTES, GpuAllocator, StoppedWaiting
-from .driver import Gpu, GpuDriver
+from .allocator import GpuAllocator, StoppedWaiting
+from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 from .ledger import Ledger
 from .policy import FewestTrials, GpuPolicy
 from .shares import Lease

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ...errors import SettingsError
 from ...trials import GpuNeed, RunningTrial, TrialSpec
 from .driver import Gpu, GpuDriver
 from .ledger import Claim, Ledger
 from .loads import GpuLoad, load_of, used_by_session
+from .pace import Pace
 from .policy import FewestTrials, GpuPolicy
-from .present import installed_driver, present_gpus
+from .present import chosen_gpus, installed_driver
 from .shares import Estimates, Lease, Part, Share
 
 _log = logging.getLogger(__name__)
@@ -36,12 +36,12 @@ _TAKE_WHAT_IS_NEEDED = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
 }
-#: What CUDA itself takes of a GPU in each process.
-CONTEXT_BYTES = 512 * 1024**2
 #: How long a trial whose need is not known must not have grown before others may join it.
 _SETTLED_S = 10.0
 #: How long such a trial may take nothing of its GPU before it counts as one that does not use it.
 _UNUSED_S = 60.0
+#: How long to watch how fast a trial steps among so many, where that decides how many there are.
+_WINDOW_S = 20.0
 #: How often to look at the memory of running trials, and at the claims of other sweeps.
 _LOOK_S = 1.0
 
@@ -64,12 +64,15 @@ class GpuAllocator:
         policy: which GPU a trial gets.
         per_trial: how many GPUs each trial gets; more than one are its own.
         keeps_spare: whether a part of each GPU stays free; not where users state what fits.
+        holds_back: whether trials wait, although their memory fits, where fewer at once get more
+            done; not where users say how many run at once.
         hidden: whether kernels must not see GPUs that are not in `gpus`, such as those of a
             machine whose driver cannot be asked.
         look_s: how often to look at the memory of running trials.
         settled_s: how long a trial must not have grown before others join it.
         unused_s: how long it may take nothing of its GPU before it counts as one that takes none;
             and how long all trials may wait before that is reported.
+        window_s: how long to watch how fast a trial steps among so many.
     """
 
     def __init__(
@@ -82,10 +85,12 @@ class GpuAllocator:
         policy: GpuPolicy | None = None,
         per_trial: int = 1,
         keeps_spare: bool = True,
+        holds_back: bool = False,
         hidden: bool = False,
         look_s: float = _LOOK_S,
         settled_s: float = _SETTLED_S,
         unused_s: float = _UNUSED_S,
+        window_s: float = _WINDOW_S,
     ) -> None:
         self._gpus = list(gpus)
         self._threads = threads
@@ -95,6 +100,7 @@ class GpuAllocator:
         self._per_trial = per_trial
         self._keeps_spare = keeps_spare
         self._hidden = hidden
+        self._paces = {g.name: Pace(window_s=window_s) for g in gpus if holds_back}
         self._look_s, self._unused_s = look_s, unused_s
         #: The trials that wait, the longest first.
         self._queue: deque[TrialSpec] = deque()
@@ -112,6 +118,7 @@ class GpuAllocator:
         threads: int,
         memory_bytes: int | None = None,
         per_trial: int = 1,
+        holds_back: bool = False,
         driver: GpuDriver | None = None,
     ) -> GpuAllocator:
         """The GPUs of this machine that a parameters file asks for.
@@ -122,6 +129,7 @@ class GpuAllocator:
             threads: that each kernel computes with.
             memory_bytes: of a GPU, that each trial takes as users state it; None if they do not.
             per_trial: how many GPUs each trial gets.
+            holds_back: whether fewer trials run at once than fit where those get more done.
             driver: knows the GPUs; default: NVIDIA's.
 
         Raises:
@@ -131,30 +139,13 @@ class GpuAllocator:
         if wanted == "none":
             return cls((), threads=threads, hidden=True)
         driver = driver or installed_driver()
-        present = present_gpus(driver)
-        chosen = present
-        if not isinstance(wanted, str):
-            missing = [index for index in wanted if index >= len(present)]
-            if missing:
-                there = f"0 to {len(present) - 1}" if present else "none"
-                raise SettingsError(
-                    f"resources.gpus: there is no GPU {missing[0]} on this machine; there are: "
-                    f"{there}"
-                )
-            chosen = [present[index] for index in wanted]
-        if memory_bytes is not None:
-            _refuse_small(chosen, memory_bytes)
-        if chosen and len(chosen) < per_trial:
-            raise SettingsError(
-                f"resources.gpus_per_trial: a trial takes {per_trial} GPUs; there "
-                f"{'is 1' if len(chosen) == 1 else f'are {len(chosen)}'} to use"
-            )
         return cls(
-            chosen,
+            chosen_gpus(wanted, driver, memory_bytes=memory_bytes, per_trial=per_trial),
             threads=threads,
             driver=driver,
             per_trial=per_trial,
             keeps_spare=memory_bytes is None,
+            holds_back=holds_back and per_trial == 1,
         )
 
     @property
@@ -174,6 +165,11 @@ class GpuAllocator:
             # Until a trial's lease says otherwise: nothing may take a GPU before.
             **({"CUDA_VISIBLE_DEVICES": ""} if self._gpus or self._hidden else {}),
         }
+
+    @property
+    def findings(self) -> list[str]:
+        """What users should know of how GPUs were shared, one sentence each."""
+        return [pace.finding for pace in self._paces.values() if pace.finding]
 
     @property
     def waiting(self) -> int:
@@ -244,6 +240,10 @@ class GpuAllocator:
 
     def _give_back(self, share: Share) -> None:
         with self._changed:
+            for part in share.parts:
+                if part.gpu.name in self._paces:
+                    n_trials, now_s = len(self._on(part.gpu)), time.monotonic()
+                    self._paces[part.gpu.name].ended(share.running, n_trials, now_s)
             self._shares.remove(share)
             for part in share.parts:
                 if part.held is not None:
@@ -280,7 +280,9 @@ class GpuAllocator:
     ) -> Share | None:
         need = self._need_of(spec)
         loads = [
-            load_of(gpu, self._driver, claims, keeps_spare=self._keeps_spare) for gpu in self._gpus
+            load_of(gpu, self._driver, claims, keeps_spare=self._keeps_spare)
+            for gpu in self._gpus
+            if gpu.name not in self._paces or len(self._on(gpu)) < self._paces[gpu.name].limit
         ]
         chosen: list[GpuLoad] = []
         while len(chosen) < self._per_trial:
@@ -339,7 +341,9 @@ class GpuAllocator:
             self._is_watching = False
 
     def _look_at(self, gpu: Gpu) -> None:
-        found = [(s, part) for s in self._shares for part in s.parts if part.gpu is gpu]
+        found = self._on(gpu)
+        if gpu.name in self._paces:
+            self._paces[gpu.name].look([share.running for share, _ in found], time.monotonic())
         if not found or gpu.uuid is None:
             return
         by_session = used_by_session(self._driver.used_by(gpu.uuid))
@@ -362,23 +366,8 @@ class GpuAllocator:
                 part.change(replace(part.claim, memory_bytes=expected))
                 self._changed.notify_all()
 
+    def _on(self, gpu: Gpu) -> list[tuple[Share, Part]]:
+        return [(s, part) for s in self._shares for part in s.parts if part.gpu is gpu]
+
     def _used_bytes(self, gpu: Gpu) -> int | None:
         return None if gpu.uuid is None else self._driver.used_bytes(gpu.uuid)
-
-
-def _refuse_small(gpus: Sequence[Gpu], memory_bytes: int) -> None:
-    """Refuse a stated memory that a GPU does not have, or that cannot be compared with it."""
-    for gpu in gpus:
-        if gpu.memory_bytes is None and gpu.name.isdigit():
-            raise SettingsError(
-                f"resources.gpu_memory: the GPUs of this machine differ, and which of them is "
-                f"number {gpu.name} of CUDA_VISIBLE_DEVICES, only CUDA knows, which counts the "
-                "fastest first; set CUDA_DEVICE_ORDER=PCI_BUS_ID as well, or give the UUIDs that "
-                "`nvidia-smi -L` lists"
-            )
-        if gpu.memory_bytes is not None and gpu.memory_bytes < memory_bytes + CONTEXT_BYTES:
-            raise SettingsError(
-                f"resources.gpu_memory: a trial takes {memory_bytes / 1e9:.1f} GB and "
-                f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.name} has "
-                f"{gpu.memory_bytes / 1e9:.1f} GB"
-            )

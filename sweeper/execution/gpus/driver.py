@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+#: What CUDA itself takes of a GPU in each process.
+CONTEXT_BYTES = 512 * 1024**2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from .driver import Gpu, GpuDriver
+from ...errors import SettingsError
+from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 
 #: Prints the UUIDs of all GPUs in the order in which CUDA counts them.
 _CUDA_ORDER = """
@@ -49,6 +50,52 @@ def installed_driver() -> GpuDriver:
     from .nvml import Nvml  # takes longer than all else that a sweep without a GPU does with it
 
     return Nvml()
+
+
+def chosen_gpus(
+    wanted: str | Sequence[int],
+    driver: GpuDriver,
+    *,
+    memory_bytes: int | None = None,
+    per_trial: int = 1,
+) -> list[Gpu]:
+    """The GPUs of this machine that a parameters file asks for; see `GpuAllocator.find`."""
+    present = present_gpus(driver)
+    chosen = present
+    if not isinstance(wanted, str):
+        missing = [index for index in wanted if index >= len(present)]
+        if missing:
+            there = f"0 to {len(present) - 1}" if present else "none"
+            raise SettingsError(
+                f"resources.gpus: there is no GPU {missing[0]} on this machine; there are: {there}"
+            )
+        chosen = [present[index] for index in wanted]
+    if memory_bytes is not None:
+        _refuse_small(chosen, memory_bytes)
+    if chosen and len(chosen) < per_trial:
+        raise SettingsError(
+            f"resources.gpus_per_trial: a trial takes {per_trial} GPUs; there "
+            f"{'is 1' if len(chosen) == 1 else f'are {len(chosen)}'} to use"
+        )
+    return chosen
+
+
+def _refuse_small(gpus: Sequence[Gpu], memory_bytes: int) -> None:
+    """Refuse a stated memory that a GPU does not have, or that cannot be compared with it."""
+    for gpu in gpus:
+        if gpu.memory_bytes is None and gpu.name.isdigit():
+            raise SettingsError(
+                f"resources.gpu_memory: the GPUs of this machine differ, and which of them is "
+                f"number {gpu.name} of CUDA_VISIBLE_DEVICES, only CUDA knows, which counts the "
+                "fastest first; set CUDA_DEVICE_ORDER=PCI_BUS_ID as well, or give the UUIDs that "
+                "`nvidia-smi -L` lists"
+            )
+        if gpu.memory_bytes is not None and gpu.memory_bytes < memory_bytes + CONTEXT_BYTES:
+            raise SettingsError(
+                f"resources.gpu_memory: a trial takes {memory_bytes / 1e9:.1f} GB and "
+                f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.name} has "
+                f"{gpu.memory_bytes / 1e9:.1f} GB"
+            )
 
 
 def present_gpus(driver: GpuDriver) -> list[Gpu]:

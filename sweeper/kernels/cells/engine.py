@@ -142,7 +142,7 @@ class SweepEngine(Engine):
             if client.is_ready:
                 pool.retire(kernel, request.on_kernel_gone)
             else:  # it has run nothing, and may not be reached by a request to end
-                kernel.kill()
+                pool.kill(kernel)
                 request.on_kernel_gone()
         return KernelResult(
             ending=_ending(client, request.running),

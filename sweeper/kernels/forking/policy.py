@@ -175,7 +175,7 @@ class ForkPolicy:
         """The experiment that the caller has to make before its next trial; `settle` follows.
 
         Args:
-            trials_left: how many trials have not begun.
+            trials_left: how many trials would begin after the experiment; each saves time by it.
         """
         with self._lock:
             if self._is_claimed or self._reference is None or not offer.is_settled:
@@ -334,8 +334,8 @@ def _why_not_worth(way: Way, reference: Reference, offer: Offer, trials_left: in
         return ""
     return (
         f"to prove that trial {reference.spec.run_id} comes to the same in a forked kernel takes "
-        f"{cost_s:.1f} s more, and forking saves {saves_s:.1f} s for each of {trials_left} trials "
-        "left; more trials make it worth its time"
+        f"{cost_s:.1f} s more, and forking saves {saves_s:.1f} s for each trial that begins after "
+        f"it, {max(0, trials_left)} as far as is known; more trials make it worth its time"
     )
 
 

@@ -238,7 +238,7 @@ def test_a_trial_records_why_its_kernel_was_started(policy: ForkPolicy) -> None:
     assert policy.claim(offer(), trials_left=2) is None
     reason = policy.coverage(policy.origin(offer()))["kernel_reason"]
     assert "takes 6.7 s more" in reason
-    assert "saves 3.3 s for each of 2 trials" in reason
+    assert "saves 3.3 s for each trial that begins after it, 2 as far" in reason
     assert "more trials make it worth its time" in reason
     assert policy.findings == [], "nothing that users should change"
 
