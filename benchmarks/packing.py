@@ -1,6 +1,6 @@
 """How close sweeps come to what a simulated GPU allows, with real kernels and real memory limits.
 
-    uv run benchmarks/packing.py [--regimes host,gpu] [--trials 24] [--trial-s 6]
+    uv run benchmarks/packing.py [--regimes host,gpu] [--jobs 2,4,8] [--scale 1]
 
 A regime is a kind of trial: how long a step takes on the host and on the GPU, and how much memory
 the trial takes. A trial is a notebook that waits for the simulated GPU of 40 GB. The least time of
@@ -8,7 +8,8 @@ a sweep is the largest of these: a trial alone; the GPU's work; the host's work 
 slots; memory times time over the GPU's memory, in whole rounds where all trials are alike. "D" is
 the time of a sweep over that, "regret" how much longer it takes than with the best fixed number of
 slots. All of a sweep counts, from its first trial's start to its last one's end, with the proofs of
-forking. The last line is one JSON object.
+forking. "refused" is how often a trial did not get memory that it asked for, "lost" how many trials
+did not complete. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import math
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sweeper import Settings, Sweep
@@ -46,6 +47,8 @@ class Regime:
         least: what a trial takes of the GPU at least, in GB.
         most: likewise at most; it grows with the param `batch`.
         mode: of the simulated GPU.
+        trials: of a sweep.
+        trial_s: how long a trial takes alone.
     """
 
     host_s: float
@@ -54,15 +57,26 @@ class Regime:
     least: float = 8.4
     most: float = 8.4
     mode: str = "slice"
+    trials: int = 24
+    trial_s: float = 15.0
+
+    @property
+    def alone_s(self) -> float:
+        """The seconds of GPU time in a trial."""
+        return self.trial_s * self.gpu_s / (self.host_s + self.gpu_s)
 
 
 REGIMES = {
-    "host": Regime(host_s=0.040, gpu_s=0.004, least=4.2, most=4.2),
-    "gpu": Regime(host_s=0.004, gpu_s=0.040),
+    "host": Regime(host_s=0.040, gpu_s=0.004, least=4.2, most=4.2, trial_s=40.0),
+    "gpu": Regime(host_s=0.004, gpu_s=0.040, trial_s=6.0),
     "mixed": Regime(host_s=0.030, gpu_s=0.015),
-    "memory": Regime(host_s=0.040, gpu_s=0.008, least=4, most=17),
+    "memory": Regime(host_s=0.040, gpu_s=0.004, least=4, most=17, trials=48),
     "processors": Regime(host_s=0.010, gpu_s=0.030, share=0.4, mode="mps"),
+    # Two at once get most done: each one beyond them slows all by 35 %.
+    "interference": Regime(host_s=0.002, gpu_s=0.040, mode="crowd", trial_s=12.0),
 }
+#: How many trials the GPU's processors carry at full pace, by mode.
+_AT_FULL_PACE = {"slice": 1, "crowd": 2}
 TRAIN = """
 import time
 device.take(int(({least} + ({most} - {least}) * (batch - 1) / 7) * 10**9))
@@ -97,9 +111,9 @@ class Run:
         return self.took_s / self.least_s
 
 
-def run(regime: Regime, *, jobs: int, trials: int, trial_s: float) -> Run:
-    """Sweep over trials of a regime."""
-    steps = round(trial_s / (regime.host_s + regime.gpu_s))
+def run(regime: Regime, *, jobs: int | None) -> Run:
+    """Sweep over trials of a regime, with a number of slots or as many as are best (None)."""
+    steps = round(regime.trial_s / (regime.host_s + regime.gpu_s))
     with tempfile.TemporaryDirectory(dir="/tmp") as root:
         folder = Path(root)
         with SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES, mode=regime.mode) as gpus:
@@ -112,40 +126,42 @@ def run(regime: Regime, *, jobs: int, trials: int, trial_s: float) -> Run:
             data = {
                 "objective": {"val": "maximize"},
                 "space": space,
-                "study": {"name": "packing", "trials": trials, "sampler": "random"},
+                "study": {"name": "packing", "trials": regime.trials, "sampler": "random"},
             }
             allocator = GpuAllocator(
                 gpus.installed(),
                 threads=1,
                 driver=gpus,
                 ledger=Ledger(folder / "claims"),
+                holds_back=jobs is None,
                 look_s=0.05,
-                settled_s=0.3,
+                settled_s=0.5,
+                window_s=0.5,
             )
+            slots = jobs or MOST_SLOTS
             result = Sweep.from_settings(
                 Settings.from_mapping(data),
                 notebook=notebook,
                 output=f"{folder}/out/{{run_id}}.ipynb",
-                executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=jobs),
+                executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=slots),
             ).run()
             state = gpus.state("GPU-0")
     starts = [record.started_at_s for record in result.records]
     ends = [record.started_at_s + record.duration_s for record in result.records]
     return Run(
         took_s=max(ends) - min(starts),
-        least_s=_least_s(regime, [int(str(r.params["batch"])) for r in result.records], steps),
+        least_s=_least_s(regime, [int(str(r.params["batch"])) for r in result.records]),
         n_refused=state["n_refused"],
-        n_lost=trials - result.counts["completed"],
+        n_lost=regime.trials - result.counts["completed"],
         peak_bytes=state["peak_bytes"],
     )
 
 
-def _least_s(regime: Regime, batches: Sequence[int], steps: int) -> float:
+def _least_s(regime: Regime, batches: Sequence[int]) -> float:
     """The least time that trials of these batches can take with as many slots as there can be."""
-    trial_s = steps * (regime.host_s + regime.gpu_s)
-    of_gpu_s = len(batches) * steps * regime.gpu_s
-    if regime.mode == "mps":
-        of_gpu_s *= regime.share
+    trial_s = regime.trial_s
+    of_gpu_s = len(batches) * regime.alone_s
+    of_gpu_s *= regime.share if regime.mode == "mps" else 1 / _AT_FULL_PACE[regime.mode]
     taken_gb = [regime.least + (regime.most - regime.least) * (b - 1) / 7 for b in batches]
     if regime.least == regime.most:
         rounds = math.ceil(len(batches) / min(MOST_SLOTS, int(GPU_BYTES / GB / regime.least)))
@@ -159,9 +175,8 @@ def main() -> None:
     """Measure and print one table, and the figures of `-j auto` as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--regimes", default=",".join(REGIMES), help="default: all")
-    parser.add_argument("--trials", type=int, default=24, help="of each sweep (default: 24)")
-    parser.add_argument("--trial-s", type=float, default=6.0, help="alone (default: 6)")
-    parser.add_argument("--jobs", default="1,2,4,8", help="fixed slots (default: 1,2,4,8)")
+    parser.add_argument("--jobs", default="2,4,8", help="fixed slots (default: 2,4,8)")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the trials' time (default: 1)")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
@@ -169,9 +184,10 @@ def main() -> None:
     print("| regime | slots | seconds | D | refused | lost | most memory |\n" + "|---" * 7 + "|")
     figures = {}
     for name in options.regimes.split(","):
+        regime = replace(REGIMES[name], trial_s=options.scale * REGIMES[name].trial_s)
         runs: dict[str, Run] = {}
-        for slots, jobs in [*((str(jobs), jobs) for jobs in fixed), ("auto", MOST_SLOTS)]:
-            one = run(REGIMES[name], jobs=jobs, trials=options.trials, trial_s=options.trial_s)
+        for slots, jobs in [*((str(jobs), jobs) for jobs in fixed), ("auto", None)]:
+            one = run(regime, jobs=jobs)
             runs[slots] = one
             print(
                 f"| {name} | {slots} | {one.took_s:.1f} | {one.distance:.2f} | {one.n_refused} "

@@ -23,6 +23,8 @@ from typing import Any
 
 from ..execution.gpus import Gpu
 
+#: What is left of each one's pace with every client beyond two, in a crowd.
+_CROWDED = 0.65
 #: What changes from one process's work to another's, in seconds.
 _SWITCH_S = 0.00005
 #: Work that is nearly done is done: clocks are not finer.
@@ -58,7 +60,7 @@ class SimulatedGpus:
     Args:
         folder: where their sockets are; a short path.
         memory_bytes: of each GPU.
-        mode: `"slice"` or `"mps"`.
+        mode: `"slice"`, `"mps"` or `"crowd"`.
         count: how many there are; they are called `GPU-0`, `GPU-1` and so on.
 
     Attributes:
@@ -139,6 +141,7 @@ class _Work:
 class _Device:
     memory_bytes: int
     is_shared: bool
+    is_crowded: bool
     used_by: dict[int, int] = field(default_factory=dict)
     peak_bytes: int = 0
     n_refused: int = 0
@@ -189,6 +192,12 @@ class _Device:
         self.running.append(work)
 
     @property
+    def _pace(self) -> float:
+        """How fast each one's work goes on, where 1 is as fast as alone."""
+        crowd = max(0, len(self.running) - 2) if self.is_crowded else 0
+        return min(1.0, 1.0 / self._asked_share) * _CROWDED**crowd
+
+    @property
     def _asked_share(self) -> float:
         return sum(work.share for work in self.running) if self.is_shared else 1.0
 
@@ -197,7 +206,7 @@ class _Device:
         now_s = time.monotonic()
         if self.running:
             passed_s = now_s - self.settled_s
-            pace = min(1.0, 1.0 / self._asked_share)
+            pace = self._pace
             self.busy_s += passed_s
             self.share_s += passed_s * min(1.0, self._asked_share)
             for work in self.running:
@@ -208,7 +217,7 @@ class _Device:
         if self.timer is not None:
             self.timer.cancel()
         if self.running:
-            pace = min(1.0, 1.0 / self._asked_share)
+            pace = self._pace
             wait_s = max(0.0, min(work.left_s for work in self.running) / pace)
             self.timer = asyncio.get_running_loop().call_later(wait_s, self._end_what_is_done)
 
@@ -224,7 +233,7 @@ class _Device:
 
 
 async def _serve(path: str, memory_bytes: int, mode: str) -> None:
-    device = _Device(memory_bytes, is_shared=mode == "mps")
+    device = _Device(memory_bytes, is_shared=mode != "slice", is_crowded=mode == "crowd")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pid = None

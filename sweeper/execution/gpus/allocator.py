@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...trials import GpuNeed, RunningTrial, TrialSpec
 from .driver import Gpu, GpuDriver
@@ -40,6 +40,8 @@ _TAKE_WHAT_IS_NEEDED = {
 _SETTLED_S = 10.0
 #: How long such a trial may take nothing of its GPU before it counts as one that does not use it.
 _UNUSED_S = 60.0
+#: How many of those that wait may ask, and how often one of them may be passed by a smaller one.
+_ASKING, _PASSES = 4, 4
 #: How long to watch how fast a trial steps among so many, where that decides how many there are.
 _WINDOW_S = 20.0
 #: How often to look at the memory of running trials, and at the claims of other sweeps.
@@ -50,9 +52,18 @@ class StoppedWaiting(Exception):
     """A trial was stopped while it waited for a GPU."""
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A trial that waits for a share, and how many have got one before it that came later."""
+
+    spec: TrialSpec
+    n_passed: int = 0
+
+
 class GpuAllocator:
     """Gives each trial a share of a GPU, the one that has waited longest first.
 
+    Where that one needs more than is free now, smaller ones may go before it a few times.
     A trial whose need nobody knows begins on an empty GPU; others join it when its memory has not
     grown for a while, or when it has not used the GPU for a minute.
 
@@ -103,7 +114,7 @@ class GpuAllocator:
         self._paces = {g.name: Pace(window_s=window_s) for g in gpus if holds_back}
         self._look_s, self._unused_s = look_s, unused_s
         #: The trials that wait, the longest first.
-        self._queue: deque[TrialSpec] = deque()
+        self._queue: list[_Waiting] = []
         self._shares: list[Share] = []
         self._estimates = Estimates(settled_s=settled_s, unused_s=unused_s)
         self._changed = threading.Condition()
@@ -207,14 +218,17 @@ class GpuAllocator:
     # --- who gets a share ---------------------------------------------------------------------
 
     def _take(self, spec: TrialSpec, running: RunningTrial) -> Share:
+        waiting = _Waiting(spec)
         with self._changed:
-            self._queue.append(spec)
+            self._queue.append(waiting)
         running.on_stop(self._wake)
         try:
             with running.waiting(), self._changed:
                 while not running.stop_reason:
-                    share = self._claim(spec, running) if self._queue[0] is spec else None
+                    share = self._claim(spec, running) if self._may_ask(waiting) else None
                     if share is not None:
+                        for other in self._queue[: self._queue.index(waiting)]:
+                            other.n_passed += 1
                         self._shares.append(share)
                         self._begin_to_watch()
                         return share
@@ -224,9 +238,13 @@ class GpuAllocator:
         finally:
             running.on_stop(None)
             with self._changed:
-                # This very spec: a proof runs a trial's spec again, perhaps beside the trial.
-                del self._queue[next(i for i, other in enumerate(self._queue) if other is spec)]
+                self._queue.remove(waiting)
                 self._changed.notify_all()  # the next trial is the first now
+
+    def _may_ask(self, waiting: _Waiting) -> bool:
+        """Whether it is a trial's turn: those before it may be too large for what is free now."""
+        place = self._queue.index(waiting)
+        return place < _ASKING and all(w.n_passed < _PASSES for w in self._queue[:place])
 
     def _report_wait(self, running: RunningTrial) -> None:
         """Say once that all trials wait, which only others on the machine can end."""
@@ -278,19 +296,17 @@ class GpuAllocator:
         claims: Sequence[Claim],
         ledger: Ledger | None,
     ) -> Share | None:
-        need = self._need_of(spec)
         loads = [
             load_of(gpu, self._driver, claims, keeps_spare=self._keeps_spare)
             for gpu in self._gpus
             if gpu.name not in self._paces or len(self._on(gpu)) < self._paces[gpu.name].limit
         ]
-        chosen: list[GpuLoad] = []
-        while len(chosen) < self._per_trial:
-            left = [load for load in loads if load not in chosen]
-            gpu = self._policy.choose(spec, need, left)
-            if gpu is None:
-                return None
-            chosen.append(next(load for load in left if load.gpu is gpu))
+        before = itertools.takewhile(lambda other: other.spec is not spec, self._queue)
+        if any(self._chosen(other.spec, loads) for other in before):  # it is about to ask
+            return None
+        chosen, need = self._chosen(spec, loads), self._need_of(spec)
+        if not chosen:
+            return None
         parts = [self._part_of(load, need, ledger) for load in chosen]
         names = ",".join(part.gpu.name for part in parts)
         return Share(
@@ -300,6 +316,17 @@ class GpuAllocator:
             is_estimated=spec.gpu_need == GpuNeed() and self._per_trial == 1,
             has_settled=need.memory_bytes is not None,
         )
+
+    def _chosen(self, spec: TrialSpec, loads: Sequence[GpuLoad]) -> list[GpuLoad]:
+        """The GPUs that a trial can have now; none while it has to wait."""
+        need, chosen = self._need_of(spec), list[GpuLoad]()
+        while len(chosen) < self._per_trial:
+            left = [load for load in loads if load not in chosen]
+            gpu = self._policy.choose(spec, need, left)
+            if gpu is None:
+                return []
+            chosen.append(next(load for load in left if load.gpu is gpu))
+        return chosen
 
     def _need_of(self, spec: TrialSpec) -> GpuNeed:
         if self._per_trial > 1:

@@ -13,9 +13,9 @@ from .loads import GpuLoad
 class GpuPolicy(Protocol):
     """Decides which GPU a trial gets now.
 
-    The allocator asks for the trial that has waited longest: when it begins to wait, whenever a
-    share is given back, and every second, because other sweeps use the GPUs as well. One call at a
-    time.
+    The allocator asks for the trials that have waited longest, one after another: when one begins
+    to wait, whenever a share is given back, and every second, because other sweeps use the GPUs as
+    well. One call at a time.
     """
 
     def choose(self, spec: TrialSpec, need: GpuNeed, loads: Sequence[GpuLoad]) -> Gpu | None:

@@ -136,8 +136,6 @@ def test_as_many_trials_share_a_gpu_as_its_memory_holds(make: Make) -> None:
         assert third.gpu == "GPU-a"
         with share(gpus, gib(9)), waiting(gpus, gib(9)) as fifth:
             assert has_to_wait(fifth), "five trials of 9 GiB fill 40 GiB"
-            with waiting(gpus, gib(0.5)) as small:
-                assert has_to_wait(small), "it came later"
         with share(gpus, gib(9)):
             pass
 
@@ -453,3 +451,26 @@ def test_gpus_that_cuda_alone_can_tell_apart_are_shared_all_the_same(make: Make)
         assert (first.gpu, second.gpu) == ("0", "1")
         with waiting(gpus, gib(30)) as third:
             assert has_to_wait(third)
+
+
+# --- the order of trials that wait ---------------------------------------------------------------
+
+
+def test_a_small_trial_goes_before_a_large_one_that_does_not_fit_yet(make: Make) -> None:
+    gpus = make("GPU-a")
+    with share(gpus, gib(20)), waiting(gpus, gib(30)) as large:
+        assert has_to_wait(large)
+        with share(gpus, gib(10)):
+            pass
+
+
+def test_a_large_trial_is_passed_a_few_times_only(make: Make) -> None:
+    gpus = make("GPU-a")
+    with share(gpus, gib(20)), waiting(gpus, gib(30)) as large:
+        assert has_to_wait(large)
+        for _ in range(4):
+            with share(gpus, gib(10)):
+                pass
+        with waiting(gpus, gib(10)) as fifth:
+            assert has_to_wait(fifth)
+            assert has_to_wait(large)
