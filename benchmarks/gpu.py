@@ -1,0 +1,267 @@
+"""Trials that share a real GPU: how much sooner a sweep ends, and whether any number changes.
+
+    uv run benchmarks/gpu.py [--steps 600] [--modes slice,mps] [--budget-s 520] [--cpu]
+
+The notebook trains a ResNet18 on images of CIFAR's size, made up from a seed. Sweeps of 12 trials
+with the same params run with 1, 2, 4 and 8 slots and with `-j auto`, without and with NVIDIA's MPS.
+Then follow a notebook whose larger trials run out of memory in company, and one whose largest does
+not fit alone. All of it ends within the budget; what there was no time for is left out and named.
+Each trial's score is a hash of its weights, so sweeps have to agree in every bit, whether kernels
+were started or forked and whoever was beside them. `--cpu` runs everything with few steps on the
+processor, to try the script itself. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeper import Settings, Sweep
+from sweeper.testing import write_notebook
+from sweeper.trials import Reason, SweepResult, TrialState
+
+TRIALS = 12
+IMPORTS = """
+import hashlib
+import torch
+from torch import nn
+from torch.nn import functional as F
+import sweeper
+"""
+#: May be run once for all trials: it stays on the processor.
+DATA = """
+draw = torch.Generator().manual_seed(1)
+images = torch.randn({images}, 3, 32, 32, generator=draw)
+labels = torch.randint(0, 10, ({images},), generator=draw)
+"""
+MODEL = """
+sweeper.seed_everything(seed)
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.backends.cudnn.benchmark = False
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+class Block(nn.Module):
+    def __init__(self, before, channels, stride):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(before, channels, 3, stride, 1, bias=False), nn.BatchNorm2d(channels),
+            nn.ReLU(), nn.Conv2d(channels, channels, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(channels))
+        self.beside = nn.Identity() if before == channels and stride == 1 else nn.Sequential(
+            nn.Conv2d(before, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+    def forward(self, x):
+        return F.relu(self.body(x) + self.beside(x))
+
+def resnet18(width):
+    before = width
+    layers = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    for channels, stride in ((width, 1), (2 * width, 2), (4 * width, 2), (8 * width, 2)):
+        layers += [Block(before, channels, stride), Block(channels, channels, 1)]
+        before = channels
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
+
+model = resnet18({width}).to(device, memory_format=torch.channels_last)
+optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+images, labels = images.to(device), labels.to(device)
+"""
+TRAIN = """
+for step in range({steps}):
+    begin = step * {batch} % (len(images) - {batch} + 1)
+    x = images[begin : begin + {batch}].contiguous(memory_format=torch.channels_last)
+    with torch.autocast(device.type, torch.bfloat16):
+        loss = F.cross_entropy(model(x), labels[begin : begin + {batch}])
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+    if step % 20 == 19:
+        sweeper.report(step, loss=loss.item())
+"""
+HASH = """
+weights = b"".join(v.detach().float().cpu().numpy().tobytes() for v in model.state_dict().values())
+digest = float(int(hashlib.sha256(weights).hexdigest()[:12], 16))
+"""
+#: Takes a share of the GPU's memory that grows with `size`; CUDA is not used before.
+TAKE = """
+import time
+import torch, sweeper
+fraction = {fractions}[size]
+total = torch.cuda.get_device_properties(0).total_memory
+block = torch.empty(int(fraction * total), dtype=torch.uint8, device="cuda")
+for step in range(20):
+    time.sleep(0.1)
+    sweeper.report(step, digest=size + step / 100)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a sweep came to.
+
+    Attributes:
+        took_s: from the first trial's start to the last one's end.
+        forked: trials whose kernel was forked.
+        shared: those of them that began after shared cells.
+        peak_gb: the most memory that a trial took.
+        hashes: of the weights, by trial.
+    """
+
+    mode: str
+    slots: str
+    took_s: float
+    completed: int
+    forked: int
+    shared: int
+    peak_gb: float
+    hashes: dict[str, float | None]
+
+
+def sweep(
+    folder: Path, *cells: str, jobs: int | str, mps: str = "off", **settings: Any
+) -> SweepResult:
+    """Run a sweep in a folder of its own; the same study seed gives the same params."""
+    parameters = "lr = 0.05\nsize = 0\nseed = 0"
+    notebook = write_notebook(folder / "nb.ipynb", *cells, parameters=parameters)
+    data: dict[str, Any] = {
+        "objective": {"digest": "maximize"},
+        "resources": {"mps": mps},
+        **settings,
+        "study": {"name": "gpu", "sampler": "random", "seed": 7, **settings.get("study", {})},
+    }
+    return Sweep.from_settings(
+        Settings.from_mapping(data),
+        notebook=notebook,
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        jobs=jobs,
+    ).run()
+
+
+def train(root: Path, *, mode: str, slots: str, options: argparse.Namespace) -> Run:
+    """Sweep over the learning rate of a ResNet18."""
+    names = {"steps": options.steps, "batch": options.batch}
+    names |= {"images": 8 * options.batch, "width": options.width}
+    result = sweep(
+        root / f"{mode} {slots}",
+        IMPORTS,
+        *(_filled(cell, names) for cell in (DATA, MODEL, TRAIN, HASH)),
+        jobs=slots if slots == "auto" else int(slots),
+        mps="auto" if mode == "mps" else "off",
+        space={"lr": {"low": 0.01, "high": 0.1, "log": True}},
+        study={"trials": TRIALS},
+    )
+    records = result.records
+    begins = [record.started_at_s for record in records]
+    ends = [record.started_at_s + record.duration_s for record in records]
+    return Run(
+        mode=mode,
+        slots=slots,
+        took_s=max(ends) - min(begins),
+        completed=result.counts["completed"],
+        forked=sum(kernel.is_forked for kernel in result.kernels),
+        shared=sum(bool(kernel.shared_cells) for kernel in result.kernels),
+        peak_gb=max((r.gpu.peak_bytes for r in records if r.gpu is not None), default=0) / 1e9,
+        hashes={record.run_id: record.scores.get("digest") for record in records},
+    )
+
+
+def _filled(cell: str, names: dict[str, int]) -> str:
+    for name, value in names.items():
+        cell = cell.replace("{" + name + "}", str(value))
+    return cell
+
+
+def out_of_memory(root: Path) -> dict[str, Any]:
+    """Sweeps whose trials do not fit beside others, and one of which does not fit at all."""
+    figures: dict[str, Any] = {}
+    for name, fractions in (("in company", (0.1, 0.7)), ("alone", (0.1, 1.2))):
+        result = sweep(
+            root / f"memory {name}",
+            TAKE.replace("{fractions}", repr(fractions)),
+            jobs=4,
+            space={"size": [0, 1]},
+            study={"trials": 8},
+        )
+        failed = [r for r in result.records if r.state is TrialState.FAILED]
+        figures[name] = {
+            "completed": result.counts["completed"],
+            "failed": len(failed),
+            "of them for memory": sum(r.reason is Reason.OUT_OF_MEMORY for r in failed),
+            "too large": sum(r.params["size"] == 1 for r in result.records),
+            "attempts": sum(r.attempt for r in result.records),
+        }
+    return figures
+
+
+def _has_cuda() -> bool:
+    """Whether torch finds a GPU; asked in a process of its own, which alone initialises CUDA."""
+    asking = [sys.executable, "-c", "import torch; assert torch.cuda.is_available()"]
+    return subprocess.run(asking, capture_output=True, check=False).returncode == 0
+
+
+def _of_the_machine() -> str:
+    asking = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(asking, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "no nvidia-smi"
+
+
+def main() -> None:
+    """Measure and print one table, and all figures as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--steps", type=int, default=600, help="of a trial (default: 600)")
+    parser.add_argument("--batch", type=int, default=128, help="images in a step (default: 128)")
+    parser.add_argument("--width", type=int, default=64, help="channels (default: 64)")
+    parser.add_argument("--slots", default="1,2,4,8,auto", help="default: 1,2,4,8,auto")
+    parser.add_argument("--modes", default="slice,mps", help="default: slice,mps")
+    parser.add_argument("--budget-s", type=float, default=520.0, help="default: 520")
+    parser.add_argument("--cpu", action="store_true", help="try the script itself, without a GPU")
+    options = parser.parse_args()
+    if options.cpu:
+        options.steps, options.batch, options.width = 20, 8, 4
+        options.slots, options.modes = "1,2", "slice"
+    elif not _has_cuda():
+        parser.exit(2, "torch finds no GPU on this machine; --cpu tries the script without one\n")
+    logging.disable(logging.WARNING)
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    began_s, runs, left_out = time.monotonic(), list[Run](), list[str]()
+    print(f"{os.cpu_count()} cores, {_of_the_machine()}\n")
+    print("| mode | slots | seconds | gain | completed | forked | shared | GB | same bits |")
+    print("|---" * 9 + "|")
+    memory: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for mode in options.modes.split(","):
+            for slots in options.slots.split(","):
+                if mode == "mps" and slots == "1":
+                    continue
+                passed_s = time.monotonic() - began_s
+                if passed_s + 1.2 * max((one.took_s for one in runs), default=0) > options.budget_s:
+                    left_out.append(f"{mode} {slots}")
+                    continue
+                one = train(Path(folder), mode=mode, slots=slots, options=options)
+                runs.append(one)
+                same = sum(one.hashes.get(k) == v for k, v in runs[0].hashes.items())
+                print(
+                    f"| {mode} | {slots} | {one.took_s:.1f} | {runs[0].took_s / one.took_s:.2f} "
+                    f"| {one.completed} | {one.forked} | {one.shared} | {one.peak_gb:.2f} "
+                    f"| {same} of {TRIALS} |",
+                    flush=True,
+                )
+        if not options.cpu and time.monotonic() - began_s < options.budget_s - 60:
+            memory = out_of_memory(Path(folder))
+            print(f"\nout of memory: {memory}")
+    if left_out:
+        print(f"\nno time for: {', '.join(left_out)}")
+    print(json.dumps({"runs": [asdict(one) for one in runs], "memory": memory}))
+
+
+if __name__ == "__main__":
+    main()

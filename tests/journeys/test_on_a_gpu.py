@@ -1,0 +1,177 @@
+"""Sweeps on a real GPU. Each test states what the simulated one cannot show.
+
+They skip where torch finds no GPU, or where NVIDIA's driver cannot be asked.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from sweeper import Settings, Sweep
+from sweeper.execution.gpus import GpuAllocator
+from sweeper.execution.gpus.present import installed_driver
+from sweeper.testing import write_notebook
+from sweeper.trials import Reason, SweepResult, TrialState
+
+pytestmark = [pytest.mark.gpu, pytest.mark.kernel, pytest.mark.slow]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def gpu() -> None:
+    """Skip without a GPU; a process of its own asks, as CUDA takes memory of each that uses it."""
+    if not installed_driver().installed():
+        pytest.skip("needs an NVIDIA GPU")
+    code = "import torch; assert torch.cuda.is_available()"
+    if subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode:
+        pytest.skip("needs torch with CUDA")
+
+
+TRAIN = """
+sweeper.seed_everything(7)
+torch.use_deterministic_algorithms(True, warn_only=True)
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), torch.nn.ReLU(), torch.nn.Flatten(),
+                            torch.nn.Linear(32 * 30 * 30, 10)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+for step in range(40):
+    loss = torch.nn.functional.cross_entropy(model(images.cuda()), labels.cuda())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    sweeper.report(step, loss=loss.item())
+weights = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())
+digest = float(int(hashlib.sha256(weights).hexdigest()[:12], 16))
+"""
+ON_THE_PROCESSOR = """
+images = torch.randn(64, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+labels = torch.randint(0, 10, (64,), generator=torch.Generator().manual_seed(1))
+"""
+
+
+def run(
+    folder: Path, *cells: str, jobs: int | str = 2, trials: int = 6, **settings: Any
+) -> SweepResult:
+    notebook = write_notebook(
+        folder / "nb.ipynb",
+        "import hashlib, time\nimport torch\nimport sweeper",
+        *cells,
+        parameters="lr = 0.05\nsize = 0",
+    )
+    usual = {
+        "objective": {"digest": "maximize"},
+        "space": {"lr": {"low": 0.01, "high": 0.1}},
+        "study": {"name": "gpu", "trials": trials, "sampler": "random", "seed": 7},
+    }
+    return Sweep.from_settings(
+        Settings.from_mapping({**usual, **settings}),
+        notebook=notebook,
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        jobs=jobs,
+    ).run()
+
+
+def digests(result: SweepResult) -> Mapping[str, float]:
+    assert result.counts["completed"] == len(result.records), result.records
+    return {record.run_id: record.scores["digest"] for record in result.records}
+
+
+def test_weights_are_the_same_in_every_bit_alone_and_beside_others_started_and_forked(
+    tmp_path: Path,
+) -> None:
+    """CUDA is used for the first time in the fork, so a forked kernel trains as a started one."""
+    alone = run(tmp_path / "1", ON_THE_PROCESSOR, TRAIN, jobs=1, execution={"kernels": "cold"})
+    beside = run(tmp_path / "4", ON_THE_PROCESSOR, TRAIN, jobs=4, trials=40)
+    assert digests(alone).items() <= digests(beside).items()
+    assert any(kernel.is_forked for kernel in beside.kernels), beside.findings
+
+
+def test_cells_with_data_on_the_processor_are_shared_and_those_on_the_gpu_are_not(
+    tmp_path: Path,
+) -> None:
+    slow = "time.sleep(1)\n"
+    on_gpu = slow + "there = torch.ones(1000, device='cuda')"
+    result = run(tmp_path, slow + ON_THE_PROCESSOR, on_gpu, TRAIN, jobs=1, trials=8)
+    digests(result)
+    shared = {kernel.shared_cells for kernel in result.kernels if kernel.shared_cells}
+    assert shared == {2}, "the imports and the data; CUDA does not survive a fork"
+
+
+def test_the_peak_of_each_trial_is_torchs_with_the_context_and_predicts_the_next(
+    tmp_path: Path,
+) -> None:
+    take = """
+    block = torch.empty(int(size * 2**30), dtype=torch.uint8, device="cuda")
+    time.sleep(3)
+    digest = torch.cuda.max_memory_reserved()
+    """.replace("\n    ", "\n")
+    result = run(tmp_path, take, trials=6, space={"size": [1, 2]})
+    for record in result.records:
+        assert record.gpu is not None
+        assert record.scores["digest"] + 100e6 < record.gpu.peak_bytes < 2.5 * 2**30 + 1.5e9
+    node = nbformat.read(result.records[0].notebook, as_version=4)
+    assert node.metadata["sweeper"]["gpu_peak_bytes"] == result.records[0].gpu.peak_bytes  # type: ignore[union-attr]
+
+
+#: Takes a share of all memory that depends on `size`.
+TAKE = """
+total = torch.cuda.get_device_properties(0).total_memory
+for step in range(10):
+    time.sleep(0.2)
+    sweeper.report(step, digest=size)
+block = torch.empty(int({fractions}[size] * total), dtype=torch.uint8, device="cuda")
+time.sleep(2)
+"""
+
+
+def test_a_trial_that_runs_out_of_memory_in_company_completes_later(tmp_path: Path) -> None:
+    cell = TAKE.replace("{fractions}", "(0.1, 0.7)")
+    result = run(tmp_path, cell, jobs=4, trials=8, space={"size": [0, 1]})
+    assert result.counts["completed"] == 8, result.records
+
+
+def test_a_trial_that_does_not_fit_alone_has_failed_for_want_of_memory(tmp_path: Path) -> None:
+    cell = TAKE.replace("{fractions}", "(0.1, 1.2)")
+    result = run(tmp_path, cell, jobs=4, trials=8, space={"size": [0, 1]})
+    for record in result.records:
+        if record.params["size"] == 1:
+            assert (record.state, record.reason) == (TrialState.FAILED, Reason.OUT_OF_MEMORY)
+        else:
+            assert record.state is TrialState.COMPLETED
+
+
+def test_the_driver_knows_the_memory_of_a_process_without_using_cuda_in_ours() -> None:
+    driver = installed_driver()
+    (gpu, *_) = driver.installed()
+    assert gpu.uuid is not None
+    code = "import torch; x = torch.ones(2**28, device='cuda'); print(1, flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    taking = subprocess.Popen([sys.executable, "-c", code], **pipes)  # type: ignore[call-overload]
+    before = driver.used_by(gpu.uuid).get(os.getpid())
+    taking.stdout.readline()
+    used, total = driver.used_by(gpu.uuid), driver.used_bytes(gpu.uuid)
+    taking.communicate(b"\n")
+    assert before is None
+    assert os.getpid() not in used
+    assert total is not None
+    assert total > 2**30
+    # In a container the driver has other process ids, and the total has to be enough.
+    assert used.get(taking.pid, total) >= 2**30
+
+
+def test_a_number_in_cuda_visible_devices_is_the_gpu_that_cuda_means(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    (gpu,) = GpuAllocator.find("auto", threads=1).gpus
+    code = "import torch; print(torch.cuda.get_device_properties(0).uuid)"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    installed = {one.uuid for one in installed_driver().installed()}
+    assert gpu == "0"
+    assert f"GPU-{asked.stdout.strip()}" in installed
