@@ -20,12 +20,16 @@ PAGE = Path(__file__).parents[1] / "docs" / "private-names.md"
 
 #: Library, private name, and the modules that use it.
 NAMES = [
-    ("optuna", "optuna.study.study.Study._storage", "study/study.py"),
-    ("optuna", "optuna.study.study.Study._get_trials", "study/samplers/tpe.py"),
+    ("optuna", "optuna.study.study.Study._storage", "study/study.py, study/endings.py"),
+    (
+        "optuna",
+        "optuna.study.study.Study._get_trials",
+        "study/samplers/tpe.py, study/samplers/infeasible.py",
+    ),
     (
         "optuna",
         "optuna.trial._frozen.FrozenTrial._trial_id",
-        "study/study.py, study/storage.py, study/proposals.py",
+        "study/study.py, study/endings.py, study/storage.py, study/proposals.py",
     ),
     ("optuna", "optuna.study._frozen.FrozenStudy._study_id", "study/proposals.py"),
     (

@@ -98,6 +98,19 @@ def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
     return [f"failed: {counted}", *lines, *([f"  … and {left} more"] if left else [])]
 
 
+def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
+    """Which trials ran out of memory with no other trial beside them; empty where none did."""
+    found = [record.run_id for record in records if record.is_infeasible]
+    if not found:
+        return []
+    some = ", ".join(found[:_MOST_FAILURES])
+    more = f" and {len(found) - _MOST_FAILURES} more" if len(found) > _MOST_FAILURES else ""
+    return [
+        f"do not fit into memory, even alone: {some}{more}; the samplers tpe and gp avoid params "
+        "like theirs"
+    ]
+
+
 def summary(result: SweepResult) -> str:
     """The summary of a sweep that has ended."""
     lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
@@ -107,6 +120,7 @@ def summary(result: SweepResult) -> str:
         lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
     lines += best_lines(result.best, result.objectives)
     lines += failure_lines(result.records)
+    lines += infeasible_lines(result.records)
     if result.tracking_uri.startswith("http"):
         lines.append(f"MLflow: {result.tracking_uri}")
     else:

@@ -8,6 +8,7 @@ from joblib import Parallel, delayed
 
 from .executor import TrialSource
 from .gpus import GpuAllocator
+from .host_memory import HostMemory
 from .worker import Worker, opened_worker
 from .workload import Workload
 
@@ -19,11 +20,21 @@ class LocalExecutor:
         workload: what its trials have in common.
         gpus: gives each trial its share of a GPU.
         why: why there are so many slots, for people; empty where users have said how many.
+        memory: of the machine; default: this machine's.
     """
 
-    def __init__(self, workload: Workload, *, gpus: GpuAllocator, jobs: int, why: str = "") -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        gpus: GpuAllocator,
+        jobs: int,
+        why: str = "",
+        memory: HostMemory | None = None,
+    ) -> None:
         self._workload = workload
         self._gpus = gpus
+        self._memory = memory
         self._jobs = jobs
         self._why = why
 
@@ -43,7 +54,9 @@ class LocalExecutor:
 
         No process that a trial has started outlives this call, however it ends.
         """
-        with opened_worker(self._workload, gpus=self._gpus, time_left=source) as worker:
+        with opened_worker(
+            self._workload, gpus=self._gpus, time_left=source, memory=self._memory
+        ) as worker:
             # One thread more than slots: with a single one joblib would use the main thread, which
             # has to stay free for signals.
             pool = Parallel(n_jobs=self._jobs + 1, backend="threading", batch_size=1)

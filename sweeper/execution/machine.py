@@ -63,6 +63,25 @@ def available_bytes(root: Path = _ROOT) -> int | None:
     return min(found, default=None)
 
 
+def oom_kills(root: Path = _ROOT) -> int:
+    """How many processes the system has killed for want of memory: of this process's group.
+
+    Its children are in the same group. Where no group counts, those of the whole machine do.
+    """
+    for folder in _control_groups(root, "memory"):
+        for name in ("memory.events", "memory.oom_control"):
+            found = _number(_read(folder / name), "oom_kill")
+            if found is not None:
+                return found
+    return _number(_read(root / "proc" / "vmstat"), "oom_kill") or 0
+
+
+def _number(text: str | None, key: str) -> int | None:
+    """The number behind a key, in a file with one of each in a line."""
+    lines = (line.split() for line in (text or "").splitlines())
+    return next((int(words[1]) for words in lines if words[:1] == [key]), None)
+
+
 def _control_groups(root: Path, controller: str) -> Iterator[Path]:
     """The folders of the groups that this process is in, whose limits all count."""
     for line in (_read(root / "proc" / "self" / "cgroup") or "").splitlines():

@@ -17,7 +17,8 @@ from ..settings import Settings
 from ..study_folder.patience import Patience
 from ..trials import GpuUse, KernelUse, Params, RunningTrial, TrialOutcome, TrialSpec, Value
 from .gpus import CONTEXT_BYTES, GpuAllocator, Lease, StoppedWaiting
-from .verdict import judge
+from .host_memory import HostMemory, Stay
+from .verdict import does_not_fit, judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class NotebookRunner:
     notebook: ResearchNotebook
     settings: Settings
     gpus: GpuAllocator
+    memory: HostMemory
     pool: KernelPool
     patience: Patience
 
@@ -65,10 +67,16 @@ class NotebookRunner:
         Raises:
             OSError: the file cannot be written.
         """
-        result, lease = self._execute(
+        result, stay, lease = self._execute(
             file, spec, running, limit_s=limit_s, write=write, origin=origin
         )
-        outcome = judge(file, result, running, self.settings)
+        was_short = stay is not None and stay.was_short
+        outcome = judge(file, result, running, self.settings, was_short=was_short)
+        outcome = does_not_fit(
+            outcome,
+            is_alone=stay is not None and stay.is_alone,
+            is_alone_on_gpu=lease is not None and lease.is_alone,
+        )
         gpu = _gpu_use(result, lease)
         if gpu is not None:
             file.metadata["gpu_peak_bytes"] = gpu.peak_bytes
@@ -85,13 +93,16 @@ class NotebookRunner:
         limit_s: float | None,
         write: Callable[[], None],
         origin: KernelOrigin | None,
-    ) -> tuple[KernelResult, Lease | None]:
-        # The device is free when the kernel has ended, which is after the slot has gone on.
-        lease_held = ExitStack()
+    ) -> tuple[KernelResult, Stay | None, Lease | None]:
+        # Both are given back when the kernel has ended, which is after the slot has gone on. A
+        # trial that waits for the others to end holds no GPU for which one of them waits.
+        held = ExitStack()
         try:
-            lease = lease_held.enter_context(self.gpus.allocate(spec, running))
+            with _closed_on_error(held):
+                stay = held.enter_context(self.memory.share(spec, running))
+                lease = held.enter_context(self.gpus.allocate(spec, running))
         except StoppedWaiting:
-            return KernelResult(ending=Ending.STOPPED), None
+            return KernelResult(ending=Ending.STOPPED), None, None
         file.metadata["started_at"] = _now()
 
         def write_running() -> None:
@@ -103,7 +114,7 @@ class NotebookRunner:
             node=file.node,
             running=running,
             write=write_running,
-            on_kernel_gone=lease_held.close,
+            on_kernel_gone=held.close,
             env={**_environment(spec), **lease.env},
             own_params=self._own_params(spec),
             origin=origin,
@@ -115,10 +126,10 @@ class NotebookRunner:
             cell_output_bytes=self.settings.limits.cell_output,
             grace_s=self.settings.limits.grace,
         )
-        with _closed_on_error(lease_held), running.limited(limit_s):
+        with _closed_on_error(held), running.limited(limit_s):
             result = kernels.execute(request, pool=self.pool)
         self._describe(file, result)
-        return result, lease
+        return result, stay, lease
 
     def _describe(self, file: ExecutedNotebook, result: KernelResult) -> None:
         """Put into the file's metadata how it was executed."""
@@ -178,10 +189,10 @@ def _now() -> str:
 
 
 @contextmanager
-def _closed_on_error(lease_held: ExitStack) -> Iterator[None]:
-    """Give the device back at once where there was never a kernel whose end would do it."""
+def _closed_on_error(held: ExitStack) -> Iterator[None]:
+    """Give back at once what was taken for a kernel that there never was."""
     try:
         yield
     except BaseException:
-        lease_held.close()
+        held.close()
         raise

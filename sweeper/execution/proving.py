@@ -77,7 +77,7 @@ def _repeat(
     if outcome.state is TrialState.COMPLETED:
         return evidence_of(file, result, outcome)
     has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
-    is_short = outcome.reason is Reason.OUT_OF_MEMORY
+    is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
     shows_nothing = has_no_kernel or is_short or outcome.state is TrialState.STOPPED
     return None if shows_nothing else outcome.message
 

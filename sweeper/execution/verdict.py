@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,21 +19,57 @@ from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
 #: How torch, CUDA and its libraries, JAX, TensorFlow and CuPy word that a GPU has no memory left.
 _OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation"
-    r"|CU(BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|ResourceExhaustedError"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|CU(BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED"
+    r"|RESOURCE_EXHAUSTED|ResourceExhaustedError"
+)
+#: How Python, numpy, pyarrow, the system, C++ and torch word that the machine has none left.
+_OUT_OF_HOST_MEMORY = re.compile(
+    r"\b(_Array|Arrow)?MemoryError\b|Cannot allocate memory|std::bad_alloc"
+    r"|DefaultCPUAllocator: (can't allocate|not enough) memory"
+)
+#: How torch, joblib and Python word that a process which a cell had started is gone.
+_LOST_CHILD = re.compile(
+    r"killed by signal: Killed|DataLoader worker .* exited unexpectedly|TerminatedWorkerError"
+    r"|BrokenProcessPool"
 )
 
 
 def judge(
-    file: ExecutedNotebook, result: KernelResult, running: RunningTrial, settings: Settings
+    file: ExecutedNotebook,
+    result: KernelResult,
+    running: RunningTrial,
+    settings: Settings,
+    *,
+    was_short: bool = False,
 ) -> TrialOutcome:
-    """How a trial ended: completed only with a finite score for each objective."""
+    """How a trial ended: completed only with a finite score for each objective.
+
+    Args:
+        was_short: whether the system has killed a process for want of memory meanwhile.
+    """
     file.node.metadata["sweeper"] = file.metadata
     scraped = scrape(file.node, sources=settings.scores, objectives=settings.objective)
     if result.ending is Ending.FINISHED:
         outcome = _judge_scores(scraped.scores, settings)
     else:
-        outcome = _ended_early(result, running, settings.limits.trial)
+        outcome = _ended_early(result, running, settings.limits.trial, was_short=was_short)
     return replace(outcome, scores=scraped.scores, series=scraped.series)
+
+
+def does_not_fit(outcome: TrialOutcome, *, is_alone: bool, is_alone_on_gpu: bool) -> TrialOutcome:
+    """The outcome of a trial that ran out of memory, as infeasible where it was alone.
+
+    Args:
+        is_alone: whether no other trial ran on its machine meanwhile.
+        is_alone_on_gpu: whether nobody else had a part of its GPU.
+    """
+    if outcome.reason is Reason.OUT_OF_MEMORY and is_alone_on_gpu:
+        words = "does not fit on this GPU, even alone"
+    elif outcome.reason is Reason.OUT_OF_HOST_MEMORY and is_alone:
+        words = "does not fit into this machine's memory, even with no other trial beside it"
+    else:
+        return outcome
+    return replace(outcome, message=f"{words}: {outcome.message}", is_infeasible=True)
 
 
 def failed(reason: Reason, message: str) -> TrialOutcome:
@@ -56,7 +93,7 @@ def _judge_scores(scores: Mapping[str, float], settings: Settings) -> TrialOutco
 
 
 def _ended_early(
-    result: KernelResult, running: RunningTrial, limit_s: float | None
+    result: KernelResult, running: RunningTrial, limit_s: float | None, *, was_short: bool
 ) -> TrialOutcome:
     if result.ending is Ending.STOPPED:
         if running.stop_reason is StopReason.TIME_LIMIT:
@@ -77,9 +114,23 @@ def _ended_early(
     if result.ending is Ending.NOT_STARTED:
         return failed(Reason.KERNEL_START, f"the kernel did not start: {result.error}{output}")
     if result.ending is Ending.KERNEL_DIED:
+        if was_short and result.exit_code == -signal.SIGKILL and not result.is_orphan:
+            return failed(
+                Reason.OUT_OF_HOST_MEMORY,
+                "the machine or its container ran out of memory, and the system killed the "
+                f"kernel{output}",
+            )
         return failed(Reason.KERNEL_DIED, f"the kernel died: {_death(result.exit_code)}{output}")
     if _OUT_OF_MEMORY.search(result.error):
         return failed(Reason.OUT_OF_MEMORY, result.error)
+    if _OUT_OF_HOST_MEMORY.search(result.error):
+        return failed(Reason.OUT_OF_HOST_MEMORY, result.error)
+    if was_short and _LOST_CHILD.search(result.error):
+        return failed(
+            Reason.OUT_OF_HOST_MEMORY,
+            "the machine or its container ran out of memory, and the system killed a process of "
+            f"the notebook: {result.error}",
+        )
     return failed(Reason.CELL_ERROR, result.error)
 
 

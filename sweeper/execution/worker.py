@@ -25,6 +25,7 @@ from ..trials import (
 )
 from .executor import TimeLeft
 from .gpus import GpuAllocator
+from .host_memory import HostMemory
 from .notebook_runner import NotebookRunner
 from .proving import evidence_of, prove_forking
 from .runtime import guarded, make_again
@@ -40,7 +41,11 @@ _EARLY_S = 120.0
 
 @contextmanager
 def opened_worker(
-    workload: Workload, *, gpus: GpuAllocator, time_left: TimeLeft
+    workload: Workload,
+    *,
+    gpus: GpuAllocator,
+    time_left: TimeLeft,
+    memory: HostMemory | None = None,
 ) -> Iterator[Worker]:
     """A worker with its kernel pool; none of its processes outlives the block, however it ends.
 
@@ -50,6 +55,7 @@ def opened_worker(
     Args:
         gpus: of the machine that it runs on.
         time_left: of the sweep whose trials it runs.
+        memory: of the machine; default: this machine's.
     """
     with guarded(workload.paths.folder) as (token, folder):
         pool = KernelPool(
@@ -67,6 +73,7 @@ def opened_worker(
             notebook=workload.notebook,
             settings=workload.settings,
             gpus=gpus,
+            memory=memory or HostMemory(),
             pool=pool,
             patience=patience,
         )
@@ -144,8 +151,8 @@ class Worker:
         is_fork_doubted = is_forked and policy.doubts_failures and took_s < _EARLY_S
         has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
         is_doubted = has_no_kernel or is_fork_doubted
-        if outcome.reason is Reason.OUT_OF_MEMORY:  # a started kernel would have no more memory
-            is_doubted = False
+        if outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY):
+            is_doubted = False  # a started kernel would have no more memory
         if outcome.state is TrialState.FAILED and is_doubted:
             message = outcome.message
             file, result, outcome = self._run_in_started_kernel(spec, running)

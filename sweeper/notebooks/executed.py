@@ -96,6 +96,8 @@ class ExecutedNotebook:
         if outcome.reason is not None:
             self.metadata["reason"] = str(outcome.reason)
             self.metadata["message"] = outcome.message
+        if outcome.is_infeasible:
+            self.metadata["is_infeasible"] = True
 
     def write(self) -> None:
         """Write the file atomically; once the trial has ended, as Jupyter formats it."""

@@ -29,8 +29,8 @@ from ..settings.addresses import Address
 from ..study_folder.patience import Patience
 from ..trials import Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, held_by_session, log_ahead, open_storage, place_of, refuse_another_file
+from .endings import interrupted, left_open, tell_optuna
 from .fitting import check_fits
-from .leftovers import interrupted, left_open
 from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
 from .pruners import why_pruned
 from .samplers import EXHAUSTIBLE, SamplerFactory, as_queued, derived_seed
@@ -325,6 +325,7 @@ class Study:
             message=outcome.message,
             duration_s=outcome.duration_s,
             gpu=outcome.gpu,
+            is_infeasible=outcome.is_infeasible or None,
         )
 
     def queue_again(self, record: TrialRecord) -> None:
@@ -335,13 +336,7 @@ class Study:
     def _tell(self, record: TrialRecord) -> None:
         # Some samplers try to stop Optuna's `optimize` when their last trial ends.
         self._study.sampler = _neutral()
-        if record.state is TrialState.COMPLETED:
-            names = self.facts["objectives"]
-            self._study.tell(record.number, [record.scores[name] for name in names])
-        elif record.state is TrialState.PRUNED:
-            self._study.tell(record.number, state=OptunaState.PRUNED)
-        else:
-            self._study.tell(record.number, state=OptunaState.FAIL)
+        tell_optuna(self._study, record, self.facts["objectives"])
 
     def _write(self, record: TrialRecord) -> None:
         # Through the storage: creating an `optuna.Trial` would run the sampler again.

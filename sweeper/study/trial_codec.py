@@ -24,6 +24,8 @@ def encode(record: TrialRecord) -> dict[str, Any]:
     stored: dict[str, Any] = _RECORDS.dump_python(record, mode="json", exclude={"number"})
     if record.gpu is None:
         del stored["gpu"]  # a study without GPUs is stored as before
+    if record.is_infeasible is None:
+        del stored["is_infeasible"]
     # JSON has no NaN and no infinity, and a score may be one.
     stored["scores"] = {k: v if math.isfinite(v) else str(v) for k, v in record.scores.items()}
     return stored

@@ -239,6 +239,8 @@ def _tags_of(record: TrialRecord) -> dict[str, str]:
     if record.reason is not None:
         tags["sweeper.reason"] = str(record.reason)
         tags["sweeper.message"] = record.message
+    if record.is_infeasible:
+        tags["sweeper.infeasible"] = "true"
     return tags
 
 

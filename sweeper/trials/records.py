@@ -47,7 +47,8 @@ class Reason(StrEnum):
     INTERNAL = "internal"
     INTERRUPTED = "interrupted"
     WORKER_LOST = "worker_lost"
-    OUT_OF_MEMORY = "out_of_memory"
+    OUT_OF_MEMORY = "out_of_memory"  # of a GPU
+    OUT_OF_HOST_MEMORY = "out_of_host_memory"
     BY_HAND = "by_hand"
     PRUNED = "pruned"
 
@@ -88,6 +89,7 @@ class TrialSpec:
         continues: the executed notebook of an earlier attempt, from whose checkpoints this one may
             continue; None where there is none.
         gpu_need: what it needs of a GPU, where its machine has one.
+        is_alone: whether no other trial of the sweep may run on its machine meanwhile.
     """
 
     study: str
@@ -102,6 +104,7 @@ class TrialSpec:
     code: str = ""
     continues: Path | None = None
     gpu_need: GpuNeed = GpuNeed()
+    is_alone: bool = False
 
     @property
     def run_id(self) -> str:
@@ -139,6 +142,7 @@ class TrialOutcome:
         series: the (step, value) pairs of each score, in the order of the reports.
         message: why the trial did not complete, for people.
         gpu: what it took of its GPU; None where that is not known.
+        is_infeasible: whether it ran out of memory with no other trial beside it.
     """
 
     state: TrialState
@@ -149,6 +153,7 @@ class TrialOutcome:
     duration_s: float = 0.0
     kernel: KernelUse | None = None
     gpu: GpuUse | None = None
+    is_infeasible: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +164,8 @@ class TrialRecord:
         retry_of: the number of the first trial with the same params, seed and checkpoints, where
             this one retries it; None for a trial that is no retry.
         gpu: what its last attempt took of its GPU; None where that is not known.
+        is_infeasible: True for a trial that ran out of memory with no other trial beside it, so
+            that no trial with its params fits; None for all others.
     """
 
     number: int
@@ -174,6 +181,7 @@ class TrialRecord:
     duration_s: float = 0.0
     retry_of: int | None = None
     gpu: GpuUse | None = None
+    is_infeasible: bool | None = None
 
     @property
     def first_number(self) -> int:
@@ -205,6 +213,7 @@ class TrialRecord:
         code: str = "",
         continues: Path | None = None,
         gpu_need: GpuNeed | None = None,
+        is_alone: bool = False,
     ) -> TrialSpec:
         """Make the spec of this attempt; `TrialSpec` says what the arguments are."""
         return TrialSpec(
@@ -220,4 +229,5 @@ class TrialRecord:
             code=code,
             continues=continues,
             gpu_need=gpu_need or GpuNeed(),
+            is_alone=is_alone,
         )

@@ -242,6 +242,16 @@ def test_a_summary_has_what_trials_took_of_their_gpus() -> None:
     ]
 
 
+def test_a_summary_names_the_trials_that_do_not_fit() -> None:
+    assert screen.infeasible_lines([completed(0)]) == []
+    large = [replace(completed(number), is_infeasible=True) for number in range(7)]
+    assert screen.infeasible_lines([*large[:2], completed(9)]) == [
+        "do not fit into memory, even alone: 0000, 0001; the samplers tpe and gp avoid params like "
+        "theirs"
+    ]
+    assert "0004 and 2 more;" in screen.infeasible_lines(large)[0]
+
+
 STARTED = KernelUse(is_forked=False, reason="execution.kernels is cold")
 FORKED, SHARED = KernelUse(is_forked=True), KernelUse(is_forked=True, shared_cells=4)
 

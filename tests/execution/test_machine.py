@@ -12,6 +12,7 @@ from sweeper.execution.machine import (
     as_many_as_fit,
     available_bytes,
     memory_of,
+    oom_kills,
     read_jobs,
     usable_cores,
 )
@@ -105,3 +106,27 @@ def test_a_number_is_taken_as_it_is_and_anything_else_is_refused() -> None:
     for wrong in ("0", "-1", "many", ""):
         with pytest.raises(SettingsError, match="expected a whole number of 1 or more, or auto"):
             read_jobs(wrong, 1)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files"),
+    [
+        ("0::/job/task", {"job__task__memory.events": "oom 9\noom_kill 4\noom_group_kill 0"}),
+        ("0::/on/its/host", {"memory.events": "low 0\noom_kill 4"}),
+        ("4:memory:/a\n0::/", {"memory__a__memory.oom_control": "under_oom 0\noom_kill 4"}),
+        ("0::/", {"cgroup.procs": "1"}),  # the root group counts nothing
+        ("", {}),
+    ],
+)
+def test_kills_for_want_of_memory_are_those_of_the_innermost_group_that_counts(
+    tmp_path: Path, groups: str, files: dict[str, str]
+) -> None:
+    root = machine(tmp_path, groups, **files)
+    counts = any("oom_kill" in text for text in files.values())
+    (root / "proc" / "vmstat").write_text(f"pgfault 3\noom_kill {99 if counts else 4}\n")
+    assert oom_kills(root) == 4
+
+
+def test_a_system_that_counts_no_kills_has_none(tmp_path: Path) -> None:
+    assert oom_kills(tmp_path) == 0
+    assert oom_kills() >= 0

@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 from nbformat.v4 import new_notebook
 
-from sweeper.execution.verdict import judge
+from sweeper.execution.verdict import does_not_fit, judge
 from sweeper.kernels import Ending, KernelResult
 from sweeper.notebooks import ExecutedNotebook
 from sweeper.settings import Settings
 from sweeper.testing import trial_spec
-from sweeper.trials import Reason, RunningTrial, TrialState
+from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
 
 SETTINGS = Settings.from_mapping(
     {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
 )
+
+
+LOST_WORKER = "In [4]: RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."
 
 
 @pytest.mark.parametrize(
@@ -26,6 +29,10 @@ SETTINGS = Settings.from_mapping(
         ("cell 4: XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while", "out_of_memory"),
         ("cell 4: ResourceExhaustedError: OOM when allocating tensor", "out_of_memory"),
         ("cell 4: OutOfMemoryError: Out of memory allocating 1,024 bytes", "out_of_memory"),
+        (
+            "cell 4: MemoryError: std::bad_alloc: CUDA error, cudaErrorMemoryAllocation",
+            "out_of_memory",
+        ),
         ("cell 4: ValueError: the queue is out of memory slots", "cell_error"),
     ],
 )
@@ -37,3 +44,74 @@ def test_a_gpu_without_memory_is_recognised_in_the_words_of_each_library(
     outcome = judge(file, result, RunningTrial(), SETTINGS)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
     assert outcome.message == error
+
+
+def judged(result: KernelResult, *, was_short: bool = False) -> TrialOutcome:
+    file = ExecutedNotebook(new_notebook(), trial_spec(), started_at="")
+    return judge(file, result, RunningTrial(), SETTINGS, was_short=was_short)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("In [4]: MemoryError: ", "out_of_host_memory"),
+        ("In [4]: _ArrayMemoryError: Unable to allocate 7.28 TiB for an", "out_of_host_memory"),
+        ("In [4]: ArrowMemoryError: malloc of size 9 failed", "out_of_host_memory"),
+        ("In [4]: OSError: [Errno 12] Cannot allocate memory", "out_of_host_memory"),
+        (
+            "In [4]: RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. "
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes",
+            "out_of_host_memory",
+        ),
+        ("In [4]: ValueError: a MemoryErrorLike", "cell_error"),
+        (
+            LOST_WORKER,
+            "cell_error",
+        ),
+    ],
+)
+def test_a_machine_without_memory_is_recognised_in_the_words_of_each_library(
+    error: str, reason: str
+) -> None:
+    outcome = judged(KernelResult(ending=Ending.CELL_FAILED, error=error))
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
+    assert outcome.message == error
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (KernelResult(ending=Ending.KERNEL_DIED, exit_code=-9), "out_of_host_memory"),
+        (KernelResult(ending=Ending.KERNEL_DIED, exit_code=-11), "kernel_died"),
+        (KernelResult(ending=Ending.KERNEL_DIED, exit_code=None), "kernel_died"),
+        # What it was forked from was killed, and the trial is run in a started kernel.
+        (KernelResult(ending=Ending.KERNEL_DIED, exit_code=-9, is_orphan=True), "kernel_died"),
+        (
+            KernelResult(
+                ending=Ending.CELL_FAILED,
+                error=LOST_WORKER,
+            ),
+            "out_of_host_memory",
+        ),
+        (KernelResult(ending=Ending.CELL_FAILED, error="In [4]: KeyError: 'x'"), "cell_error"),
+    ],
+)
+def test_a_killed_process_ran_out_of_memory_only_if_the_system_counts_it(
+    result: KernelResult, reason: str
+) -> None:
+    assert judged(result, was_short=True).reason == Reason(reason)
+    assert judged(result).reason in (Reason.KERNEL_DIED, Reason.CELL_ERROR)
+
+
+def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of() -> None:
+    on_gpu = TrialOutcome(state=TrialState.FAILED, reason=Reason.OUT_OF_MEMORY, message="why")
+    on_host = TrialOutcome(state=TrialState.FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
+    assert does_not_fit(on_gpu, is_alone=True, is_alone_on_gpu=False) == on_gpu
+    assert does_not_fit(on_host, is_alone=False, is_alone_on_gpu=True) == on_host
+    gpu = does_not_fit(on_gpu, is_alone=False, is_alone_on_gpu=True)
+    assert (gpu.is_infeasible, gpu.message) == (True, "does not fit on this GPU, even alone: why")
+    host = does_not_fit(on_host, is_alone=True, is_alone_on_gpu=False)
+    assert host.is_infeasible
+    assert host.message.startswith("does not fit into this machine's memory, even with no other")
+    completed = TrialOutcome(state=TrialState.COMPLETED)
+    assert does_not_fit(completed, is_alone=True, is_alone_on_gpu=True) == completed

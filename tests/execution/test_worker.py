@@ -19,9 +19,10 @@ import nbformat
 import psutil
 import pytest
 from gpu_drivers import StatedDriver
-from studies import until
+from studies import group_with_counts, until
 
 from sweeper.execution.gpus import GpuAllocator, Lease, Ledger
+from sweeper.execution.host_memory import HostMemory
 from sweeper.execution.notebook_runner import NotebookRunner
 from sweeper.execution.worker import Worker
 from sweeper.guard import Guard, marked_processes
@@ -48,6 +49,7 @@ class Bench:
         self.runtime_folder = runtime_folder
         self.token = runtime_folder.name
         self.gpus: GpuAllocator | None = None
+        self.memory = HostMemory()
         self.points: list[tuple[float, Point]] = []
 
     def run(
@@ -81,6 +83,7 @@ class Bench:
             notebook=ResearchNotebook(notebook),
             settings=read,
             gpus=gpus,
+            memory=self.memory,
             pool=pool,
             patience=patience_with_disk("the outputs"),
         )
@@ -300,6 +303,57 @@ def test_a_stop_before_the_start_runs_no_cell(bench: Bench) -> None:
     outcome, node = bench.run("print('ran')", running=running)
     assert outcome.state is TrialState.STOPPED
     assert set(statuses(node)) == {"pending"}
+
+
+#: Takes 2 GB where the kernel may have 512 MB more than it has.
+TAKE_TOO_MUCH = """
+import resource
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 2**29, resource.RLIM_INFINITY))
+"""
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "hold = bytearray(2 * 10**9)",
+        "import numpy\nhold = numpy.ones(250_000_000)",
+        pytest.param("import torch\nhold = torch.ones(500_000_000)", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_kernel_without_memory_for_its_objects_is_out_of_host_memory(
+    bench: Bench, cell: str
+) -> None:
+    module = cell.partition("\n")[0] if "import" in cell else ""
+    outcome, _ = bench.run(module + TAKE_TOO_MUCH, cell, REPORT)
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.OUT_OF_HOST_MEMORY)
+    assert outcome.is_infeasible, "it was alone"
+    assert outcome.message.startswith("does not fit into this machine's memory")
+
+
+#: Does what the system does to a process when memory has run out.
+KILLED_BY_THE_SYSTEM = """
+import os, pathlib, signal
+counts = pathlib.Path({root!r}, "sys/fs/cgroup/memory.events")
+before = int(counts.read_text().split()[1])
+counts.write_text(f"oom_kill {{before + 1}}")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kernel_that_the_system_kills_for_want_of_memory_is_out_of_host_memory(
+    bench: Bench, tmp_path: Path
+) -> None:
+    root = group_with_counts(tmp_path / "root")
+    bench.memory = HostMemory(root)
+    outcome, node = bench.run(KILLED_BY_THE_SYSTEM.format(root=str(root)))
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.OUT_OF_HOST_MEMORY)
+    assert outcome.is_infeasible
+    assert node.metadata["sweeper"]["is_infeasible"] is True
+    outcome, node = bench.run("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", number=1)
+    assert outcome.reason is Reason.KERNEL_DIED, "the count is that of the trial before"
+    assert "is_infeasible" not in node.metadata["sweeper"]
 
 
 @pytest.mark.slow

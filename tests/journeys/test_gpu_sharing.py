@@ -134,4 +134,6 @@ def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
     failed = result.records[3]
     assert (failed.state, failed.reason) == (TrialState.FAILED, Reason.OUT_OF_MEMORY)
     assert "CUDA out of memory" in failed.message
+    assert failed.message.startswith("does not fit on this GPU, even alone")
+    assert [record.number for record in result.records if record.is_infeasible] == [3]
     assert 2 <= failed.attempt <= 3

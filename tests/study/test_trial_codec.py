@@ -69,6 +69,12 @@ def test_a_record_has_what_its_trial_took_of_a_gpu() -> None:
     assert decode(RECORDED.number, json.loads(json.dumps(stored))).gpu == record.gpu
 
 
+def test_a_record_states_only_that_its_trial_does_not_fit() -> None:
+    stored = encode(replace(RECORDED, is_infeasible=True))
+    assert stored["is_infeasible"] is True
+    assert decode(RECORDED.number, json.loads(json.dumps(stored))).is_infeasible
+
+
 def test_a_stored_record_is_read_with_the_types_of_its_values() -> None:
     record = record_of(trial(STORED))
     assert record == RECORDED

@@ -309,9 +309,11 @@ def test_a_user_without_a_name_is_recorded_by_number(
 @pytest.mark.slow  # MLflow
 def test_a_run_has_what_its_trial_took_of_a_gpu(store: Path, tmp_path: Path) -> None:
     writer, _ = writer_of(store, "on a gpu")
-    record = replace(stopped(tmp_path), gpu=GpuUse(peak_bytes=8_412_000_000, was_short=True))
+    gpu = GpuUse(peak_bytes=8_412_000_000, was_short=True)
+    record = replace(stopped(tmp_path), gpu=gpu, is_infeasible=True)
     writer.end(record, {}, {})
     tags = writer._client.get_run(writer.runs["0000"]).data.tags
+    assert tags["sweeper.infeasible"] == "true"
     assert tags["sweeper.gpu_peak_gb"] == "8.41"
     assert tags["sweeper.gpu_was_short"] == "true"
 

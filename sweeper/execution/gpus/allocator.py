@@ -18,7 +18,7 @@ from .loads import GpuLoad, load_of, used_by_session
 from .pace import Pace
 from .policy import FewestTrials, GpuPolicy
 from .present import chosen_gpus, installed_driver
-from .shares import Estimates, Lease, Part, Share
+from .shares import Estimates, Lease, Part, Share, lease_on
 
 _log = logging.getLogger(__name__)
 
@@ -308,10 +308,9 @@ class GpuAllocator:
         if not chosen:
             return None
         parts = [self._part_of(load, need, ledger) for load in chosen]
-        names = ",".join(part.gpu.name for part in parts)
         return Share(
             running=running,
-            lease=Lease(gpu=names, env={"CUDA_VISIBLE_DEVICES": names}),
+            lease=lease_on(chosen, need),
             parts=parts,
             is_estimated=spec.gpu_need == GpuNeed() and self._per_trial == 1,
             has_settled=need.memory_bytes is not None,

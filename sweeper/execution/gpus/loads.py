@@ -33,6 +33,14 @@ class GpuLoad:
     free_bytes: int | None
     is_closed: bool = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has a share of it, and no other program takes part of its memory."""
+        if self.free_bytes is None or self.usable_bytes is None:
+            return self.n_trials == 0
+        # What the driver itself takes is less than what stays free.
+        return self.n_trials == 0 and self.free_bytes >= (1 - _SPARE_SHARE) * self.usable_bytes
+
 
 def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int | None:
     """How much memory of a GPU trials may claim in all; None where that is not known."""

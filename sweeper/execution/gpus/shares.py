@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...trials import RunningTrial
+from ...trials import GpuNeed, RunningTrial
 from .driver import Gpu
 from .ledger import Claim, HeldClaim
+from .loads import GpuLoad
 
 #: What is added to what a trial has taken so far, and to what trials took that have ended.
 _GROWTH, _SPREAD = 1.25, 1.1
@@ -24,11 +25,20 @@ class Lease:
         gpu: as CUDA_VISIBLE_DEVICES names it, or them; None on a machine without one.
         env: what it adds to the environment of the trial's kernel.
         peak_bytes: the most memory that the trial was seen to take of it; 0 where none was seen.
+        is_alone: whether nobody else had any of it when the trial began, and no other trial may.
     """
 
     gpu: str | None
     env: Mapping[str, str]
     peak_bytes: int = 0
+    is_alone: bool = False
+
+
+def lease_on(loads: Sequence[GpuLoad], need: GpuNeed) -> Lease:
+    """A lease on GPUs with these loads."""
+    names = ",".join(load.gpu.name for load in loads)
+    is_alone = need.is_alone and all(load.is_empty for load in loads)
+    return Lease(gpu=names, env={"CUDA_VISIBLE_DEVICES": names}, is_alone=is_alone)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,9 +5,12 @@ When a proposal is made, and what the queue has before it, does not belong here.
 
 from .distributions import as_queued, distributions, in_words, suggest
 from .factory import EXHAUSTIBLE, SamplerFactory, derived_seed
+from .infeasible import CONSTRAINT, VIOLATED
 
 __all__ = [
+    "CONSTRAINT",
     "EXHAUSTIBLE",
+    "VIOLATED",
     "SamplerFactory",
     "as_queued",
     "derived_seed",

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 
 import optuna
 from optuna.samplers import BaseSampler
+from optuna.trial import TrialState
 
 from ...errors import SettingsError
 from ...settings import Settings
 from ...settings.space import SearchSpace
 from ..options import check_options
 from .gp import OneThreadGP
+from .infeasible import AvoidsInfeasible
 from .tpe import SamplerMemory, SteadyTPE
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
@@ -38,6 +40,12 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
     "cmaes": optuna.samplers.CmaEsSampler,
     "nsga2": optuna.samplers.NSGAIISampler,
     "brute_force": optuna.samplers.BruteForceSampler,
+}
+#: Samplers that propose better params if they see infeasible trials, and in which state they do.
+#: Those of nsga2 are no worse where such trials are unknown to it: either way none is a parent.
+_SEES_INFEASIBLE: Mapping[str, TrialState] = {
+    "tpe": TrialState.PRUNED,
+    "gp": TrialState.COMPLETE,
 }
 #: Arguments that the factory passes, so a parameters file cannot set them.
 _PASSED = ("seed", "memory")
@@ -86,7 +94,9 @@ class SamplerFactory:
         with warnings.catch_warnings():
             # Optuna marks some samplers as experimental; our tests cover them.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return kind(seed=seed, **memory, **self._options)
+            sampler = kind(seed=seed, **memory, **self._options)
+        state = _SEES_INFEASIBLE.get(self.name)
+        return sampler if state is None else AvoidsInfeasible(sampler, state)
 
     def _check_space(self, where: str) -> None:
         if self.name in EXHAUSTIBLE and self._space.count() is None:

@@ -56,7 +56,7 @@ class GpuNeeds:
         """
         if outcome.reason is not Reason.OUT_OF_MEMORY or outcome.gpu is None:
             return None
-        if spec.gpu_need.is_alone:
+        if spec.gpu_need.is_alone or outcome.is_infeasible:
             return None
         self._shortages[spec.number] += 1
         had_bytes = spec.gpu_need.memory_bytes

@@ -43,6 +43,7 @@ from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
 from .futility import FirstFailures
 from .gpu_needs import GpuNeeds
+from .host_needs import HostNeeds
 from .prefetching import ProposalPrefetcher
 from .pruning import PruningThread
 
@@ -99,6 +100,7 @@ class TrialScheduler:
         self._records = {record.number: record for record in study.records()}
         for record in self._records.values():
             self._gpu_needs.note(record)
+        self._host_needs = HostNeeds(self._records.values())
         self._first_failures = FirstFailures(
             [*settings.search_space, *({"seed", "run_id"} - settings.fixed.keys())],
             list(self._records.values()),
@@ -183,6 +185,7 @@ class TrialScheduler:
                     outcome = replace(outcome, state=TrialState.FAILED)
                 _mark_lost(spec, outcome)
             again = self._gpu_needs.run_again(spec, outcome)
+            again = again or self._host_needs.run_again(spec, outcome)
             if again is not None:
                 message = f"{outcome.message}; it is run again {again}"
                 outcome = replace(outcome, state=TrialState.STOPPED, message=message)
@@ -309,6 +312,7 @@ class TrialScheduler:
             code=self._tags.get(CODE_TAG, ""),
             continues=self._earlier_try(record),
             gpu_need=self._gpu_needs.need(record),
+            is_alone=self._host_needs.is_alone(record),
         )
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:

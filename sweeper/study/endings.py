@@ -1,4 +1,4 @@
-"""Corrects the records of trials that an earlier sweep left open.
+"""How trials end: the state for Optuna, and the records of trials that an earlier sweep left open.
 
 A trial's end is written to its notebook first and to the study second. When a sweep was killed
 between the two writes, or its storage never came back, the end is read from the notebook and the
@@ -7,17 +7,37 @@ trial is not run again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from ..notebook_api.messages import decode_float
 from ..notebooks import read_metadata
 from ..trials import Reason, TrialRecord, TrialState
+from .samplers import CONSTRAINT, VIOLATED
 from .trial_codec import record_of
+
+
+def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[str]) -> None:
+    """Store Optuna's state of a trial that has ended.
+
+    Args:
+        study: with a sampler that does nothing at the end of a trial.
+        objectives: the names of the study's scores, in Optuna's order.
+    """
+    if record.state is TrialState.COMPLETED:
+        study.tell(record.number, [record.scores[name] for name in objectives])
+        return
+    if record.is_infeasible:
+        trial_id = study.get_trials(deepcopy=False)[record.number]._trial_id
+        study._storage.set_trial_system_attr(trial_id, CONSTRAINT, VIOLATED)
+    is_pruned = record.state is TrialState.PRUNED
+    study.tell(record.number, state=OptunaState.PRUNED if is_pruned else OptunaState.FAIL)
 
 
 def left_open(
@@ -81,7 +101,11 @@ def _end_in_notebook(record: TrialRecord, *, study_id: str | None) -> TrialRecor
             reason=Reason(metadata["reason"]) if "reason" in metadata else None,
             message=metadata.get("message", ""),
             duration_s=float(metadata.get("duration_s", 0.0)),
+            is_infeasible=metadata.get("is_infeasible") is True or None,
         )
     except (KeyError, ValueError, TypeError, AttributeError):
         return None  # the metadata was edited by hand
+    was_short = ended.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
+    if was_short and not ended.is_infeasible:
+        return None  # other trials ran beside it
     return ended if ended.is_final else None

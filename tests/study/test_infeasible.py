@@ -1,0 +1,173 @@
+"""What a study and its sampler make of params with which a trial did not fit into memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import optuna
+import pytest
+from opened_studies import Opened
+from optuna.trial import TrialState as OptunaState
+
+from sweeper.notebooks import ExecutedNotebook
+from sweeper.settings import Settings
+from sweeper.study import SamplerFactory
+from sweeper.study.samplers.infeasible import AvoidsInfeasible
+from sweeper.trials import Params, Reason, TrialOutcome, TrialState
+
+#: The wider the better, and the widest third does not fit.
+SPACE = {"width": {"low": 1, "high": 12}, "lr": {"low": 1e-4, "high": 1e-1, "log": True}}
+WIDEST = 8
+
+
+def too_large() -> TrialOutcome:
+    return TrialOutcome(
+        state=TrialState.FAILED,
+        reason=Reason.OUT_OF_MEMORY,
+        message="does not fit on this GPU",
+        is_infeasible=True,
+    )
+
+
+def score(params: Params) -> TrialOutcome:
+    width, lr = float(params["width"]), float(params["lr"])  # type: ignore[arg-type]
+    value = width / 12 - 0.1 * (math.log10(lr) + 2.5) ** 2
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"acc": value})
+
+
+def sweep(opened: Opened, n_trials: int, *, knows: bool = True) -> list[Params]:
+    """The params of all trials of a study in which only some fit.
+
+    Args:
+        knows: whether the study is told that those that do not fit are infeasible.
+    """
+    tried = []
+    for _ in range(n_trials):
+        record = opened.ask()
+        tried.append(record.params)
+        fits = int(record.params["width"]) <= WIDEST  # type: ignore[arg-type]
+        other = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="?")
+        outcome = score(record.params) if fits else (too_large() if knows else other)
+        opened.study.tell(record.number, outcome)
+    return tried
+
+
+@pytest.mark.parametrize(
+    ("sampler", "n_trials"), [("tpe", 40), pytest.param("gp", 18, marks=pytest.mark.slow)]
+)
+def test_a_sampler_that_knows_constraints_avoids_params_that_do_not_fit(
+    begin: Any, sampler: str, n_trials: int
+) -> None:
+    """The best fitting params lie beside those that do not fit, so the sampler is drawn there."""
+    if sampler == "gp":
+        pytest.importorskip("torch")
+    lost = {}
+    for knows in (False, True):
+        options = {"name": sampler, "n_startup_trials": 6}
+        opened = begin(SPACE, sampler=options, seed=0, trials=n_trials)
+        tried = sweep(opened, n_trials, knows=knows)
+        lost[knows] = sum(int(params["width"]) > WIDEST for params in tried)  # type: ignore[arg-type]
+    assert lost[True] + n_trials / 5 <= lost[False]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_proposals_of_a_study_in_which_all_fits_are_those_of_optunas_sampler(sampler: str) -> None:
+    if sampler == "gp":
+        pytest.importorskip("torch")
+    content = {"study": {"sampler": sampler}, "objective": {"acc": "maximize"}, "space": SPACE}
+    factory = SamplerFactory(Settings.from_mapping(content))
+
+    def proposed(number: int, study: optuna.Study) -> Any:
+        trial = study.ask()
+        width = trial.suggest_int("width", 1, 12)
+        params = {"width": width, "lr": trial.suggest_float("lr", 1e-4, 1e-1, log=True)}
+        study.sampler = optuna.samplers.RandomSampler()
+        failed = number % 4 == 3  # for another reason
+        value = None if failed else score(params).scores["acc"]
+        study.tell(trial, value, state=OptunaState.FAIL if failed else OptunaState.COMPLETE)
+        return params
+
+    ours = optuna.create_study(direction="maximize")
+    bare = optuna.create_study(direction="maximize")
+    for number in range(18):
+        avoiding, other = factory.make(number), factory.make(number)
+        assert isinstance(other, AvoidsInfeasible)
+        ours.sampler, bare.sampler = avoiding, other.sampler
+        assert proposed(number, ours) == proposed(number, bare)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+@pytest.mark.parametrize("objectives", [1, 2])
+def test_a_study_goes_on_whatever_does_not_fit(begin: Any, sampler: str, objectives: int) -> None:
+    if sampler == "gp":
+        pytest.importorskip("torch")
+    names = ["acc", "speed"][:objectives]
+    options = {"name": sampler, "n_startup_trials": 2}
+    space = {**SPACE, "kind": ["a", "b"]}
+    opened = begin(
+        space, objective=dict.fromkeys(names, "maximize"), sampler=options, seed=0, trials=9
+    )
+    for number in range(9):
+        record = opened.ask()
+        scores = dict.fromkeys(names, 0.1 * number)
+        fits = number in (3, 5, 6)  # the first ones, and most, do not
+        done = TrialOutcome(state=TrialState.COMPLETED, scores=scores)
+        opened.study.tell(record.number, done if fits else too_large())
+    assert [record.number for record in opened.study.best()] == [6]
+    assert opened.study.counts() == {TrialState.COMPLETED: 3, TrialState.FAILED: 6}
+    assert [trial.state for trial in opened.optunas()].count(OptunaState.FAIL) == 6
+
+
+def test_a_trial_that_does_not_fit_stays_failed_and_has_optunas_constraint(begin: Any) -> None:
+    opened = begin(trials=9)
+    opened.study.tell(opened.ask().number, too_large())
+    opened.run(0.5)
+    opened.study.tell(opened.ask().number, TrialOutcome(state=TrialState.FAILED))
+    large, fitting, other = opened.optunas()
+    assert [trial.state.name for trial in (large, fitting, other)] == ["FAIL", "COMPLETE", "FAIL"]
+    assert large.constraints == {"memory": 1.0}
+    assert fitting.constraints == other.constraints == {}
+    record, _, failed = opened.again().study.records()
+    assert (record.state, record.is_infeasible) == (TrialState.FAILED, True)
+    assert failed.is_infeasible is None
+    assert [best.number for best in opened.study.best()] == [1]
+
+
+def test_a_sweep_that_was_killed_before_optuna_knew_leaves_the_constraint_to_the_next(
+    begin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = begin(trials=9)
+    record = opened.ask()
+    with monkeypatch.context() as patch:
+        patch.setattr(opened.study, "_tell", lambda _: None)
+        opened.study.tell(record.number, too_large())
+    (open_still,) = opened.optunas()
+    assert (open_still.state.name, open_still.constraints) == ("RUNNING", {})
+    opened.again()
+    (trial,) = opened.optunas()
+    assert (trial.state.name, trial.constraints) == ("FAIL", {"memory": 1.0})
+
+
+@pytest.mark.parametrize("is_infeasible", [True, False])
+def test_a_trial_whose_end_is_only_in_its_notebook_has_failed_only_if_it_was_alone(
+    begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_infeasible: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened = begin(trials=9)
+    record = opened.ask()
+    spec = record.spec(
+        study="s", study_id=opened.study.study_id, fixed={}, checkpoint_dir=Path("checkpoints")
+    )
+    file = ExecutedNotebook(nbformat.v4.new_notebook(), spec, started_at="")
+    file.finish(replace(too_large(), is_infeasible=is_infeasible))
+    record.notebook.parent.mkdir()
+    file.write()
+    again = opened.again().ask()
+    if is_infeasible:  # it was written before the sweep was killed
+        assert (again.number, opened.again().study.records()[0].is_infeasible) == (1, True)
+    else:
+        assert (again.number, again.attempt) == (0, 2)
