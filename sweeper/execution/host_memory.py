@@ -62,7 +62,7 @@ class HostMemory:
                 trial waits does not count as its own.
 
         Raises:
-            StoppedWaiting: the trial was stopped before it could begin.
+            StoppedWaiting: the trial was stopped while it had to wait.
         """
         stay = self._take(spec, running)
         try:
@@ -81,9 +81,9 @@ class HostMemory:
         try:
             with running.waiting(), self._changed:
                 self._changed.wait_for(
-                    lambda: running.stop_reason or self._may_begin(turn, is_alone=spec.is_alone)
+                    lambda: self._may_begin(turn, is_alone=spec.is_alone) or running.stop_reason
                 )
-                if running.stop_reason:
+                if not self._may_begin(turn, is_alone=spec.is_alone):
                     raise StoppedWaiting
                 return self._begin(is_alone=spec.is_alone)
         finally:

@@ -124,11 +124,13 @@ def test_a_stop_ends_the_wait_and_those_behind_it_go_on(memory: HostMemory) -> N
     other.end()
 
 
-def test_a_trial_that_was_stopped_before_does_not_begin(memory: HostMemory) -> None:
+def test_a_trial_that_was_stopped_before_does_not_wait(memory: HostMemory) -> None:
     running = RunningTrial()
     running.stop(StopReason.INTERRUPTED)
-    with pytest.raises(StoppedWaiting), memory.share(trial_spec(), running):
-        pass
+    with memory.share(trial_spec(), running) as stay:
+        assert stay.is_alone, "nothing is in its way, and what runs it sees the stop"
+        with pytest.raises(StoppedWaiting):
+            memory.share(replace(trial_spec(), is_alone=True), running).__enter__()
     Trial(memory, alone=True).begun().end()
 
 
