@@ -1,6 +1,7 @@
 """How close sweeps come to what a simulated GPU allows, with real kernels and real memory limits.
 
     uv run benchmarks/packing.py [--regimes host,gpu] [--jobs 2,4,8] [--scale 1]
+    uv run benchmarks/packing.py --story
 
 A regime is a kind of trial: how long a step takes on the host and on the GPU, and how much memory
 the trial takes. A trial is a notebook that waits for the simulated GPU of 40 GB. The least time of
@@ -157,6 +158,30 @@ def run(regime: Regime, *, jobs: int | None) -> Run:
     )
 
 
+def story(scale: float) -> dict[str, int]:
+    """Print how the trials that this project began with share a GPU; the most at once, by batch.
+
+    A ResNet50 takes 8.4 GB with a batch of 512, so that a GPU of 40 GB holds four; with one of 448
+    it holds five. Trials are long against their start, as they are with such a network.
+    """
+    print("| GB a trial | slots | seconds | over one slot | at once | refused | lost |")
+    print("|---" * 7 + "|")
+    most = {}
+    for batch, taken in ((512, 8.4), (448, 7.35)):
+        regime = Regime(host_s=0.1, gpu_s=0.005, least=taken, most=taken, trial_s=scale * 10)
+        alone_s = None
+        for slots, jobs in (("1", 1), ("2", 2), ("8", 8), ("auto", None)):
+            one = run(regime, jobs=jobs)
+            alone_s = alone_s or one.took_s
+            most[str(batch)] = round(one.peak_bytes / GB / taken)
+            print(
+                f"| {taken} | {slots} | {one.took_s:.1f} | {alone_s / one.took_s:.2f} "
+                f"| {most[str(batch)]} | {one.n_refused} | {one.n_lost} |",
+                flush=True,
+            )
+    return most
+
+
 def _least_s(regime: Regime, batches: Sequence[int]) -> float:
     """The least time that trials of these batches can take with as many slots as there can be."""
     trial_s = regime.trial_s
@@ -177,9 +202,13 @@ def main() -> None:
     parser.add_argument("--regimes", default=",".join(REGIMES), help="default: all")
     parser.add_argument("--jobs", default="2,4,8", help="fixed slots (default: 2,4,8)")
     parser.add_argument("--scale", type=float, default=1.0, help="of the trials' time (default: 1)")
-    options = parser.parse_args()
+    parser.add_argument("--story", action="store_true", help="the first GPU that was shared, only")
     logging.disable(logging.WARNING)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
+    options = parser.parse_args()
+    if options.story:
+        print(json.dumps(story(options.scale)))
+        return
     fixed = [int(jobs) for jobs in options.jobs.split(",")]
     print("| regime | slots | seconds | D | refused | lost | most memory |\n" + "|---" * 7 + "|")
     figures = {}

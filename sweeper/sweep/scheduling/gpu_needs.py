@@ -10,6 +10,8 @@ from ...trials import GpuNeed, Params, Reason, TrialOutcome, TrialRecord, TrialS
 
 #: What is added to what trials with the same params took, and to what others let expect.
 _SAME, _OTHER = 1.03, 1.1
+#: A fit that is no further from any trial predicts as well as trials with the same params do.
+_CLOSE = 0.01
 #: By how much more memory a trial may take where a param that is no number has another value.
 _CATEGORY = 1.5
 #: What is added to the memory of a trial that had too little.
@@ -81,8 +83,9 @@ def expected_bytes(params: Params, taken: list[tuple[Params, int]]) -> int | Non
     if same:
         return round(_SAME * max(same))
     fitted = _fitted_bytes(params, taken)
-    bound = min(n_bytes * _growth(others, params) for others, n_bytes in taken)
-    return round(_OTHER * (bound if fitted is None else fitted))
+    if fitted is not None:
+        return round(fitted)
+    return round(_OTHER * min(n_bytes * _growth(others, params) for others, n_bytes in taken))
 
 
 def _growth(before: Params, now: Params) -> float:
@@ -105,7 +108,8 @@ def _is_size(value: object) -> bool:
 
 
 def _fitted_bytes(params: Params, taken: list[tuple[Params, int]]) -> float | None:
-    """What a linear fit gives, with the largest error that it makes; None for too few trials."""
+    """What a linear fit gives, with the largest error that it makes, and more for what it cannot
+    know; None for too few trials."""
     names = sorted({(name, *_category(value)) for them, _ in taken for name, value in them.items()})
     if len(taken) < _TRIALS_PER_COEFFICIENT * (len(names) + 1):
         return None
@@ -116,8 +120,10 @@ def _fitted_bytes(params: Params, taken: list[tuple[Params, int]]) -> float | No
     rows = np.array([_row(them, names) for them, _ in taken])
     peaks = np.array([n_bytes for _, n_bytes in taken], dtype=float)
     coefficients, *_ = np.linalg.lstsq(rows, peaks, rcond=None)
-    error = float(np.max(peaks - rows @ coefficients))
-    return max(float(np.dot(_row(params, names), coefficients)) + max(error, 0.0), 0.0)
+    errors = peaks - rows @ coefficients
+    expected = float(np.dot(_row(params, names), coefficients)) + max(float(np.max(errors)), 0.0)
+    is_close = float(np.max(np.abs(errors))) <= _CLOSE * float(np.min(peaks))
+    return (_SAME if is_close else _OTHER) * max(expected, 0.0)
 
 
 def _row(params: Mapping[str, object], names: list[tuple[str, ...]]) -> list[float]:

@@ -109,6 +109,16 @@ def test_after_some_trials_no_trial_takes_more_than_expected_and_most_nearly_as_
     assert sorted(above)[100] < 1.2
 
 
+def test_where_a_fit_meets_all_trials_little_is_added_for_the_next() -> None:
+    rates = [0.1, 0.03, 0.01, 0.003]
+    taken: list[tuple[Params, int]] = [({"lr": lr}, 8 * GB) for lr in rates]
+    # Before there are enough for a fit, a trial may differ from the others by more.
+    assert expected_bytes({"lr": 0.05}, taken[:3]) == pytest.approx(8.8 * GB)
+    assert expected_bytes({"lr": 0.05}, taken) == pytest.approx(8.24 * GB)
+    uneven = [*taken[:3], ({"lr": 0.003}, 9 * GB)]
+    assert (expected_bytes({"lr": 0.003001}, uneven) or 0) > 9.2 * GB
+
+
 def test_a_stated_memory_counts_whatever_was_measured() -> None:
     needs = GpuNeeds(9 * GB)
     needs.note(record({"lr": 0.1}, 20 * GB))
