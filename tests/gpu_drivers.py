@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sweeper.execution.gpus import Gpu
+from sweeper.execution.gpus import Gpu, GpuActivity
 
 GIB = 1024**3
 
@@ -15,11 +15,13 @@ class StatedDriver:
     Attributes:
         used: bytes of each GPU in use, by UUID.
         by_process: the same by process id.
+        activities: of each GPU.
     """
 
     def __init__(self, *names: str, memory_bytes: int | None = 40 * GIB) -> None:
         self.gpus = [Gpu(name=name, uuid=name, memory_bytes=memory_bytes) for name in names]
         self.used = dict.fromkeys(names, 0)
+        self.activities = dict.fromkeys(names, GpuActivity())
         self.by_process: dict[str, dict[int, int]] = {name: {} for name in names}
 
     def installed(self) -> Sequence[Gpu]:
@@ -30,3 +32,6 @@ class StatedDriver:
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
         return self.by_process[uuid]
+
+    def activity(self, uuid: str) -> GpuActivity:
+        return self.activities[uuid]

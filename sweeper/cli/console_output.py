@@ -97,6 +97,8 @@ class ConsoleOutput:
             ending = screen.ending_line(record, result.objectives)
             lines.append(f"  {record.run_id}  {ending}  {screen.params_line(record.params)}")
         if not snapshot.running:
+            lines += screen.cost_lines(result)
+            lines += [] if snapshot.budget is None else [str(snapshot.budget)]
             lines += screen.best_lines(result.best, result.objectives)
         self._print("\n".join(lines))
         if snapshot.running:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
 from ..execution.machine import memory_of
 from ..notebook_api.messages import decode_float
 from ..notebooks import read_progress
-from ..trials import Progress, Snapshot, SweepResult, TrialRecord, TrialState, count_by_state
+from ..trials import (
+    BudgetForecast,
+    Progress,
+    Snapshot,
+    SweepResult,
+    TrialRecord,
+    TrialState,
+    count_by_state,
+    forecast_budget,
+)
 from .lookup import ExistingStudy
 
 
@@ -16,6 +26,8 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     study, facts = existing.study, existing.study.facts
     records, best = study.records(), study.best()
     running = [record for record in records if record.state is TrialState.RUNNING]
+    planned = int(facts.get("trials", len(records)))
+    cost, budget = _cost_of(existing, records, planned)
     result = SweepResult(
         study=study.name,
         storage=str(existing.storage_url),
@@ -26,16 +38,37 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         best=best,
         mlflow_run_ids=facts.get("mlflow_run_ids", {}),
         compare_url=facts.get("compare_url"),
+        cost=cost,
+        budget=budget,
     )
     snapshot = Snapshot(
         study=study.name,
-        trials=int(facts.get("trials", len(records))),
+        trials=planned,
         counts=count_by_state(records),
         objectives=facts["objectives"],
         running=[_progress(record, is_here=not existing.is_elsewhere) for record in running],
         best=best,
+        budget=budget,
     )
     return result, snapshot
+
+
+def _cost_of(
+    existing: ExistingStudy, records: Sequence[TrialRecord], planned: int
+) -> tuple[float | None, BudgetForecast | None]:
+    """What a study has cost, and whether its budget lasts; None where no price is known."""
+    # As the file has it: the settings' model would take longer to import than all else.
+    stated = (existing.study.facts.get("settings") or {}).get("cost")
+    if not stated:
+        return None, None
+    cost = stated["price_per_hour"] * existing.study.spent_s / 3600
+    if stated.get("budget") is None:
+        return cost, None
+    running = sum(record.state is TrialState.RUNNING for record in records)
+    ended = sum(record.is_final for record in records)
+    return cost, forecast_budget(
+        stated["budget"], cost=cost, ended=ended, running=running, planned=planned
+    )
 
 
 def _progress(record: TrialRecord, *, is_here: bool) -> Progress:

@@ -17,6 +17,7 @@ from ..trials import (
     TrialRecord,
     TrialState,
     display_path,
+    total_of,
     value_text,
 )
 
@@ -114,8 +115,7 @@ def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
 def summary(result: SweepResult) -> str:
     """The summary of a sweep that has ended."""
     lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
-    if result.cost is not None:
-        lines.append(f"cost of the study so far: {result.cost:.2f}")
+    lines += cost_lines(result)
     if result.stopped_by is not None:
         lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
     lines += best_lines(result.best, result.objectives)
@@ -137,7 +137,7 @@ def summary(result: SweepResult) -> str:
             f"  {result.undelivered} messages did not reach MLflow; "
             "the same command sends them again"
         )
-    lines += gpu_lines(result.records)
+    lines += gpu_lines(result.records) + gpu_time_lines(result)
     if result.kernels:
         lines.append(kernels_line(result.kernels, findings=result.findings))
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
@@ -155,6 +155,36 @@ def gpu_lines(records: Iterable[TrialRecord]) -> list[str]:
     whose = "its" if n_short == 1 else "their"
     short = f"; {n_short} ran short, so that {whose} last bits may differ" if n_short else ""
     return [f"GPU memory of a trial: {span}{short}"]
+
+
+def cost_lines(result: SweepResult) -> list[str]:
+    """What the study has cost so far, in all and per completed trial; empty without a price."""
+    if result.cost is None:
+        return []
+    line = f"cost of the study so far: {result.cost:.2f}"
+    if result.cost_per_trial is not None:
+        line += f", {_amount(result.cost_per_trial)} per completed trial"
+    return [line]
+
+
+def gpu_time_lines(result: SweepResult) -> list[str]:
+    """For how long trials held the sweep's GPUs and what these did; empty where none was held."""
+    total = total_of(result.gpus)
+    if total is None or not total.held_s:
+        return []
+    parts = [f"{duration(total.held_s)} of {duration(result.gpu_s)} held by trials"]
+    if total.busy_share is not None:
+        parts.append(f"busy for {100 * total.busy_share:.0f} % of that")
+    if total.sm_share is not None:
+        parts.append(f"{100 * total.sm_share:.0f} % of the processors at work")
+    if total.energy_j is not None:
+        parts.append(f"{total.energy_j / 3600:.3g} Wh")
+    return [f"GPU time: {', '.join(parts)}"]
+
+
+def _amount(cost: float) -> str:
+    """Money with cents, and small amounts with two digits."""
+    return f"{cost:.2f}" if cost >= 0.1 else f"{cost:.2g}"
 
 
 def kernels_line(kernels: Sequence[KernelUse], *, findings: Sequence[str]) -> str:
@@ -251,9 +281,10 @@ def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if state != "running")
     left = "" if snapshot.left_s is None else f" · about {duration(snapshot.left_s)} left"
     of = f"{ended} of {snapshot.trials} trials"
+    budget = "" if snapshot.budget is None else f" · {snapshot.budget}"
     late_s = snapshot.copy_late_s
     copy = "" if late_s is None else f" · copy {late_s:.0f}s behind"
-    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{copy}"
+    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{budget}{copy}"
 
 
 def _metric_name(snapshot: Snapshot) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from joblib import Parallel, delayed
 
+from ..trials import GpuTotal
 from .executor import TrialSource
 from .gpus import GpuAllocator
 from .host_memory import HostMemory
@@ -48,6 +49,11 @@ class LocalExecutor:
         """Why there are so many slots, and the number of GPUs; without what there is not."""
         gpus = f"{len(self._gpus.gpus)} GPU" if self._gpus.gpus else ""
         return ", ".join(part for part in (f"({self._why})" if self._why else "", gpus) if part)
+
+    @property
+    def gpu_totals(self) -> Sequence[GpuTotal]:
+        """What each GPU did so far, while trials had shares of it."""
+        return self._gpus.totals()
 
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.

@@ -15,7 +15,16 @@ from ..notebooks import ExecutedNotebook, ResearchNotebook
 from ..notebooks.scores import variables_to_read
 from ..settings import Settings
 from ..study_folder.patience import Patience
-from ..trials import GpuUse, KernelUse, Params, RunningTrial, TrialOutcome, TrialSpec, Value
+from ..trials import (
+    GpuUse,
+    KernelUse,
+    Params,
+    RunningTrial,
+    TrialOutcome,
+    TrialSpec,
+    Value,
+    to_metadata,
+)
 from .gpus import CONTEXT_BYTES, GpuAllocator, Lease, StoppedWaiting
 from .host_memory import HostMemory, Stay
 from .verdict import does_not_fit, judge
@@ -77,12 +86,15 @@ class NotebookRunner:
             is_alone=stay is not None and stay.is_alone,
             is_alone_on_gpu=lease is not None and lease.is_alone,
         )
-        gpu = _gpu_use(result, lease)
-        if gpu is not None:
-            file.metadata["gpu_peak_bytes"] = gpu.peak_bytes
-            if result.ending is Ending.FINISHED:
-                self.gpus.learn(gpu.peak_bytes)
-        return result, replace(outcome, kernel=_kernel_use(result), gpu=gpu)
+        outcome = replace(outcome, kernel=_kernel_use(result))
+        if lease is None or lease.gpu is None:
+            return result, outcome
+        seen, samples = self.gpus.use_of(lease)
+        gpu = _larger_use(seen, result.gpu)
+        file.metadata.update(to_metadata(gpu, samples))
+        if result.ending is Ending.FINISHED:
+            self.gpus.learn(gpu.peak_bytes)
+        return result, replace(outcome, gpu=gpu, gpu_samples=samples)
 
     def _execute(
         self,
@@ -161,14 +173,12 @@ def _kernel_use(result: KernelResult) -> KernelUse | None:
     )
 
 
-def _gpu_use(result: KernelResult, lease: Lease | None) -> GpuUse | None:
+def _larger_use(seen: GpuUse, of_kernel: GpuUse | None) -> GpuUse:
     """What a trial took of its GPU: the larger of what was seen from outside and in its kernel."""
-    if lease is None or lease.gpu is None:
-        return None
-    peak = lease.peak_bytes
-    if result.gpu is not None:
-        peak = max(peak, result.gpu.peak_bytes + CONTEXT_BYTES)
-    return GpuUse(peak_bytes=peak, was_short=result.gpu is not None and result.gpu.was_short)
+    if of_kernel is None:
+        return seen
+    peak = max(seen.peak_bytes, of_kernel.peak_bytes + CONTEXT_BYTES)
+    return replace(seen, peak_bytes=peak, was_short=of_kernel.was_short)
 
 
 def _environment(spec: TrialSpec) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from optuna.trial import TrialState as OptunaState
 
 from ..notebook_api.messages import decode_float
 from ..notebooks import read_metadata
-from ..trials import Reason, TrialRecord, TrialState
+from ..trials import Reason, TrialRecord, TrialState, use_in
 from .samplers import CONSTRAINT, VIOLATED
 from .trial_codec import record_of
 
@@ -102,6 +102,7 @@ def _end_in_notebook(record: TrialRecord, *, study_id: str | None) -> TrialRecor
             message=metadata.get("message", ""),
             duration_s=float(metadata.get("duration_s", 0.0)),
             is_infeasible=metadata.get("is_infeasible") is True or None,
+            gpu=use_in(metadata),
         )
     except (KeyError, ValueError, TypeError, AttributeError):
         return None  # the metadata was edited by hand

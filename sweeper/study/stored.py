@@ -19,6 +19,8 @@ from .trial_codec import RECORD, decode
 
 #: The attribute of a study with its facts.
 FACTS = "sweeper"
+#: The attribute with the time that its sweeps have taken.
+SPENT = "sweeper.spent_s"
 #: How long to wait for another process's lock on the file.
 _BUSY_TIMEOUT_S = 30
 _NAMES = """
@@ -82,6 +84,13 @@ class StoredStudy:
     def study_id(self) -> str:
         """An id that no other study has, even one of the same name."""
         return str(self.facts["id"])
+
+    @property
+    def spent_s(self) -> float:
+        """The wall-clock time that all sweeps of the study have taken together, as stored."""
+        found = self._read(FACTS_OF_STUDY, SPENT)
+        earlier = self.facts.get("spent_s", 0.0)  # earlier versions stored the time there
+        return float(json.loads(found[0][0]) if found else earlier)
 
     def records(self) -> list[TrialRecord]:
         """The records of all trials that have ever begun, by number."""

@@ -35,9 +35,8 @@ from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
 from .pruners import why_pruned
 from .samplers import EXHAUSTIBLE, SamplerFactory, as_queued, derived_seed
 from .storage import MirroredStorage
+from .stored import FACTS, SPENT
 from .trial_codec import RECORD, encode, record_of
-
-_STUDY, _SPENT = "sweeper", "sweeper.spent_s"
 
 
 class Study:
@@ -60,7 +59,7 @@ class Study:
     @property
     def facts(self) -> Mapping[str, Any]:
         """The facts that sweeps have stored about the study as a whole."""
-        facts: Mapping[str, Any] = self._study.user_attrs.get(_STUDY, {})
+        facts: Mapping[str, Any] = self._study.user_attrs.get(FACTS, {})
         return facts
 
     @property
@@ -76,7 +75,7 @@ class Study:
             StudyError: the storage cannot be opened.
         """
         storage = open_storage(storage_url)
-        names = [s.study_name for s in storage.get_all_studies() if _STUDY in s.user_attrs]
+        names = [s.study_name for s in storage.get_all_studies() if FACTS in s.user_attrs]
         return [cls(_loaded(storage, name)) for name in names]
 
     @classmethod
@@ -157,17 +156,17 @@ class Study:
 
     def note_facts(self, **facts: Any) -> None:
         """Store facts about the study as a whole; each replaces the earlier fact of that name."""
-        self._study.set_user_attr(_STUDY, {**self.facts, **facts})
+        self._study.set_user_attr(FACTS, {**self.facts, **facts})
 
     @property
     def spent_s(self) -> float:
         """The stored wall-clock time that all sweeps of the study have taken together."""
         earlier = self.facts.get("spent_s", 0.0)  # earlier versions stored the time there
-        return float(self._study.user_attrs.get(_SPENT, earlier))
+        return float(self._study.user_attrs.get(SPENT, earlier))
 
     def note_spent(self, spent_s: float) -> None:
         """Store the wall-clock time that all sweeps of the study have taken together."""
-        self._study.set_user_attr(_SPENT, spent_s)
+        self._study.set_user_attr(SPENT, spent_s)
 
     def _requeue(self) -> None:
         """Give Optuna the ends that an earlier sweep could not, and queue its unfinished trials."""

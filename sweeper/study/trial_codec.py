@@ -24,6 +24,8 @@ def encode(record: TrialRecord) -> dict[str, Any]:
     stored: dict[str, Any] = _RECORDS.dump_python(record, mode="json", exclude={"number"})
     if record.gpu is None:
         del stored["gpu"]  # a study without GPUs is stored as before
+    else:
+        stored["gpu"] = {name: v for name, v in stored["gpu"].items() if v is not None}
     if record.is_infeasible is None:
         del stored["is_infeasible"]
     # JSON has no NaN and no infinity, and a score may be one.

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from ..errors import first_line
 from ..settings.sections import Cost
 from ..study import Study
+from ..trials import BudgetForecast, forecast_budget
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class Spending:
         self._before_s = study.spent_s
         self._has_trial_ended = threading.Event()
         self._closing = threading.Event()
+        self._has_reported = False
 
     @property
     def spent_s(self) -> float:
@@ -55,6 +57,25 @@ class Spending:
     def budget(self) -> float | None:
         """What the study may cost; None without a limit."""
         return None if self._cost is None else self._cost.budget
+
+    def forecast(self, *, ended: int, running: int, planned: int) -> BudgetForecast | None:
+        """For how many of the trials that are left the budget lasts; None where it lasts for all.
+
+        Args:
+            planned: how many trials the study should have.
+        """
+        if self.cost is None or self.budget is None:
+            return None
+        return forecast_budget(
+            self.budget, cost=self.cost, ended=ended, running=running, planned=planned
+        )
+
+    def report(self, forecast: BudgetForecast | None) -> None:
+        """Say once that the budget does not last."""
+        if forecast is None or self._has_reported:
+            return
+        self._has_reported = True
+        _log.warning("cost: %s; raise cost.budget, or lower study.trials", forecast)
 
     def trial_ended(self) -> None:
         """Write it down soon; the caller does not wait for that."""

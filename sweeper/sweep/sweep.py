@@ -210,6 +210,7 @@ class Sweep:
                 )
             lag_s = self._finish_copy()
             watch.look()
+        snapshot = scheduler.snapshot()
         result = SweepResult(
             study=study.name,
             storage=str(plan.storage_url),
@@ -224,6 +225,8 @@ class Sweep:
             is_preempted=stop_switch.closed_by == PREEMPTED,
             undelivered=undelivered,
             cost=spending.cost,
+            budget=snapshot.budget,
+            gpus=plan.executor.gpu_totals,
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
             findings=list(findings),

@@ -21,12 +21,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..execution.gpus import Gpu
+from ..execution.gpus import Gpu, GpuActivity
 
 #: What is left of each one's pace with every client beyond two, in a crowd.
 _CROWDED = 0.65
 #: What changes from one process's work to another's, in seconds.
 _SWITCH_S = 0.00005
+#: What a GPU draws without work, and with as much as it can do.
+_IDLE_W, _BUSY_W = 100.0, 400.0
 #: Work that is nearly done is done: clocks are not finer.
 _DONE_S = 1e-5
 
@@ -72,6 +74,8 @@ class SimulatedGpus:
     ) -> None:
         self.folder, self._memory_bytes, self._mode = folder, memory_bytes, mode
         self._names = [f"GPU-{number}" for number in range(count)]
+        #: What each GPU had counted when `activity` was last called.
+        self._states: dict[str, dict[str, Any]] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> SimulatedGpus:
@@ -105,6 +109,18 @@ class SimulatedGpus:
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """How much memory each process has."""
         return {int(pid): n_bytes for pid, n_bytes in self.state(uuid)["used_by"].items()}
+
+    def activity(self, uuid: str) -> GpuActivity:
+        """How busy a GPU was since the last call, and what a real one would have drawn."""
+        state = self.state(uuid)
+        before = self._states.get(uuid)
+        self._states[uuid] = state
+        if before is None or state["at_s"] <= before["at_s"]:
+            return GpuActivity()
+        busy, share, passed_s = (state[n] - before[n] for n in ("busy_s", "share_s", "at_s"))
+        sm_share = share / passed_s
+        power_w = _IDLE_W + (_BUSY_W - _IDLE_W) * sm_share
+        return GpuActivity(busy_share=busy / passed_s, sm_share=sm_share, power_w=power_w)
 
     def state(self, uuid: str) -> dict[str, Any]:
         """What a GPU has counted; see `_Device.state`."""
@@ -174,7 +190,7 @@ class _Device:
         await work.done
 
     def state(self) -> dict[str, Any]:
-        """Memory in use, at most and by process; refusals; seconds of work, and by share."""
+        """Memory in use, at most and by process; refusals; seconds of work, by share; the time."""
         self._settle()
         return {
             "used_bytes": sum(self.used_by.values()),
@@ -183,6 +199,7 @@ class _Device:
             "n_refused": self.n_refused,
             "busy_s": self.busy_s,
             "share_s": self.share_s,
+            "at_s": self.settled_s,
         }
 
     def _begin(self, work: _Work) -> None:

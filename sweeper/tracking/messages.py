@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..settings.addresses import Address
-from ..trials import TrialRecord, TrialState
+from ..trials import GpuSample, TrialRecord, TrialState
 
 #: The (step, value) pairs of each score of a trial.
 Series = Mapping[str, Sequence[tuple[int, float]]]
@@ -90,6 +90,7 @@ class Ended:
     series: Series
     tags: Mapping[str, str]
     at_ms: int
+    gpu_samples: Sequence[GpuSample] = ()
 
     what = "the end"
 

@@ -13,12 +13,12 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..trials import TrialRecord, TrialState
+from ..trials import GpuSample, GpuUse, TrialRecord, TrialState
 from .artifacts import Artifacts
 from .files import log_ahead, sqlite_file
 from .messages import RunEnd, Series, Store, TimedPoint, end_of
 from .opening import open_experiment, usable
-from .points import LoggedPoints
+from .points import LoggedPoints, gpu_points
 from .values import as_tags, legal, metric, now_ms
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class RunWriter:
         record: TrialRecord,
         series: Series,
         tags: Mapping[str, str],
+        gpu_samples: Sequence[GpuSample] = (),
         *,
         at_ms: int | None = None,
     ) -> None:
@@ -123,6 +124,7 @@ class RunWriter:
         Args:
             series: all points of the trial; those that its run does not have yet are written.
             tags: tags of the run beside those made of the record.
+            gpu_samples: what the trial's GPUs did meanwhile.
             at_ms: when it ended, since 1970; None for now.
         """
         at_ms = now_ms() if at_ms is None else at_ms
@@ -132,8 +134,10 @@ class RunWriter:
             mlflow_id = self._create_run(record)
         points = [(n, step, value, at_ms) for n, ps in series.items() for step, value in ps]
         self._points.log(mlflow_id, points)  # those that were scraped, not reported
-        # A trial that will be run again has no final values yet.
-        metrics = self._final_metrics(mlflow_id, record, at_ms) if record.is_final else []
+        metrics = []
+        if record.is_final:  # one that will be run again has no final values yet
+            self._points.log(mlflow_id, gpu_points(gpu_samples))
+            metrics = self._final_metrics(mlflow_id, record, at_ms)
         self._points.end(mlflow_id)
         end = end_of(record)
         all_tags = {**tags, **_tags_of(record)}
@@ -234,13 +238,30 @@ def _tags_of(record: TrialRecord) -> dict[str, str]:
     tags["sweeper.seed"] = str(record.seed)
     tags["sweeper.duration_s"] = f"{record.duration_s:.3f}"
     if record.gpu is not None:
-        tags["sweeper.gpu_peak_gb"] = f"{record.gpu.peak_bytes / 1e9:.2f}"
-        tags["sweeper.gpu_was_short"] = str(record.gpu.was_short).lower()
+        tags |= _gpu_tags(record.gpu)
     if record.reason is not None:
         tags["sweeper.reason"] = str(record.reason)
         tags["sweeper.message"] = record.message
     if record.is_infeasible:
         tags["sweeper.infeasible"] = "true"
+    return tags
+
+
+def _gpu_tags(gpu: GpuUse) -> dict[str, str]:
+    tags = {
+        "sweeper.gpu_peak_gb": f"{gpu.peak_bytes / 1e9:.2f}",
+        "sweeper.gpu_was_short": str(gpu.was_short).lower(),
+    }
+    if gpu.mean_bytes is not None:
+        tags["sweeper.gpu_mean_gb"] = f"{gpu.mean_bytes / 1e9:.2f}"
+    if gpu.held_s is not None:
+        tags["sweeper.gpu_seconds"] = f"{gpu.held_s:.1f}"
+    if gpu.busy_share is not None:
+        tags["sweeper.gpu_busy_percent"] = f"{100 * gpu.busy_share:.1f}"
+    if gpu.sm_share is not None:
+        tags["sweeper.gpu_sm_percent"] = f"{100 * gpu.sm_share:.1f}"
+    if gpu.energy_j is not None:
+        tags["sweeper.gpu_energy_wh"] = f"{gpu.energy_j / 3600:.3f}"
     return tags
 
 

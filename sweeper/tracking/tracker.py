@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ..notebook_api.messages import Point
-from ..trials import TrialRecord
+from ..trials import GpuSample, TrialRecord
 from .delivery import Delivery
 from .messages import (
     Ended,
@@ -114,13 +114,22 @@ class Tracker:
         points = [(name, step, value, at_ms) for name, value in point.metrics.items()]
         self._delivery.put(Reported(run_id=run_id, points=points))
 
-    def ended(self, record: TrialRecord, series: Series, tags: Mapping[str, str]) -> None:
+    def ended(
+        self,
+        record: TrialRecord,
+        series: Series,
+        tags: Mapping[str, str],
+        gpu_samples: Sequence[GpuSample] = (),
+    ) -> None:
         """Write that a trial has ended; its executed notebook is complete.
 
         Args:
             series: all points of the trial; those that MLflow does not have yet are written.
+            gpu_samples: what its GPUs did meanwhile.
         """
-        self._delivery.put(Ended(record=record, series=series, tags=tags, at_ms=now_ms()))
+        self._delivery.put(
+            Ended(record=record, series=series, tags=tags, at_ms=now_ms(), gpu_samples=gpu_samples)
+        )
 
     def close(self, *, patience_s: float | None = None) -> int:
         """Wait until all messages are written, and end the process.

@@ -140,7 +140,13 @@ def write(writer: RunWriter, store: Store, message: TrialMessage) -> str | None:
             case Reported():
                 writer.log(message.run_id, message.points)
             case Ended():
-                writer.end(message.record, message.series, message.tags, at_ms=message.at_ms)
+                writer.end(
+                    message.record,
+                    message.series,
+                    message.tags,
+                    message.gpu_samples,
+                    at_ms=message.at_ms,
+                )
     except Exception as error:  # noqa: BLE001  an error of the store must not cost a trial
         return store.address.scrubbed(first_line(error))
     return None

@@ -4,9 +4,12 @@ What proposes, runs or stores a trial does not belong here.
 """
 
 from .events import Event, Events, Observer
+from .forecast import BudgetForecast, forecast_budget
+from .gpu_usage import GpuTotal, samples_in, to_metadata, total_of, use_in
 from .paths import StudyPaths, attempt_path, display_path, run_id_of
 from .records import (
     GpuNeed,
+    GpuSample,
     GpuUse,
     KernelUse,
     Params,
@@ -22,9 +25,12 @@ from .results import Progress, Snapshot, SweepResult, count_by_state
 from .running import RunningTrial
 
 __all__ = [
+    "BudgetForecast",
     "Event",
     "Events",
     "GpuNeed",
+    "GpuSample",
+    "GpuTotal",
     "GpuUse",
     "KernelUse",
     "Observer",
@@ -43,6 +49,11 @@ __all__ = [
     "attempt_path",
     "count_by_state",
     "display_path",
+    "forecast_budget",
     "run_id_of",
+    "samples_in",
+    "to_metadata",
+    "total_of",
+    "use_in",
     "value_text",
 ]

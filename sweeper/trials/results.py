@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .forecast import BudgetForecast
+from .gpu_usage import GpuTotal, total_of
 from .paths import display_path, run_id_of
-from .records import KernelUse, Params, TrialRecord, TrialState
+from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Snapshot:
         best: the best trials, as in `SweepResult`.
         left_s: the estimated remaining time; None before it can be estimated.
         copy_late_s: how far the remote copy is behind; None where there is none or it keeps up.
+        budget: for how many trials the budget lasts; None where it lasts for all, as far as known.
     """
 
     study: str
@@ -56,6 +59,7 @@ class Snapshot:
     best: Sequence[TrialRecord]
     left_s: float | None = None
     copy_late_s: float | None = None
+    budget: BudgetForecast | None = None
 
 
 def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
@@ -77,6 +81,8 @@ class SweepResult:
         undelivered: the number of messages that MLflow did not take; the next sweep of the study
             sends them again.
         cost: the cost of all sweeps of the study so far; None when no price is known.
+        budget: for how many of the trials left it lasts; None where it lasts for all, if known.
+        gpus: what each GPU of the sweep did, while its trials had shares of it.
         sync_lag_s: how far the remote copy is behind: 0 when it is complete; None without one.
         kernels: how the kernels of this sweep's trials came to be, in the order of their ends.
         findings: why kernels were not forked, or what keeps the notebook from being replicable.
@@ -96,6 +102,8 @@ class SweepResult:
     undelivered: int = 0
     duration_s: float = 0.0
     cost: float | None = None
+    budget: BudgetForecast | None = None
+    gpus: Sequence[GpuTotal] = ()
     sync_lag_s: float | None = None
     kernels: Sequence[KernelUse] = ()
     findings: Sequence[str] = ()
@@ -104,6 +112,17 @@ class SweepResult:
     def counts(self) -> Mapping[str, int]:
         """The number of trials of the study in each state."""
         return count_by_state(self.records)
+
+    @property
+    def cost_per_trial(self) -> float | None:
+        """The cost of the study so far over its completed trials; None without one, or a price."""
+        completed = self.counts[TrialState.COMPLETED]
+        return self.cost / completed if self.cost is not None and completed else None
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU seconds: the time of the sweep, times its GPUs, whether trials held them or not."""
+        return self.duration_s * len(self.gpus)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -117,8 +136,11 @@ class SweepResult:
             "counts": dict(self.counts),
             "best": best if several else (best[0] if best else None),
             "trials": [self._trial(record, full=True) for record in self.records],
-            "cost": None if self.cost is None else round(self.cost, 4),
-            "sync_lag_s": None if self.sync_lag_s is None else round(self.sync_lag_s, 1),
+            "cost": _rounded(self.cost, 4),
+            "cost_per_trial": _rounded(self.cost_per_trial, 4),
+            "budget_lasts_for": None if self.budget is None else self.budget.trials,
+            "gpu": self._gpu(),
+            "sync_lag_s": _rounded(self.sync_lag_s, 1),
             "kernels": {
                 "forked": sum(kernel.is_forked for kernel in self.kernels),
                 "after_shared_cells": sum(kernel.shared_cells > 0 for kernel in self.kernels),
@@ -128,6 +150,19 @@ class SweepResult:
             "findings": list(self.findings),
             "page": None,
             "compare_url": self.compare_url,
+        }
+
+    def _gpu(self) -> dict[str, Any] | None:
+        total = total_of(self.gpus)
+        if total is None:
+            return None
+        return {
+            "count": len(self.gpus),
+            "hours": round(self.gpu_s / 3600, 4),
+            "held_hours": round(total.held_s / 3600, 4),
+            "busy_share": _rounded(total.busy_share, 3),
+            "sm_share": _rounded(total.sm_share, 3),
+            "energy_wh": _watt_hours(total.energy_j),
         }
 
     def _trial(self, record: TrialRecord, *, full: bool) -> dict[str, Any]:
@@ -150,6 +185,26 @@ class SweepResult:
             "attempt": record.attempt,
             "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
             "duration_s": round(record.duration_s, 3),
-            "gpu_peak_bytes": None if record.gpu is None else record.gpu.peak_bytes,
+            **_gpu_of(record.gpu),
             "mlflow_run_id": self.mlflow_run_ids.get(record.run_id),
         }
+
+
+def _gpu_of(use: GpuUse | None) -> dict[str, Any]:
+    """What a trial took of its GPU; every value None where that is not known."""
+    return {
+        "gpu_peak_bytes": use and use.peak_bytes,
+        "gpu_mean_bytes": use and use.mean_bytes,
+        "gpu_seconds": use and _rounded(use.held_s, 3),
+        "gpu_busy_share": use and _rounded(use.busy_share, 3),
+        "gpu_sm_share": use and _rounded(use.sm_share, 3),
+        "gpu_energy_wh": use and _watt_hours(use.energy_j),
+    }
+
+
+def _watt_hours(energy_j: float | None) -> float | None:
+    return None if energy_j is None else round(energy_j / 3600, 4)
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

@@ -10,8 +10,9 @@ from typing import Any
 
 import nbformat
 import pytest
+from studies import small_settings
 
-from sweeper import Settings
+from sweeper.cli import main
 from sweeper.control.lookup import find_study
 from sweeper.control.status import look
 from sweeper.study import SamplerFactory, Study
@@ -26,16 +27,13 @@ LARGE = (
 )
 
 
+SETTINGS = small_settings("seen")
+
+
 @pytest.fixture
 def paths(tmp_path: Path) -> StudyPaths:
     """A study with a completed and a running trial; the running one has no notebook yet."""
-    settings = Settings.from_mapping(
-        {
-            "objective": {"val": "maximize"},
-            "space": {"x": {"low": 0.0, "high": 1.0}},
-            "study": {"name": "seen", "sampler": "random"},
-        }
-    )
+    settings = SETTINGS
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="seen")
     with held_folder(paths) as held:
         held.is_needed = True
@@ -62,6 +60,29 @@ def test_a_study_has_its_counts_best_trial_and_running_trials(paths: StudyPaths)
     assert [record.run_id for record in result.best] == ["0000"]
     assert (snapshot.trials, snapshot.counts) == (5, result.counts)
     assert result.to_json()["tracking_uri"] == "sqlite:///mlflow.db"
+
+
+def test_status_has_what_a_study_has_cost_and_for_how_many_trials_its_budget_lasts(
+    paths: StudyPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = Study.load(f"sqlite:///{paths.storage}", "seen")
+    study.note_spent(3600.0)
+    study.note_facts(trials=20, settings={"cost": {"price_per_hour": 2.5, "budget": None}})
+    result, snapshot = look(find_study(str(paths.folder), storage=None))
+    assert (result.cost, result.cost_per_trial, snapshot.budget) == (2.5, 2.5, None)
+    study.note_facts(settings={"cost": {"price_per_hour": 2.5, "budget": 4.0}})
+    study, samplers = Study.open(f"sqlite:///{paths.storage}", SETTINGS), SamplerFactory(SETTINGS)
+    for _ in range(3):
+        record = study.ask(SETTINGS, samplers, lambda n: paths.notebook(run_id_of(n)))
+        assert record is not None
+        study.tell(record.number, TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5}))
+    study.close()
+    assert main(["status", str(paths.folder), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "cost of the study so far: 2.50, 0.62 per completed trial" in printed.err
+    assert "the budget of 4 lasts for about 2 of the 16 trials left" in printed.err
+    data = json.loads(printed.out)
+    assert (data["cost"], data["cost_per_trial"], data["budget_lasts_for"]) == (2.5, 0.625, 2)
 
 
 def test_status_loads_none_of_the_large_libraries(paths: StudyPaths) -> None:

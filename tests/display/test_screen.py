@@ -12,6 +12,8 @@ import pytest
 
 from sweeper.display import screen
 from sweeper.trials import (
+    BudgetForecast,
+    GpuTotal,
     GpuUse,
     KernelUse,
     Progress,
@@ -250,6 +252,57 @@ def test_a_summary_names_the_trials_that_do_not_fit() -> None:
         "theirs"
     ]
     assert "0004 and 2 more;" in screen.infeasible_lines(large)[0]
+
+
+def result(**stated: Any) -> SweepResult:
+    usual: dict[str, Any] = {
+        "study": "digits",
+        "storage": "sqlite:///study.db",
+        "tracking_uri": "sqlite:///mlflow.db",
+        "experiment_id": "1",
+        "objectives": ["val_acc"],
+        "records": [completed(0), completed(1)],
+        "best": [completed(0)],
+        "mlflow_run_ids": {},
+        "compare_url": None,
+        "duration_s": 7200.0,
+    }
+    return SweepResult(**{**usual, **stated})
+
+
+def test_a_summary_has_for_how_long_gpus_were_held_and_what_they_did() -> None:
+    assert screen.gpu_time_lines(result()) == []
+    unused = GpuTotal(name="GPU-b", held_s=0.0)
+    assert screen.gpu_time_lines(result(gpus=[unused])) == [], "no trial was given it"
+    used = GpuTotal(
+        name="GPU-a", held_s=5400.0, busy_share=0.876, sm_share=0.54, energy_j=1_800_000.0
+    )
+    line = (
+        "GPU time: 1h30m of 4h00m held by trials, busy for 88 % of that, 54 % of the processors at "
+        "work, 500 Wh"
+    )
+    assert screen.gpu_time_lines(result(gpus=[used, unused])) == [line]
+    assert line in screen.summary(result(gpus=[used, unused])).splitlines()
+    dark = GpuTotal(name="MIG-a", held_s=5400.0)  # a part of a GPU
+    assert screen.gpu_time_lines(result(gpus=[dark])) == ["GPU time: 1h30m of 2h00m held by trials"]
+
+
+def test_a_summary_has_what_a_completed_trial_costs() -> None:
+    assert screen.cost_lines(result()) == []
+    costs = [screen.cost_lines(result(cost=cost))[0] for cost in (9.0, 0.05)]
+    assert costs == [
+        "cost of the study so far: 9.00, 4.50 per completed trial",
+        "cost of the study so far: 0.05, 0.025 per completed trial",
+    ]
+    assert screen.cost_lines(result(cost=1.0, records=[])) == ["cost of the study so far: 1.00"]
+
+
+def test_a_budget_that_does_not_last_is_in_the_head_of_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forecast = BudgetForecast(budget=5.0, trials=21, left=30)
+    head = drawn(snapshot(budget=forecast), monkeypatch, width=150)[0]
+    assert head.endswith("left · the budget of 5 lasts for about 21 of the 30 trials left")
 
 
 STARTED = KernelUse(is_forked=False, reason="execution.kernels is cold")

@@ -22,7 +22,15 @@ from sweeper.notebooks import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.testing import InlineExecutor, trial_spec, write_notebook
 from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract, act
-from sweeper.trials import Reason, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState
+from sweeper.trials import (
+    GpuTotal,
+    Reason,
+    RunningTrial,
+    StudyPaths,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+)
 
 
 class TestInlineExecutor(ExecutorContract):
@@ -59,6 +67,7 @@ class ProcessExecutor:
     """
 
     description = "processes"
+    gpu_totals: Sequence[GpuTotal] = ()
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs

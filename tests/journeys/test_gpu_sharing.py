@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from studies import until
 
 from sweeper import Settings, Sweep
+from sweeper.display import screen
 from sweeper.execution.gpus import GpuAllocator, Ledger
 from sweeper.execution.local import LocalExecutor
 from sweeper.testing import write_notebook
 from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
+from sweeper.tracking.files import forget_connections
 from sweeper.trials import Reason, SweepResult, TrialState
 
 pytestmark = pytest.mark.kernel
@@ -83,18 +86,82 @@ if number >= 4:
 """
 
 
-def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(
-    gpu: SimulatedGpus, tmp_path: Path
-) -> None:
-    result = run(gpu, tmp_path, TRAIN.format(gb=8.4), study={"trials": 14})
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """A sweep of 14 trials of 8.4 GB on one GPU of 40 GB, and what the GPU has counted."""
+
+    folder: Path
+    gpus: SimulatedGpus
+    result: SweepResult
+    state: Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    folder = tmp_path_factory.mktemp("shared")
+    with SimulatedGpus(tmp_path_factory.mktemp("g"), memory_bytes=40 * GB) as gpus:
+        result = run(gpus, folder, TRAIN.format(gb=8.4), study={"trials": 14})
+        yield Shared(folder=folder, gpus=gpus, result=result, state=gpus.state("GPU-0"))
+
+
+def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(shared: Shared) -> None:
+    result = shared.result
     assert result.counts["completed"] == 14
-    state = gpu.state("GPU-0")
-    assert state["peak_bytes"] == 4 * 8_400_000_000
-    assert state["n_refused"] == 0
+    assert shared.state["peak_bytes"] == 4 * 8_400_000_000
+    assert shared.state["n_refused"] == 0
     assert {r.gpu.peak_bytes for r in result.records if r.gpu is not None} == {8_400_000_000}
     assert all(record.attempt == 1 for record in result.records)
     node = nbformat.read(result.records[0].notebook, as_version=4)
     assert node.metadata["sweeper"]["gpu_peak_bytes"] == 8_400_000_000
+
+
+def test_what_the_gpu_did_is_measured_for_the_sweep_and_for_each_trial(shared: Shared) -> None:
+    result, data = shared.result, shared.result.to_json()
+    (total,) = result.gpus
+    assert total.busy_share is not None
+    # The GPU has counted all of its work, also that of the trials that proved forking.
+    assert total.busy_share * total.held_s == pytest.approx(shared.state["busy_s"], rel=0.1)
+    assert 0 < total.held_s < result.gpu_s == result.duration_s
+    assert data["gpu"]["energy_wh"] == pytest.approx(
+        (100 * total.held_s + 300 * shared.state["share_s"]) / 3600, rel=0.1
+    )
+    uses = [record.gpu for record in result.records if record.gpu is not None]
+    assert len(uses) == 14
+    energies = [use.energy_j for use in uses if use.energy_j is not None]
+    assert len(energies) == 14
+    assert 0 < sum(energies) < 3600 * data["gpu"]["energy_wh"]
+    assert {use.mean_bytes for use in uses} == {8_400_000_000}
+    for trial in data["trials"]:
+        assert 0 < trial["gpu_busy_share"] <= 1
+        assert 0.5 < trial["gpu_seconds"] < result.duration_s, "ten steps of 0.05 s of work"
+    assert "GPU time: " in screen.summary(result)
+
+
+def test_what_the_gpu_did_is_in_mlflow_also_where_its_store_was_made_anew(shared: Shared) -> None:
+    def histories(result: SweepResult) -> list[tuple[str, list[tuple[int, float]]]]:
+        from mlflow import MlflowClient
+
+        client = MlflowClient(result.tracking_uri)
+        run_id = result.mlflow_run_ids["0005"]
+        names = client.get_run(run_id).data.metrics
+        found = {name: client.get_metric_history(run_id, name) for name in names}
+        return sorted((name, [(m.timestamp, m.value) for m in ms]) for name, ms in found.items())
+
+    before = {name: points for name, points in histories(shared.result) if "system/" in name}
+    assert set(before) == {
+        "system/gpu_0_memory_usage_megabytes",
+        "system/gpu_0_power_usage_watts",
+        "system/gpu_0_sm_activity_percentage",
+        "system/gpu_0_utilization_percentage",
+    }
+    memory = before["system/gpu_0_memory_usage_megabytes"]
+    assert 8400 <= max(value for _, value in memory) <= 4 * 8400
+    assert all(len(points) <= 60 for points in before.values())
+    forget_connections(shared.result.tracking_uri)
+    shared.folder.joinpath("out", "mlflow.db").unlink()
+    again = run(shared.gpus, shared.folder, TRAIN.format(gb=8.4), study={"trials": 14})
+    assert again.mlflow_run_ids["0005"] != shared.result.mlflow_run_ids["0005"]
+    assert {n: points for n, points in histories(again) if "system/" in n} == before
 
 
 def test_two_sweeps_at_once_never_take_more_than_there_is(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import nbformat
 import optuna
+import pytest
 from opened_studies import (
     BRANCHES,
     COMPLETED,
@@ -22,7 +25,8 @@ from opened_studies import (
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.study import Study
-from sweeper.trials import Reason, TrialRecord
+from sweeper.testing import write_notebook
+from sweeper.trials import GpuUse, Reason, TrialRecord, to_metadata
 
 
 def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
@@ -130,3 +134,22 @@ def test_trials_of_a_killed_sweep_can_be_marked_without_running_them(begin: Any)
     assert loaded.mark_interrupted() == []
     assert loaded.counts() == Counter({STOPPED: 1})
     assert opened.again().ask().number == running.number
+
+
+def test_an_end_that_only_the_notebook_states_has_what_the_trial_took_of_its_gpu(
+    begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened = begin(trials=1)
+    record = opened.ask()
+    use = GpuUse(peak_bytes=8, was_short=True, held_s=2.5, energy_j=90.0)
+    node = nbformat.read(write_notebook(record.notebook, "1"), as_version=4)
+    ended = {"state": "completed", "attempt": 1, "scores": {"acc": 0.5}, "duration_s": 2.0}
+    node.metadata["sweeper"] = {
+        "study_id": opened.study.study_id, **ended, **to_metadata(use, [])
+    }  # fmt: skip
+    nbformat.write(node, record.notebook)
+    opened = opened.again()
+    assert opened.next() is None
+    (corrected,) = opened.study.best()
+    assert (corrected.scores, corrected.gpu) == ({"acc": 0.5}, use)

@@ -10,6 +10,7 @@ import pytest
 from optuna.storages import RDBStorage
 
 from sweeper.settings import Settings
+from sweeper.settings.sections import Cost
 from sweeper.study import SamplerFactory, Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.spending import Spending
@@ -49,6 +50,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
         jobs: int = 2,
         observer: Observer | None = None,
         stop_switch: StopSwitch | None = None,
+        cost: Cost | None = None,
     ) -> TrialScheduler:
         return TrialScheduler(
             settings=settings,
@@ -59,7 +61,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             tags={},
             stop_switch=stop_switch or StopSwitch(),
             events=Events(observer),
-            spending=Spending(study, None, since=time.monotonic()),
+            spending=Spending(study, cost, since=time.monotonic()),
             jobs=jobs,
         )
 

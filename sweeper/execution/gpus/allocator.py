@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ...trials import GpuNeed, RunningTrial, TrialSpec
+from ...trials import GpuNeed, GpuSample, GpuTotal, GpuUse, RunningTrial, TrialSpec
 from .driver import Gpu, GpuDriver
+from .environment import kernel_environment
 from .ledger import Claim, Ledger
-from .loads import GpuLoad, load_of, used_by_session
-from .pace import Pace
-from .policy import FewestTrials, GpuPolicy
+from .loads import GpuLoad, load_of
+from .measures.pace import Pace
+from .measures.usage import GpuUsage
+from .policy import FewestTrials, GpuPolicy, WaitingTrials
 from .present import chosen_gpus, installed_driver
-from .shares import Estimates, Lease, Part, Share, lease_on
+from .shares import Estimates, Lease, Part, Share, lease_on, taken_by
 
 _log = logging.getLogger(__name__)
 
-#: Read by the libraries that compute when they are imported; the number of threads changes the
-#: last bits of a result, so it is fixed for the whole study.
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-#: Without these, JAX and TensorFlow take most of a GPU at once, whatever they need of it.
-_TAKE_WHAT_IS_NEEDED = {
-    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-}
 #: How long a trial whose need is not known must not have grown before others may join it.
 _SETTLED_S = 10.0
 #: How long such a trial may take nothing of its GPU before it counts as one that does not use it.
 _UNUSED_S = 60.0
-#: How many of those that wait may ask, and how often one of them may be passed by a smaller one.
-_ASKING, _PASSES = 4, 4
 #: How long to watch how fast a trial steps among so many, where that decides how many there are.
 _WINDOW_S = 20.0
 #: How often to look at the memory of running trials, and at the claims of other sweeps.
@@ -50,14 +34,6 @@ _LOOK_S = 1.0
 
 class StoppedWaiting(Exception):
     """A trial was stopped while it waited for a GPU."""
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A trial that waits for a share, and how many have got one before it that came later."""
-
-    spec: TrialSpec
-    n_passed: int = 0
 
 
 class GpuAllocator:
@@ -113,10 +89,10 @@ class GpuAllocator:
         self._hidden = hidden
         self._paces = {g.name: Pace(window_s=window_s) for g in gpus if holds_back}
         self._look_s, self._unused_s = look_s, unused_s
-        #: The trials that wait, the longest first.
-        self._queue: list[_Waiting] = []
+        self._queue = WaitingTrials()
         self._shares: list[Share] = []
         self._estimates = Estimates(settled_s=settled_s, unused_s=unused_s)
+        self._usage = GpuUsage(gpus, self._driver, width_s=look_s)
         self._changed = threading.Condition()
         self._is_watching = False
         self._has_reported = False
@@ -167,15 +143,7 @@ class GpuAllocator:
     @property
     def env(self) -> dict[str, str]:
         """What all kernels find in their environment, before they import anything."""
-        return {
-            **{name: str(self._threads) for name in _THREAD_VARIABLES},
-            "PYTHONHASHSEED": "0",
-            # cuBLAS is deterministic only with a workspace of fixed size.
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-            **({k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items() if self._gpus}),
-            # Until a trial's lease says otherwise: nothing may take a GPU before.
-            **({"CUDA_VISIBLE_DEVICES": ""} if self._gpus or self._hidden else {}),
-        }
+        return kernel_environment(self._threads, has_gpus=bool(self._gpus), is_hidden=self._hidden)
 
     @property
     def findings(self) -> list[str]:
@@ -215,20 +183,30 @@ class GpuAllocator:
                 self._claim_expected(share)
             self._changed.notify_all()
 
+    def use_of(self, lease: Lease) -> tuple[GpuUse, Sequence[GpuSample]]:
+        """What a trial has taken of its GPUs until now, and what these did, one after the other."""
+        with self._changed:
+            for gpu in lease.holding.gpus:
+                self._measure(gpu)
+            return lease.holding.use(lease.peak_bytes), lease.holding.samples()
+
+    def totals(self) -> Sequence[GpuTotal]:
+        """What each GPU did until now, while trials had shares of it."""
+        with self._changed:
+            return self._usage.totals()
+
     # --- who gets a share ---------------------------------------------------------------------
 
     def _take(self, spec: TrialSpec, running: RunningTrial) -> Share:
-        waiting = _Waiting(spec)
         with self._changed:
-            self._queue.append(waiting)
+            waiting = self._queue.add(spec)
         running.on_stop(self._wake)
         try:
             with running.waiting(), self._changed:
                 while not running.stop_reason:
-                    share = self._claim(spec, running) if self._may_ask(waiting) else None
+                    share = self._claim(spec, running) if self._queue.may_ask(waiting) else None
                     if share is not None:
-                        for other in self._queue[: self._queue.index(waiting)]:
-                            other.n_passed += 1
+                        self._queue.passed_by(waiting)
                         self._shares.append(share)
                         self._begin_to_watch()
                         return share
@@ -240,11 +218,6 @@ class GpuAllocator:
             with self._changed:
                 self._queue.remove(waiting)
                 self._changed.notify_all()  # the next trial is the first now
-
-    def _may_ask(self, waiting: _Waiting) -> bool:
-        """Whether it is a trial's turn: those before it may be too large for what is free now."""
-        place = self._queue.index(waiting)
-        return place < _ASKING and all(w.n_passed < _PASSES for w in self._queue[:place])
 
     def _report_wait(self, running: RunningTrial) -> None:
         """Say once that all trials wait, which only others on the machine can end."""
@@ -259,10 +232,12 @@ class GpuAllocator:
     def _give_back(self, share: Share) -> None:
         with self._changed:
             for part in share.parts:
+                self._measure(part.gpu)
                 if part.gpu.name in self._paces:
                     n_trials, now_s = len(self._on(part.gpu)), time.monotonic()
                     self._paces[part.gpu.name].ended(share.running, n_trials, now_s)
             self._shares.remove(share)
+            self._usage.end(share.lease.holding)
             for part in share.parts:
                 if part.held is not None:
                     part.held.release()
@@ -301,16 +276,15 @@ class GpuAllocator:
             for gpu in self._gpus
             if gpu.name not in self._paces or len(self._on(gpu)) < self._paces[gpu.name].limit
         ]
-        before = itertools.takewhile(lambda other: other.spec is not spec, self._queue)
-        if any(self._chosen(other.spec, loads) for other in before):  # it is about to ask
-            return None
+        if any(self._chosen(other, loads) for other in self._queue.before(spec)):
+            return None  # that one is about to ask
         chosen, need = self._chosen(spec, loads), self._need_of(spec)
         if not chosen:
             return None
         parts = [self._part_of(load, need, ledger) for load in chosen]
         return Share(
             running=running,
-            lease=lease_on(chosen, need),
+            lease=lease_on(chosen, need, self._usage.begin([load.gpu for load in chosen])),
             parts=parts,
             is_estimated=spec.gpu_need == GpuNeed() and self._per_trial == 1,
             has_settled=need.memory_bytes is not None,
@@ -370,19 +344,18 @@ class GpuAllocator:
         found = self._on(gpu)
         if gpu.name in self._paces:
             self._paces[gpu.name].look([share.running for share, _ in found], time.monotonic())
-        if not found or gpu.uuid is None:
+        if found:
+            self._measure(gpu)
+
+    def _measure(self, gpu: Gpu) -> None:
+        """See what a GPU does, and what its trials take of it."""
+        if gpu.uuid is None:
             return
-        by_session = used_by_session(self._driver.used_by(gpu.uuid))
-        for share, part in found:
-            session = share.running.pid or 0
-            if session != part.claim.session:
-                part.change(replace(part.claim, session=session))
-            used = by_session.get(session, 0) if session else 0
-            if not used and len(found) == 1 and part.used_before_bytes is not None:
-                # The driver may know processes by other ids, as it does in a container.
-                used = max(0, (self._used_bytes(gpu) or 0) - part.used_before_bytes)
-            self._estimates.note(share, used)
+        taken = list(taken_by(self._on(gpu), self._driver, gpu.uuid))
+        for share, used_bytes in taken:
+            self._estimates.note(share, used_bytes)
             self._claim_expected(share)
+        self._usage.look(gpu, {share.lease.holding: n_bytes for share, n_bytes in taken})
 
     def _claim_expected(self, share: Share) -> None:
         """Claim for a trial whose need nobody knew what it is expected to take now."""

@@ -1,13 +1,63 @@
-"""Which GPU a trial gets: one class for each policy."""
+"""Whose turn it is to ask for a GPU, and which one a trial gets: one class for each policy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ...trials import GpuNeed, TrialSpec
 from .driver import Gpu
 from .loads import GpuLoad
+
+#: How many of those that wait may ask, and how often one of them may be passed by a smaller one.
+_ASKING, _PASSES = 4, 4
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A trial that waits for a share, and how many have got one before it that came later."""
+
+    spec: TrialSpec
+    n_passed: int = 0
+
+
+class WaitingTrials:
+    """The trials that wait for a share, the longest first."""
+
+    def __init__(self) -> None:
+        self._trials: list[Waiting] = []
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def add(self, spec: TrialSpec) -> Waiting:
+        """A trial begins to wait."""
+        self._trials.append(waiting := Waiting(spec))
+        return waiting
+
+    def remove(self, waiting: Waiting) -> None:
+        """It has a share, or was stopped."""
+        self._trials.remove(waiting)
+
+    def may_ask(self, waiting: Waiting) -> bool:
+        """Whether it is a trial's turn: those before it may be too large for what is free now."""
+        before = self._before(waiting)
+        return len(before) < _ASKING and all(other.n_passed < _PASSES for other in before)
+
+    def passed_by(self, waiting: Waiting) -> None:
+        """A trial gets a share before those that have waited longer."""
+        for other in self._before(waiting):
+            other.n_passed += 1
+
+    def before(self, spec: TrialSpec) -> Iterator[TrialSpec]:
+        """Those that have waited longer than this very spec: a proof runs a trial's spec again."""
+        specs = (waiting.spec for waiting in self._trials)
+        return itertools.takewhile(lambda other: other is not spec, specs)
+
+    def _before(self, waiting: Waiting) -> list[Waiting]:
+        return self._trials[: self._trials.index(waiting)]
 
 
 class GpuPolicy(Protocol):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ...errors import SettingsError
-from .driver import CONTEXT_BYTES, Gpu, GpuDriver
+from .driver import CONTEXT_BYTES, Gpu, GpuActivity, GpuDriver
 
 #: Prints the UUIDs of all GPUs in the order in which CUDA counts them.
 _CUDA_ORDER = """
@@ -39,6 +39,10 @@ class NoGpus:
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """Nobody."""
         return {}
+
+    def activity(self, uuid: str) -> GpuActivity:
+        """Not known."""
+        return GpuActivity()
 
 
 def installed_driver() -> GpuDriver:

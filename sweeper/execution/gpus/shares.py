@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...trials import GpuNeed, RunningTrial
-from .driver import Gpu
+from .driver import Gpu, GpuDriver
 from .ledger import Claim, HeldClaim
-from .loads import GpuLoad
+from .loads import GpuLoad, used_by_session
+from .measures.usage import Holding
 
 #: What is added to what a trial has taken so far, and to what trials took that have ended.
 _GROWTH, _SPREAD = 1.25, 1.1
@@ -26,19 +27,22 @@ class Lease:
         env: what it adds to the environment of the trial's kernel.
         peak_bytes: the most memory that the trial was seen to take of it; 0 where none was seen.
         is_alone: whether nobody else had any of it when the trial began, and no other trial may.
+        holding: what its GPUs do meanwhile.
     """
 
     gpu: str | None
     env: Mapping[str, str]
     peak_bytes: int = 0
     is_alone: bool = False
+    holding: Holding = field(default_factory=Holding)
 
 
-def lease_on(loads: Sequence[GpuLoad], need: GpuNeed) -> Lease:
+def lease_on(loads: Sequence[GpuLoad], need: GpuNeed, holding: Holding) -> Lease:
     """A lease on GPUs with these loads."""
     names = ",".join(load.gpu.name for load in loads)
     is_alone = need.is_alone and all(load.is_empty for load in loads)
-    return Lease(gpu=names, env={"CUDA_VISIBLE_DEVICES": names}, is_alone=is_alone)
+    env = {"CUDA_VISIBLE_DEVICES": names}
+    return Lease(gpu=names, env=env, is_alone=is_alone, holding=holding)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,6 +84,22 @@ class Share:
     is_estimated: bool
     has_settled: bool
     steady_since_s: float = field(default_factory=time.monotonic)
+
+
+def taken_by(
+    found: Sequence[tuple[Share, Part]], driver: GpuDriver, uuid: str
+) -> Iterator[tuple[Share, int]]:
+    """How much memory of a GPU each share that has a part of it takes now; 0 if nobody knows."""
+    by_session = used_by_session(driver.used_by(uuid))
+    for share, part in found:
+        session = share.running.pid or 0
+        if session != part.claim.session:
+            part.change(replace(part.claim, session=session))
+        used = by_session.get(session, 0) if session else 0
+        if not used and len(found) == 1 and part.used_before_bytes is not None:
+            # The driver may know processes by other ids, as it does in a container.
+            used = max(0, (driver.used_bytes(uuid) or 0) - part.used_before_bytes)
+        yield share, used
 
 
 class Estimates:

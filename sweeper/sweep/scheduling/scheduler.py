@@ -15,15 +15,17 @@ from pathlib import Path
 from ...errors import StorageAwayError, first_line
 from ...execution.machine import memory_of
 from ...notebook_api.messages import Point
-from ...notebooks import mark_ended, read_executed, read_metadata
+from ...notebooks import METADATA, mark_ended, read_executed, read_metadata
 from ...notebooks.fingerprint import CODE_TAG
 from ...notebooks.scores import scrape
 from ...settings import Settings
 from ...study import SamplerFactory, Study
 from ...tracking import Tracker, run_params
 from ...trials import (
+    BudgetForecast,
     Event,
     Events,
+    GpuSample,
     KernelUse,
     Progress,
     Reason,
@@ -37,6 +39,7 @@ from ...trials import (
     attempt_path,
     count_by_state,
     run_id_of,
+    samples_in,
 )
 from ..spending import Spending
 from ..stop_switch import StopSwitch
@@ -48,6 +51,8 @@ from .prefetching import ProposalPrefetcher
 from .pruning import PruningThread
 
 _log = logging.getLogger(__name__)
+
+_Series = Mapping[str, list[tuple[int, float]]]
 
 #: A trial that loses its worker so often in one sweep has failed.
 _MOST_LOSSES = 3
@@ -209,7 +214,9 @@ class TrialScheduler:
         if outcome.kernel is not None:
             self.kernels.append(outcome.kernel)
             tags |= _kernel_tags(outcome.kernel)
-        self._tracker.ended(record, outcome.series, tags)
+        self._tracker.ended(record, outcome.series, tags, outcome.gpu_samples)
+        if self._stop_switch.closed_by is None:
+            self._spending.report(self._budget_forecast())
         self._events.announce(Event.TRIAL_ENDED, record)
 
     def snapshot(self) -> Snapshot:
@@ -236,6 +243,7 @@ class TrialScheduler:
             running=running,
             best=self._best,
             left_s=statistics.fmean(took_s) * to_run / self._jobs if took_s else None,
+            budget=self._budget_forecast(),
         )
 
     def log_missed_trials(self) -> None:
@@ -245,23 +253,32 @@ class TrialScheduler:
                 self._tracker.started(
                     record, run_params(self._settings.search_space, record.params)
                 )
-                self._tracker.ended(record, self._series_of(record), self._tags)
+                series, gpu_samples = self._kept_by(record)
+                self._tracker.ended(record, series, self._tags, gpu_samples)
 
-    def _series_of(self, record: TrialRecord) -> Mapping[str, list[tuple[int, float]]]:
-        """The series of a trial that ended earlier, as far as its notebook still has them."""
+    def _kept_by(self, record: TrialRecord) -> tuple[_Series, Sequence[GpuSample]]:
+        """What the notebook of a trial that ended earlier still has: series, and what GPUs did."""
         sources, objectives = self._settings.scores, self._settings.objective
         try:
             if not record.notebook.exists():
-                return {}
+                return {}, ()
             node = read_executed(record.notebook)
-            return scrape(node, sources=sources, objectives=objectives).series
+            series = scrape(node, sources=sources, objectives=objectives).series
+            return series, samples_in(node.metadata.get(METADATA, {}))
         except Exception as error:  # noqa: BLE001  one old file must not keep the study from going on
             _log.warning(
                 "trial %s: MLflow is given its scores, but not its series: %s",
                 record.run_id,
                 first_line(error),
             )
-            return {}
+            return {}, ()
+
+    def _budget_forecast(self) -> BudgetForecast | None:
+        return self._spending.forecast(
+            ended=sum(record.is_final for record in dict(self._records).values()),
+            running=len(self._stop_switch.running_trials()),
+            planned=self._settings.study.trials,
+        )
 
     def _break(self, error: Exception) -> None:
         """The study itself cannot go on: its storage is gone, or its sampler failed.

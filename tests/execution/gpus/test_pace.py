@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sweeper.execution.gpus.pace import Pace
+from sweeper.execution.gpus.measures.pace import Pace
 from sweeper.trials import RunningTrial
 
 STEPS = 1000

@@ -13,12 +13,14 @@ from studies import small_settings
 
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks import read_metadata
+from sweeper.settings.sections import Cost
 from sweeper.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor
 from sweeper.tracking import Tracker
 from sweeper.trials import (
+    BudgetForecast,
     Reason,
     RunningTrial,
     TrialOutcome,
@@ -265,3 +267,30 @@ def test_each_trial_knows_how_many_have_not_begun(
     InlineExecutor(run).run(scheduler)
     scheduler.close()
     assert left == [2, 1, 0]
+
+
+def test_a_budget_that_does_not_last_is_reported_once_while_the_sweep_runs(
+    storage: RDBStorage, make_scheduler: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = small_settings("dear", study={"trials": 9})
+    study = Study.open(storage, settings)
+    study.note_spent(3000.0)  # by earlier sweeps
+    forecasts: list[BudgetForecast | None] = []
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        forecasts.append(scheduler.snapshot().budget)
+        return completed(spec, running)
+
+    cost = Cost(price_per_hour=3600.0, budget=6500.0)
+    scheduler = make_scheduler(study, settings, cost=cost)
+    InlineExecutor(run).run(scheduler)
+    scheduler.close()
+    # After three trials a fourth one runs; 3000 of 6500 are spent.
+    assert forecasts[:3] == [None] * 3
+    assert forecasts[3] == BudgetForecast(budget=6500.0, trials=4, left=6)
+    assert forecasts[-1] is None, "it lasts for the last one"
+    (reported,) = [r.getMessage() for r in caplog.records if "budget" in r.getMessage()]
+    assert reported == (
+        "cost: the budget of 6500 lasts for about 3 of the 6 trials left; raise cost.budget, or "
+        "lower study.trials"
+    )

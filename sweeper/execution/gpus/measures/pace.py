@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...trials import RunningTrial
+from ....trials import RunningTrial
 
 #: By how much more fewer trials have to get done before they are preferred.
 _GAIN = 1.08
