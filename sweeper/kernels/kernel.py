@@ -35,6 +35,9 @@ _DELIVERY_MS = 5000
 #: How often to look for a process's end on systems that do not signal it.
 _POLL_INTERVAL_S = 0.05
 _TAIL_BYTES = 2000
+#: How far a kernel is before the sweep's own processes when the system ends one for want of memory:
+#: as if it took a fifth of the memory more than it does.
+_EARLIER = 200
 #: What nbclient adds to the command of a kernel with the name of an ipykernel; notebooks may read
 #: `sys.argv`.
 _AS_NBCLIENT = ["--HistoryManager.hist_file=:memory:"]
@@ -120,6 +123,7 @@ class Kernel:
             kernel._pidfd = os.dup(kernel._process.pidfd)  # it may have ended by now
         elif hasattr(os, "pidfd_open"):
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
+        _give_up_first(kernel.pid)
         if origin.way is not Way.STARTED and not isinstance(kernel._process, ForkedProcess):
             kernel.origin = KernelOrigin(reason="the process that forks kernels did not answer")
         return kernel
@@ -256,3 +260,14 @@ class Kernel:
         self._stderr.close()
         self.manager.context.destroy(linger=100)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _give_up_first(pid: int) -> None:
+    """Have the system end a kernel, and what it starts, before the process of the sweep.
+
+    A kernel costs one trial, which is run again; that process, or the one from which kernels are
+    forked, costs all that run.
+    """
+    score = Path(f"/proc/{pid}/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):  # the kernel has ended, or there is no such file
+        score.write_text(str(min(1000, int(score.read_text()) + _EARLIER)))

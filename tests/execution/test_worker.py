@@ -332,6 +332,15 @@ def test_a_kernel_without_memory_for_its_objects_is_out_of_host_memory(
     assert outcome.message.startswith("does not fit into this machine's memory")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_system_ends_a_kernel_and_its_children_before_the_sweep(bench: Bench) -> None:
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    read = "cat /proc/self/oom_score_adj"
+    cell = f"import subprocess\nval = float(subprocess.check_output({read.split()!r}))"
+    outcome, _ = bench.run(cell)
+    assert outcome.scores["val"] == min(1000, own + 200)
+
+
 #: Does what the system does to a process when memory has run out.
 KILLED_BY_THE_SYSTEM = """
 import os, pathlib, signal

@@ -16,6 +16,7 @@ from ...trials import Reason, TrialRecord, TrialState
 
 #: How many trials must have failed alike.
 ENOUGH = 3
+_IN_A_CELL = (Reason.CELL_ERROR, Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
 _WORD = re.compile(r"\w+")
 #: Ways to a parameter without its name: through the namespace, through other code that runs in
 #: it, and through our own record of the trial.
@@ -65,7 +66,7 @@ class FirstFailures:
 
     def _place_of(self, record: TrialRecord) -> tuple[int, str] | None:
         """Where a trial has failed; None for one that has not, or that may have for its params."""
-        if record.reason is not Reason.CELL_ERROR:
+        if record.reason not in _IN_A_CELL:
             return None
         try:
             cells = read_executed(record.notebook).cells

@@ -63,6 +63,16 @@ def test_three_failures_alike_before_any_parameter_are_enough() -> None:
     )
 
 
+@pytest.mark.parametrize("reason", ["out_of_memory", "out_of_host_memory"])
+def test_memory_that_no_parameter_asks_for_is_an_error_like_any_other(reason: str) -> None:
+    cells, message = ("data = load()",), "does not fit into memory: MemoryError"
+    short = Reason(reason)
+    assert watched(*(failed(n, *cells, message=message, reason=short) for n in range(ENOUGH)))[-1]
+    cells = ("data = load(lr)",)
+    reasons = watched(*(failed(n, *cells, message=message, reason=short) for n in range(ENOUGH)))
+    assert reasons == [None] * ENOUGH
+
+
 @pytest.mark.parametrize(
     "cell",
     [
