@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
@@ -247,11 +248,31 @@ def _reap() -> None:
         pass
 
 
+def _write_once() -> None:
+    """Make a study and an MLflow store: the first time imports and prepares much."""
+    from mlflow import MlflowClient
+    from optuna.storages import RDBStorage
+
+    from sweeper.tracking.files import forget_connections
+    from sweeper.tracking.new_store import make_store
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder, "mlflow.db")
+        make_store(store)
+        client = MlflowClient(f"sqlite:///{store}")
+        client.create_run(client.create_experiment("first"))
+        forget_connections(f"sqlite:///{store}")
+        storage = RDBStorage(f"sqlite:///{folder}/study.db")
+        storage.remove_session()
+        storage.engine.dispose()
+
+
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # its thread would not be in the forks
     for module in _PRELOADED:
         importlib.import_module(module)
+    _write_once()
     from sweeper.cli import main
 
     assert threading.active_count() == 1, threading.enumerate()

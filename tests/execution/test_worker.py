@@ -376,10 +376,20 @@ def test_a_cell_that_swallows_interrupts_is_killed_in_the_end(bench: Bench) -> N
     assert statuses(node)[-1] == "stopped"
 
 
+#: Locks a lock of C twice without giving up the interpreter: it waits forever, and for no signal.
+HOLDS_IN_C = """
+import ctypes, sweeper
+lock, name = ctypes.create_string_buffer(256), "pthread_mutex_lock"
+sweeper.report(0, val=x)
+ctypes.PyDLL(None)[name](lock) or ctypes.PyDLL(None)[name](lock)
+"""
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="a lock that is all zeros is free on Linux")
 def test_a_cell_that_holds_the_interpreter_in_c_is_killed_in_the_end(bench: Bench) -> None:
     outcome, node = bench.run(
-        "import sweeper\nsweeper.report(0, val=x)\nsum(range(10**15))",
+        HOLDS_IN_C,
         "print('later')",
         on_point=lambda running, _: running.stop(StopReason.PRUNED, "hopeless"),
     )
@@ -423,9 +433,10 @@ def test_processes_that_a_notebook_leaves_behind_are_ended(bench: Bench) -> None
 
 
 def test_no_output_is_lost_however_fast_it_comes(bench: Bench) -> None:
-    _, node = bench.run(REPORT, "for i in range(6_000): display(i)")
-    assert len(node.cells[3].outputs) == 6_000
-    assert node.cells[3].outputs[-1].data["text/plain"] == "5999"
+    # Twice what the sockets of both sides hold before they drop messages.
+    _, node = bench.run(REPORT, "for i in range(4_000): display(i)")
+    assert len(node.cells[3].outputs) == 4_000
+    assert node.cells[3].outputs[-1].data["text/plain"] == "3999"
 
 
 def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice(bench: Bench) -> None:

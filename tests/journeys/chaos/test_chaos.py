@@ -319,7 +319,8 @@ def fresh(seed: int, trials: int, *, has_clock: bool = True) -> Iterator[Ground]
                 trials=trials,
                 has_disk=has_disk,
                 server=server,
-                clock=_settable_clock(folder) if has_clock else None,
+                # In half of the cases: a process with such a clock imports everything anew.
+                clock=_settable_clock(folder) if has_clock and chance.random() < 0.5 else None,
             )
     finally:
         shutil.rmtree(folder, ignore_errors=True)

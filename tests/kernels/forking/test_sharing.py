@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from sweeper.kernels import (
 from sweeper.notebooks.shared_cells import find_shared_cells
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
+from sweeper.trials import Params
 
 pytestmark = [
     pytest.mark.kernel,
@@ -101,11 +102,14 @@ def pool(forking: KernelPool) -> Iterator[KernelPool]:
             path.unlink()
 
 
-def run_shared(pool: KernelPool, *cells: str) -> list[KernelResult]:
+def run_shared(
+    pool: KernelPool, *cells: str, fixed: Params | None = None, variables: Sequence[str] = ("n0",)
+) -> list[KernelResult]:
     """Run a notebook twice with x as 2, after all leading cells that can be shared."""
-    source = write_notebook(pool.cwd / "nb.ipynb", *cells)
-    share_cells(source, pool)
-    return [run_alone(source, pool, own={"x": 2.0}, variables=["n0"])[1] for _ in range(2)]
+    source = write_notebook(pool.cwd / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4")
+    share_cells(source, pool, fixed=fixed)
+    own: Params = {"x": 2.0}
+    return [run_alone(source, pool, own=own, fixed=fixed, variables=variables)[1] for _ in range(2)]
 
 
 # --- one notebook, with and without --------------------------------------------------------------
@@ -126,8 +130,8 @@ CELLS = [
     "    return function(*given)",
     # 6: a figure leaves its font open, for reading only.
     "plt.plot(frame.a);",
-    # 7: from here on each trial runs them itself.
-    "handle.update(f'x is {x}')\n"
+    # 7: from here on each trial runs them itself, as each has a seed of its own.
+    "handle.update(f'drawn: {random.Random(seed).random()}')",
     "print(x, seed, rows, random.random(), np.random.rand(), rng.random(), random.gauss(0, 1))",
     "print(os.environ['A_VALUE'], os.path.basename(os.getcwd()), sys.path[0])\n"
     "print(np.geterr()['divide'], pd.options.display.max_rows, plt.rcParams['figure.dpi'])\n"
@@ -136,7 +140,7 @@ CELLS = [
     "if x > 600:\n    call(ratio, x - x)",
     "val = float(frame.a.sum()) * x + random.random()",
 ]
-FIRST_OWN, TELLS = 7, 7
+UPDATED, FIRST_OWN, TELLS = 3, 7, 8
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +149,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
 
     def enough(ended: list[Any]) -> bool:
         states = [one["state"] for one in ended if "shared_cells" in one]
-        return len(states) >= 4 and {*states} == {"completed", "failed"}
+        return {*states} == {"completed", "failed"}
 
-    options: dict[str, Any] = {"fixed": {"rows": 5}}
+    start = [{"x": x} for x in [1, 999] * 6]  # of two that follow each other, one fails
+    options: dict[str, Any] = {"fixed": {"rows": 5}, "start": start}
     folder = tmp_path_factory.mktemp(SHARED)
     shared = sweep(folder, *CELLS, prefix=SHARED, enough=enough, **options).records
     folder = tmp_path_factory.mktemp(OFF)
@@ -158,7 +163,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
 def test_later_trials_begin_after_the_leading_cells(both: dict[str, list[Any]]) -> None:
     counts = [shared_cells(record) for record in both[SHARED]]
     assert counts[0] == 0, "the first trial tells what the notebook imports"
-    assert counts[-3:] == [FIRST_OWN] * 3
+    assert counts[-2:] == [FIRST_OWN] * 2
     assert {shared_cells(record) for record in both[OFF]} == {0}
 
 
@@ -177,7 +182,7 @@ def test_every_output_is_what_it_would_have_been(both: dict[str, list[Any]]) -> 
             assert cell == other
     last = read(both[SHARED][-1]).cells
     assert "set below src" in str(last[TELLS + 1].outputs)
-    assert "image/png" in str(last[TELLS - 1].outputs)
+    assert "image/png" in str(last[FIRST_OWN - 1].outputs)
 
 
 def test_the_injected_cell_shows_what_was_run_in_each_trial(both: dict[str, list[Any]]) -> None:
@@ -200,6 +205,15 @@ def test_cells_are_counted_through(both: dict[str, list[Any]]) -> None:
         assert states[: len(ran) - 1] == ["completed"] * (len(ran) - 1)
 
 
+def test_a_seed_of_each_trial_ends_what_is_shared(both: dict[str, list[Any]]) -> None:
+    first_own = read(both[SHARED][-1]).cells[FIRST_OWN].source
+    assert "seed" in first_own
+    assert "x" not in first_own
+    drawn = [str(read(record).cells[UPDATED].outputs) for record in both[SHARED]]
+    assert all("drawn: 0." in text for text in drawn)
+    assert len(set(drawn)) == len(drawn)
+
+
 def test_a_failure_quotes_functions_of_shared_cells(both: dict[str, list[Any]]) -> None:
     failed = [r for r in both[SHARED] if r.state == "failed" and shared_cells(r)]
     assert failed
@@ -211,18 +225,21 @@ def test_a_failure_quotes_functions_of_shared_cells(both: dict[str, list[Any]]) 
 # --- what keeps cells from being shared -----------------------------------------------------------
 
 
-def test_draws_that_nothing_seeds_differ_in_each_trial(tmp_path: Path) -> None:
-    result = sweep(
-        tmp_path,
-        f"{LOADING}\nimport random, sweeper\nimport numpy as np",
+def test_draws_that_nothing_seeds_differ_in_each_trial(pool: KernelPool) -> None:
+    results = run_shared(
+        pool,
+        "import random\nimport numpy as np",
         "random.seed(7)",
         "noise = random.random()",
-        "sweeper.score(val=x, python=random.random())\nprint(np.random.rand())",
+        "n0 = x\nseeded, drawn = random.random(), np.random.rand()",
+        variables=["seeded", "drawn"],
     )
-    assert shared_cells(result.records[-1]) == 5
-    assert len({record.scores["python"] for record in result.records}) == 1
-    printed = {read(record).cells[-1].outputs[-1].text for record in result.records}
-    assert len(printed) == len(result.records)
+    assert [result.shared_cells for result in results] == [5, 5]
+    first, second = (result.variables for result in results)
+    generator = random.Random(7)
+    generator.random()
+    assert first["seeded"] == second["seeded"] == generator.random()
+    assert first["drawn"] != second["drawn"]
 
 
 @pytest.mark.parametrize(
@@ -304,55 +321,32 @@ def leave_a_process():
 
 
 @pytest.mark.parametrize("what", ["file", "thread", "process"])
-def test_cells_are_shared_up_to_one_that_leaves_what_no_fork_has(tmp_path: Path, what: str) -> None:
-    (tmp_path / "helper.py").write_text(HELPER)
-    result = sweep(
-        tmp_path,
-        f"{LOADING}\nimport helper",
-        f"helper.leave_a_{what}()",
-        "val = 2 * x",
-    )
-    assert shared_cells(result.records[-1]) == 3
-    assert [r.scores["val"] for r in result.records] == [2 * r.params["x"] for r in result.records]
+def test_cells_are_shared_up_to_one_that_leaves_what_no_fork_has(
+    what: str, pool: KernelPool
+) -> None:
+    (pool.cwd / "helper.py").write_text(HELPER)
+    results = run_shared(pool, "import helper", f"helper.leave_a_{what}()", "n0 = 2 * x")
+    assert [result.shared_cells for result in results] == [3, 3]
+    assert [result.variables["n0"] for result in results] == [4.0, 4.0]
 
 
-def test_a_parameter_is_shared_when_it_is_fixed(tmp_path: Path) -> None:
-    result = sweep(
-        tmp_path,
-        f"{LOADING}\nimport random\nrandom.seed(seed)\n"
-        "values = [random.random() for _ in range(rows)]",
-        "val = sum(values) + x",
+def test_a_parameter_is_shared_when_it_is_fixed(pool: KernelPool) -> None:
+    results = run_shared(
+        pool,
+        "import random\nrandom.seed(seed)\nvalues = [random.random() for _ in range(rows)]",
+        "n0 = sum(values) + x",
         fixed={"seed": 3, "rows": 2},
     )
     drawn = random.Random(3)
     total = drawn.random() + drawn.random()
-    assert shared_cells(result.records[-1]) == 3
-    assert [r.scores["val"] for r in result.records] == [
-        total + r.params["x"] for r in result.records
-    ]
+    assert [result.shared_cells for result in results] == [3, 3]
+    assert [result.variables["n0"] for result in results] == [total + 2.0] * 2
 
 
-def test_a_swept_name_that_a_library_assigns_is_not_shared(tmp_path: Path) -> None:
-    (tmp_path / "config.py").write_text("x = 1")
-    result = sweep(
-        tmp_path,
-        f"{LOADING}\nfrom config import *",
-        "val = x",
-        # As the parameters cell has it: nothing would be seen of it in the first trial.
-        start=[{"x": 1}],
-        trials=8,
-    )
-    assert {record.scores["val"] for record in result.records} == {1}
-
-
-def test_a_seed_of_each_trial_ends_what_is_shared(tmp_path: Path) -> None:
-    result = sweep(
-        tmp_path,
-        LOADING,
-        "import random\nrandom.seed(seed)\nval = random.random()",
-    )
-    assert shared_cells(result.records[-1]) == 3
-    assert len({record.scores["val"] for record in result.records}) == len(result.records)
+def test_a_swept_name_that_a_library_assigns_is_not_shared(pool: KernelPool) -> None:
+    (pool.cwd / "config.py").write_text("x = 1")
+    results = run_shared(pool, "from config import *", "n0 = x")
+    assert [result.variables["n0"] for result in results] == [1.0, 1.0]
 
 
 # --- notebooks made up by chance ------------------------------------------------------------------
