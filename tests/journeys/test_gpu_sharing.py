@@ -72,8 +72,8 @@ for step in range(10):
 """
 
 
-#: Trials after the first ones grow, once there are four of them.
-GROW = """
+#: Trials after the first ones go on once there are four of them.
+MEET = """
 import pathlib, time
 number, here = sweeper.trial().number, pathlib.Path("here")
 if number >= 4:
@@ -82,8 +82,9 @@ if number >= 4:
     end_s = time.monotonic() + 20
     while len(list(here.iterdir())) < 4 and time.monotonic() < end_s:
         time.sleep(0.01)
-    device.take(9 * 10**9)
 """
+#: Then they take more.
+GROW = f"{MEET}    device.take(9 * 10**9)\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +101,7 @@ class Shared:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     folder = tmp_path_factory.mktemp("shared")
     with SimulatedGpus(tmp_path_factory.mktemp("g"), memory_bytes=40 * GB) as gpus:
-        result = run(gpus, folder, TRAIN.format(gb=8.4), study={"trials": 14})
+        result = run(gpus, folder, TRAIN.format(gb=8.4) + MEET, study={"trials": 14})
         yield Shared(folder=folder, gpus=gpus, result=result, state=gpus.state("GPU-0"))
 
 
@@ -159,7 +160,7 @@ def test_what_the_gpu_did_is_in_mlflow_also_where_its_store_was_made_anew(shared
     assert all(len(points) <= 60 for points in before.values())
     forget_connections(shared.result.tracking_uri)
     shared.folder.joinpath("out", "mlflow.db").unlink()
-    again = run(shared.gpus, shared.folder, TRAIN.format(gb=8.4), study={"trials": 14})
+    again = run(shared.gpus, shared.folder, TRAIN.format(gb=8.4) + MEET, study={"trials": 14})
     assert again.mlflow_run_ids["0005"] != shared.result.mlflow_run_ids["0005"]
     assert {n: points for n, points in histories(again) if "system/" in n} == before
 
