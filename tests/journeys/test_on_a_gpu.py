@@ -175,3 +175,29 @@ def test_a_number_in_cuda_visible_devices_is_the_gpu_that_cuda_means(
     installed = {one.uuid for one in installed_driver().installed()}
     assert gpu == "0"
     assert f"GPU-{asked.stdout.strip()}" in installed
+
+
+WORK_OR_WAIT = """
+x, end_s = torch.randn(4096, 4096, device="cuda"), time.monotonic() + 8
+while time.monotonic() < end_s:
+    if sweeper.trial().number % 2:
+        time.sleep(0.1)
+    else:
+        (x @ x).sum().item()
+digest = 1.0
+"""
+
+
+def test_a_trial_that_computes_is_measured_as_busier_than_one_that_waits(tmp_path: Path) -> None:
+    """What the driver says of a real GPU: its parts (MIG) have none of these figures."""
+    result = run(tmp_path, WORK_OR_WAIT, jobs=1, trials=2, execution={"kernels": "cold"})
+    working, waiting = (record.gpu for record in result.records)
+    (total,) = [gpu for gpu in result.gpus if gpu.held_s]
+    assert working is not None
+    assert waiting is not None
+    if total.busy_share is None:
+        pytest.skip("the driver does not know how busy this GPU is")
+    assert 0 <= (waiting.busy_share or 0) < (working.busy_share or 0) <= 1
+    assert total.energy_j is None or total.energy_j > 0
+    if total.sm_share is not None:  # counted since Hopper
+        assert 0 <= (waiting.sm_share or 0) < (working.sm_share or 0) <= 1
