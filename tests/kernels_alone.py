@@ -84,6 +84,7 @@ def run_alone(
     env: Mapping[str, str] | None = None,
     variables: Sequence[str] = (),
     prepares_next: bool = False,
+    gpu_fraction: float | None = None,
 ) -> tuple[NotebookNode, KernelResult]:
     """Run a notebook in a kernel of the pool.
 
@@ -94,6 +95,7 @@ def run_alone(
         variables: top-level variables to read in the end.
         prepares_next: whether this thread runs another notebook, whose kernel boots meanwhile; if
             not, wait until the kernel has ended.
+        gpu_fraction: of a GPU's memory, that it may take at most.
 
     Returns:
         the executed notebook, and the result.
@@ -114,6 +116,7 @@ def run_alone(
         own_params=own or {},
         prepares_next=prepares_next,
         variables=variables,
+        gpu_fraction=gpu_fraction,
         cell_output_bytes=10**8,
         grace_s=25.0,
     )

@@ -135,6 +135,7 @@ class NotebookRunner:
             variables=variables_to_read(self.settings.scores, self.settings.objective),
             reads_states=origin is not None or self.pool.policy.wants_reference,
             reads_gpu=lease.gpu is not None,
+            gpu_fraction=lease.memory_fraction,
             cell_output_bytes=self.settings.limits.cell_output,
             grace_s=self.settings.limits.grace,
         )

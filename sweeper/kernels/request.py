@@ -32,6 +32,7 @@ class ExecutionRequest:
         variables: top-level variables to read after the last cell.
         reads_states: whether to read the states of the global random generators.
         reads_gpu: whether to read how much memory of a GPU the notebook has taken.
+        gpu_fraction: of its GPU's memory, that the notebook may take at most; None for all.
         cell_output_bytes: how much of one cell's output is kept.
         grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
     """
@@ -48,6 +49,7 @@ class ExecutionRequest:
     variables: Sequence[str] = ()
     reads_states: bool = False
     reads_gpu: bool = False
+    gpu_fraction: float | None = None
     cell_output_bytes: int
     grace_s: float
 

@@ -284,7 +284,12 @@ class GpuAllocator:
         parts = [self._part_of(load, need, ledger) for load in chosen]
         return Share(
             running=running,
-            lease=lease_on(chosen, need, self._usage.begin([load.gpu for load in chosen])),
+            lease=lease_on(
+                chosen,
+                need,
+                self._usage.begin([load.gpu for load in chosen]),
+                predicted=spec.gpu_need,
+            ),
             parts=parts,
             is_estimated=spec.gpu_need == GpuNeed() and self._per_trial == 1,
             has_settled=need.memory_bytes is not None,

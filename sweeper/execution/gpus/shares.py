@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...trials import GpuNeed, RunningTrial
-from .driver import Gpu, GpuDriver
+from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 from .ledger import Claim, HeldClaim
 from .loads import GpuLoad, used_by_session
 from .measures.usage import Holding
@@ -28,6 +28,8 @@ class Lease:
         peak_bytes: the most memory that the trial was seen to take of it; 0 where none was seen.
         is_alone: whether nobody else had any of it when the trial began, and no other trial may.
         holding: what its GPUs do meanwhile.
+        memory_fraction: of its GPU's memory, that the trial should take at most, so that a wrong
+            prediction costs no other trial its memory; None for all.
     """
 
     gpu: str | None
@@ -35,14 +37,38 @@ class Lease:
     peak_bytes: int = 0
     is_alone: bool = False
     holding: Holding = field(default_factory=Holding)
+    memory_fraction: float | None = None
 
 
-def lease_on(loads: Sequence[GpuLoad], need: GpuNeed, holding: Holding) -> Lease:
-    """A lease on GPUs with these loads."""
+def lease_on(
+    loads: Sequence[GpuLoad], need: GpuNeed, holding: Holding, *, predicted: GpuNeed
+) -> Lease:
+    """A lease on GPUs with these loads.
+
+    Args:
+        need: what the trial claims.
+        predicted: what it needs as far as trials before it show; nothing where none does.
+    """
     names = ",".join(load.gpu.name for load in loads)
     is_alone = need.is_alone and all(load.is_empty for load in loads)
     env = {"CUDA_VISIBLE_DEVICES": names}
-    return Lease(gpu=names, env=env, is_alone=is_alone, holding=holding)
+    return Lease(
+        gpu=names,
+        env=env,
+        is_alone=is_alone,
+        holding=holding,
+        memory_fraction=_memory_fraction(loads, predicted),
+    )
+
+
+def _memory_fraction(loads: Sequence[GpuLoad], need: GpuNeed) -> float | None:
+    """What a trial is expected to take at most, of all; None where it may have all that is free."""
+    total_bytes = loads[0].gpu.memory_bytes
+    if len(loads) > 1 or need.is_alone or need.memory_bytes is None or total_bytes is None:
+        return None
+    # A trial that took nothing may take little this time, and one too large is tried alone.
+    of_libraries = need.memory_bytes - CONTEXT_BYTES
+    return of_libraries / total_bytes if 0 < of_libraries < total_bytes else None
 
 
 @dataclass(slots=True, kw_only=True)

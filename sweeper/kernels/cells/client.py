@@ -38,6 +38,7 @@ from .expressions import (
     ORDERLY_EXIT,
     STATES,
     USE,
+    cap_memory,
     gpu_use_in,
     states_in,
 )
@@ -131,7 +132,9 @@ class SweepClient(AskingClient):
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
             lending = "" if self.kernel.is_warm else LEND_PACKAGE
-            self._run_silently(environment_code(language, environment) + lending)
+            fraction = self.request.gpu_fraction
+            cap = "" if fraction is None else cap_memory(fraction)
+            self._run_silently(environment_code(language, environment) + cap + lending)
         elif env:
             self._run_silently(environment_code(language, env))
         self.running.pid = self.kernel.pid

@@ -50,6 +50,37 @@ GENERATOR_STATES = (
 STATES = "generator states"
 
 
+_CAP = """
+import os, sys
+def cap(fraction):
+    try:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            from importlib import metadata
+            version = metadata.version("torch")
+        else:
+            version = torch.__version__
+        if [int(part) for part in version.split(".")[:2]] < [2, 13]:
+            return  # an older one refuses to use CUDA at all where it does not know a key
+    except Exception:
+        return
+    general, cuda = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+    name = general if general in os.environ else cuda
+    stated = os.environ.get(name, "")
+    if "per_process_memory_fraction" not in stated:
+        added = f"per_process_memory_fraction:{fraction:.4f}"
+        os.environ[name] = f"{stated},{added}" if stated else added
+"""
+
+
+def cap_memory(fraction: float) -> str:
+    """Code that has torch take no more than a fraction of its GPU; it is to run before the cells.
+
+    torch reads the setting when it first uses CUDA, so it acts in a forked kernel, too.
+    """
+    return f"(lambda names: (exec({_CAP!r}, names), names['cap']({fraction!r})))({{}})\n"
+
+
 #: The most memory that torch has held on the GPUs of its process, and how often it ran short.
 GPU_USE = (
     "(lambda cuda: [sum(cuda.max_memory_reserved(n) for n in range(cuda.device_count())), "

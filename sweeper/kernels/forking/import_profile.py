@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: Variables that libraries read when they are imported; later it is too late to set them.
+#: Variables that libraries read when they are imported; later it is too late to set them. torch
+#: reads that of its allocator when it first uses CUDA, and it is another one for each trial.
 _READ_AT_IMPORT = (
     r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
-    r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_|CUDA_(?!VISIBLE_DEVICES)|MPL(?!BACKEND)|TZ$)"
+    r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|CUDA_(?!VISIBLE_DEVICES)|"
+    r"MPL(?!BACKEND)|TZ$)"
 )
 
 

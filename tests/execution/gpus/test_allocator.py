@@ -474,3 +474,22 @@ def test_a_large_trial_is_passed_a_few_times_only(make: Make) -> None:
         with waiting(gpus, gib(10)) as fifth:
             assert has_to_wait(fifth)
             assert has_to_wait(large)
+
+
+# --- what a trial may take at most ---------------------------------------------------------------
+
+
+def test_a_trial_of_predicted_need_may_take_as_much_and_others_may_take_all(make: Make) -> None:
+    gpus, context_gib = make("GPU-a"), 0.5
+    with share(gpus, gib(10 + context_gib)) as predicted, share(gpus, gib(0)) as nothing:
+        assert predicted.memory_fraction == pytest.approx(10 / 40)
+        assert nothing.memory_fraction is None
+    for need in (GpuNeed(), ALONE, gib(60)):
+        with share(gpus, need) as lease:
+            assert lease.memory_fraction is None
+    assert gpus.waiting == 0
+
+
+def test_trials_with_gpus_of_their_own_may_take_all_of_them(make: Make) -> None:
+    with share(make("GPU-a", "GPU-b", per_trial=2), gib(10)) as lease:
+        assert lease.memory_fraction is None
