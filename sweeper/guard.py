@@ -15,10 +15,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 #: Marks every process of a sweep; the value begins with the sweep's token.
 MARK_VARIABLE = "SWEEPER_MARK"
+#: The end of the mark of a process that serves kernels, as the daemon of MPS does: it leads a
+#: session of its own, which is killed when they have ended.
+LAST = ".last;"
 #: A process that was just being started bears its mark a moment later, so the guard looks twice.
 _SCANS, _SCAN_AGAIN_S = 2, 0.05
 
@@ -31,35 +35,50 @@ def mark_of(study_folder: Path) -> str:
 
 def marked_processes(mark: str) -> list[int]:
     """Processes whose environment bears a mark that begins with this one; Linux only."""
-    wanted = f"{MARK_VARIABLE}={mark}".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes()
-        except OSError:  # the process has ended, or belongs to another user
-            continue
-        if any(variable.startswith(wanted) for variable in environment.split(b"\0")):
-            found.append(int(folder.name))
-    return found
+    return list(_marks(mark))
 
 
 def kill_marked(mark: str, *, patience_s: float = 3.0) -> int:
     """Kill all processes that bear a mark, and those that they start meanwhile.
 
+    Args:
+        patience_s: how long to wait for their ends; as long again for those that end last.
+
     Returns:
         how many were killed.
     """
     killed: set[int] = set()
-    deadline = time.monotonic() + patience_s
-    while (pids := marked_processes(mark)) and time.monotonic() < deadline:
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-                killed.add(pid)
-            except ProcessLookupError:
-                pass
-        time.sleep(0.01)
+    for with_last in (False, True):
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            marks = _marks(mark)
+            found = {pid for pid, its in marks.items() if with_last or not its.endswith(LAST)}
+            if not found:
+                break
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    session = os.getsid(pid)
+                    os.kill(pid, signal.SIGKILL)
+                    killed.add(pid)
+                    if marks[pid].endswith(LAST):  # what it has started may bear no mark
+                        kill_session(session)
+            time.sleep(0.01)
     return len(killed)
+
+
+def _marks(mark: str) -> dict[int, str]:
+    """The marks that begin with this one, by the processes that bear them."""
+    name = f"{MARK_VARIABLE}=".encode()
+    wanted, found = name + mark.encode(), {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:  # the process has ended, or belongs to another user
+            continue
+        for variable in environment.split(b"\0"):
+            if variable.startswith(wanted):
+                found[int(folder.name)] = variable[len(name) :].decode(errors="replace")
+    return found
 
 
 def kill_session(leader: int) -> None:

@@ -233,6 +233,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "resources: {cpus_per_trial: 1.5}", ["cpus_per_trial", "whole number", "1.5"]),
     (BOTH + "resources: {gpus_per_trial: 0}", ["resources.gpus_per_trial", "1 or more", "got 0"]),
     (BOTH + "resources: {gpus_per_trial: true}", ["gpus_per_trial", "whole number", "got true"]),
+    (BOTH + "resources: {mps: on}", ["resources.mps", "auto", "off", "on"]),
     (BOTH + "resources: {gpu_memory: 0.2}", ["resources.gpu_memory", "0.2", "9GB"]),
     # pruner, cost and execution
     (BOTH + "study: {pruner: medain}", ["study.pruner", "'medain'", "'median'"]),
@@ -379,6 +380,7 @@ resources:
   gpu_memory: auto
   cpus_per_trial: auto
   gpus_per_trial: 1
+  mps: off
 cost: {price_per_hour: 1.10, budget: 48}
 """
 

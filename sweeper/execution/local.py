@@ -8,7 +8,7 @@ from joblib import Parallel, delayed
 
 from ..trials import GpuTotal
 from .executor import TrialSource
-from .gpus import GpuAllocator
+from .gpus import GpuAllocator, Mps
 from .host_memory import HostMemory
 from .worker import Worker, opened_worker
 from .workload import Workload
@@ -22,6 +22,7 @@ class LocalExecutor:
         gpus: gives each trial its share of a GPU.
         why: why there are so many slots, for people; empty where users have said how many.
         memory: of the machine; default: this machine's.
+        mps: lets trials on one GPU compute at the same time; None where they take turns.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class LocalExecutor:
         jobs: int,
         why: str = "",
         memory: HostMemory | None = None,
+        mps: Mps | None = None,
     ) -> None:
         self._workload = workload
         self._gpus = gpus
         self._memory = memory
         self._jobs = jobs
         self._why = why
+        self._mps = mps
 
     @property
     def jobs(self) -> int:
@@ -48,6 +51,7 @@ class LocalExecutor:
     def description(self) -> str:
         """Why there are so many slots, and the number of GPUs; without what there is not."""
         gpus = f"{len(self._gpus.gpus)} GPU" if self._gpus.gpus else ""
+        gpus += " with MPS" if self._mps is not None else ""
         return ", ".join(part for part in (f"({self._why})" if self._why else "", gpus) if part)
 
     @property
@@ -61,7 +65,11 @@ class LocalExecutor:
         No process that a trial has started outlives this call, however it ends.
         """
         with opened_worker(
-            self._workload, gpus=self._gpus, time_left=source, memory=self._memory
+            self._workload,
+            gpus=self._gpus,
+            time_left=source,
+            memory=self._memory,
+            mps=self._mps,
         ) as worker:
             # One thread more than slots: with a single one joblib would use the main thread, which
             # has to stay free for signals.

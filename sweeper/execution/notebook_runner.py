@@ -6,7 +6,7 @@ import datetime
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from .. import kernels
 from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelPool, KernelResult, Way
@@ -25,7 +25,7 @@ from ..trials import (
     Value,
     to_metadata,
 )
-from .gpus import CONTEXT_BYTES, GpuAllocator, Lease, StoppedWaiting
+from .gpus import CONTEXT_BYTES, GpuAllocator, Mps, MpsUse, StoppedWaiting
 from .host_memory import HostMemory, Stay
 from .verdict import does_not_fit, judge
 
@@ -44,6 +44,7 @@ class NotebookRunner:
     memory: HostMemory
     pool: KernelPool
     patience: Patience
+    mps: Mps = field(default_factory=Mps)
 
     def new_file(self, spec: TrialSpec) -> ExecutedNotebook:
         """The executed notebook of a trial that has not run; it is not written yet."""
@@ -76,9 +77,10 @@ class NotebookRunner:
         Raises:
             OSError: the file cannot be written.
         """
-        result, stay, lease = self._execute(
+        result, stay, use = self._execute(
             file, spec, running, limit_s=limit_s, write=write, origin=origin
         )
+        lease = None if use is None else use.lease
         was_short = stay is not None and stay.was_short
         outcome = judge(file, result, running, self.settings, was_short=was_short)
         outcome = does_not_fit(
@@ -87,14 +89,15 @@ class NotebookRunner:
             is_alone_on_gpu=lease is not None and lease.is_alone,
         )
         outcome = replace(outcome, kernel=_kernel_use(result))
-        if lease is None or lease.gpu is None:
+        if use is None or lease is None or lease.gpu is None:
             return result, outcome
         seen, samples = self.gpus.use_of(lease)
         gpu = _larger_use(seen, result.gpu)
         file.metadata.update(to_metadata(gpu, samples))
         if result.ending is Ending.FINISHED:
             self.gpus.learn(gpu.peak_bytes)
-        return result, replace(outcome, gpu=gpu, gpu_samples=samples)
+        outcome = replace(outcome, gpu=gpu, gpu_samples=samples)
+        return result, self.mps.settle(use, outcome)
 
     def _execute(
         self,
@@ -105,7 +108,7 @@ class NotebookRunner:
         limit_s: float | None,
         write: Callable[[], None],
         origin: KernelOrigin | None,
-    ) -> tuple[KernelResult, Stay | None, Lease | None]:
+    ) -> tuple[KernelResult, Stay | None, MpsUse | None]:
         # Both are given back when the kernel has ended, which is after the slot has gone on. A
         # trial that waits for the others to end holds no GPU for which one of them waits.
         held = ExitStack()
@@ -113,6 +116,7 @@ class NotebookRunner:
             with _closed_on_error(held):
                 stay = held.enter_context(self.memory.share(spec, running))
                 lease = held.enter_context(self.gpus.allocate(spec, running))
+                use = held.enter_context(self.mps.used(spec, running, lease))
         except StoppedWaiting:
             return KernelResult(ending=Ending.STOPPED), None, None
         file.metadata["started_at"] = _now()
@@ -127,7 +131,7 @@ class NotebookRunner:
             running=running,
             write=write_running,
             on_kernel_gone=held.close,
-            env={**_environment(spec), **lease.env},
+            env={**_environment(spec), **lease.env, **use.env},
             own_params=self._own_params(spec),
             origin=origin,
             prepares_next=origin is None and running.trials_left > 0,
@@ -142,7 +146,7 @@ class NotebookRunner:
         with _closed_on_error(held), running.limited(limit_s):
             result = kernels.execute(request, pool=self.pool)
         self._describe(file, result)
-        return result, stay, lease
+        return result, stay, use
 
     def _describe(self, file: ExecutedNotebook, result: KernelResult) -> None:
         """Put into the file's metadata how it was executed."""

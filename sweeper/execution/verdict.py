@@ -15,6 +15,7 @@ from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
+from .shared_memory import remedy
 
 #: How torch, CUDA and its libraries, JAX, TensorFlow and CuPy word that a GPU has no memory left.
 _OUT_OF_MEMORY = re.compile(
@@ -103,9 +104,11 @@ def _ended_early(
             return TrialOutcome(
                 state=TrialState.PRUNED, reason=Reason.PRUNED, message=running.message
             )
-        if running.stop_reason is StopReason.BY_HAND:
+        if running.stop_reason in (StopReason.BY_HAND, StopReason.GPU_FAULT):
             return TrialOutcome(
-                state=TrialState.STOPPED, reason=Reason.BY_HAND, message=running.message
+                state=TrialState.STOPPED,
+                reason=Reason(running.stop_reason.value),
+                message=running.message,
             )
         return TrialOutcome(
             state=TrialState.STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped"
@@ -120,7 +123,8 @@ def _ended_early(
                 "the machine or its container ran out of memory, and the system killed the "
                 f"kernel{output}",
             )
-        return failed(Reason.KERNEL_DIED, f"the kernel died: {_death(result.exit_code)}{output}")
+        message = f"the kernel died: {_death(result.exit_code)}{output}"
+        return failed(Reason.KERNEL_DIED, message + remedy(message, result.exit_code))
     if _OUT_OF_MEMORY.search(result.error):
         return failed(Reason.OUT_OF_MEMORY, result.error)
     if _OUT_OF_HOST_MEMORY.search(result.error):
@@ -131,7 +135,7 @@ def _ended_early(
             "the machine or its container ran out of memory, and the system killed a process of "
             f"the notebook: {result.error}",
         )
-    return failed(Reason.CELL_ERROR, result.error)
+    return failed(Reason.CELL_ERROR, result.error + remedy(result.error))
 
 
 def _death(exit_code: int | None) -> str:

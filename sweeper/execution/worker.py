@@ -24,7 +24,7 @@ from ..trials import (
     display_path,
 )
 from .executor import TimeLeft
-from .gpus import GpuAllocator
+from .gpus import GpuAllocator, Mps
 from .host_memory import HostMemory
 from .notebook_runner import NotebookRunner
 from .proving import evidence_of, prove_forking
@@ -46,6 +46,7 @@ def opened_worker(
     gpus: GpuAllocator,
     time_left: TimeLeft,
     memory: HostMemory | None = None,
+    mps: Mps | None = None,
 ) -> Iterator[Worker]:
     """A worker with its kernel pool; none of its processes outlives the block, however it ends.
 
@@ -56,8 +57,12 @@ def opened_worker(
         gpus: of the machine that it runs on.
         time_left: of the sweep whose trials it runs.
         memory: of the machine; default: this machine's.
+        mps: lets trials on one GPU compute at the same time; started and ended here.
     """
     with guarded(workload.paths.folder) as (token, folder):
+        if mps is not None:
+            mps.start(gpus.devices, folder=folder, token=token)
+            gpus.closed = mps.faults.closed
         pool = KernelPool(
             workload.kernel_name,
             env={**os.environ, **gpus.env},
@@ -76,10 +81,13 @@ def opened_worker(
             memory=memory or HostMemory(),
             pool=pool,
             patience=patience,
+            mps=mps or Mps(),
         )
         yield Worker(runner=runner, runtime_folder=folder)
         left_s = time_left.left_s()
         pool.close(patience_s=None if left_s is None else left_s / 3)
+        if mps is not None:
+            mps.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

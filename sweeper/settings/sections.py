@@ -324,6 +324,10 @@ class Resources(SettingsModel):
         int, BeforeValidator(_read_count), WithJsonSchema({"type": "integer", "minimum": 1})
     ] = 1
     """The number of GPUs that each trial gets; where it is more than one, they are its own."""
+    mps: Literal["auto", "off"] = "off"
+    """NVIDIA's Multi-Process Service, by which trials on one GPU compute at the same time instead
+    of in turns: `auto` starts and ends it where it can be used. A fault of one trial then ends all
+    on its GPU, and they are run again."""
     cpus_per_trial: Annotated[
         Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
     ] = "auto"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..execution.executor import Executor
-from ..execution.gpus import GpuAllocator
+from ..execution.gpus import GpuAllocator, Mps
+from ..execution.gpus.mps import why_not
 from ..execution.local import LocalExecutor
 from ..execution.machine import read_jobs
+from ..execution.shared_memory import advice
 from ..execution.workload import Workload
 from ..kernels import check_kernel
 from ..notebooks import ResearchNotebook
@@ -21,6 +24,8 @@ from ..study import SamplerFactory, make_pruner
 from ..sync import RemoteCopy
 from ..trials import StudyPaths
 from .preemption import check_service
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +125,16 @@ def _local_executor(workload: Workload, jobs: int | str) -> Executor:
         holds_back=jobs == "auto",
     )
     slots = read_jobs(jobs, resources.threads)
-    return LocalExecutor(workload, gpus=gpus, jobs=slots.count, why=slots.why)
+    mps = None
+    if resources.mps == "auto":
+        why = why_not(gpus.devices, jobs=slots.count, per_trial=resources.gpus_per_trial)
+        if why:
+            _log.warning("resources.mps: auto: MPS is not used: %s", why)
+        else:
+            mps = Mps()
+    if shortage := advice(workload.notebook.code, slots.count):
+        _log.warning("%s", shortage)
+    return LocalExecutor(workload, gpus=gpus, jobs=slots.count, why=slots.why, mps=mps)
 
 
 def _remote_copy(

@@ -4,7 +4,8 @@
 
 is the GPU, a process that answers on a UNIX socket. Notebooks wait for it and never compute, so
 many of them fit onto two cores. It runs work of one process at a time ("slice"), or of all that its
-processors have room for ("mps"). Whoever ends gives back its memory.
+processors have room for ("mps"). Whoever ends gives back its memory. A fault ends the work of the
+process that has it, and of all others that share the GPU through a daemon of MPS.
 """
 
 from __future__ import annotations
@@ -41,18 +42,42 @@ class OutOfMemoryError(RuntimeError):
 
 class Device:
     def __init__(self, folder):
+        self._mps = self._connected_to_mps()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(f"{folder}/{os.environ['CUDA_VISIBLE_DEVICES']}.sock")
         self._answers = self._socket.makefile("r")
+    def _connected_to_mps(self):
+        daemon = socket.socket(socket.AF_UNIX)
+        try:
+            daemon.connect(os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control")
+        except (KeyError, OSError):
+            return None  # as CUDA does: it goes on without
+        daemon.sendall(f"client {os.getpid()}\\n".encode())
+        if daemon.recv(9) != b"ACCEPTED\\n":
+            raise RuntimeError(
+                "CUDA error: MPS server is not ready to accept new MPS client requests"
+            )
+        return daemon
     def _ask(self, **request):
-        self._socket.sendall(json.dumps({"pid": os.getpid(), **request}).encode() + b"\\n")
-        return json.loads(self._answers.readline())
+        request |= {"pid": os.getpid(), "is_shared": self._mps is not None}
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\\n")
+            answer = self._answers.readline()
+        except OSError:
+            answer = ""
+        if not answer:
+            raise RuntimeError("CUDA error: unspecified launch failure")
+        return json.loads(answer)
     def take(self, n_bytes):
         if not self._ask(op="take", bytes=n_bytes)["is_granted"]:
             size = f"{n_bytes / 2**30:.2f} GiB"
             raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size}.")
     def work(self, seconds, share=1.0):
         self._ask(op="work", seconds=seconds, share=share)
+    def fault(self):
+        if self._mps is not None:
+            self._mps.sendall(b"fault\\n")
+        self._ask(op="fault")
 """
 
 
@@ -251,13 +276,20 @@ class _Device:
 
 async def _serve(path: str, memory_bytes: int, mode: str) -> None:
     device = _Device(memory_bytes, is_shared=mode != "slice", is_crowded=mode == "crowd")
+    sharing: set[asyncio.StreamWriter] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pid = None
         try:
             while line := await reader.readline():
                 request, reply = json.loads(line), {}
+                if request.get("is_shared"):
+                    sharing.add(writer)
                 match request["op"]:
+                    case "fault":
+                        for one in sharing if request["is_shared"] else {writer}:
+                            one.close()
+                        return
                     case "take":
                         pid = request["pid"]
                         reply = {"is_granted": device.take(pid, request["bytes"])}
@@ -270,6 +302,7 @@ async def _serve(path: str, memory_bytes: int, mode: str) -> None:
         except ConnectionError:
             pass
         finally:
+            sharing.discard(writer)
             device.used_by.pop(pid or 0, None)
             writer.close()
 

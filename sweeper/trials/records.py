@@ -49,6 +49,7 @@ class Reason(StrEnum):
     WORKER_LOST = "worker_lost"
     OUT_OF_MEMORY = "out_of_memory"  # of a GPU
     OUT_OF_HOST_MEMORY = "out_of_host_memory"
+    GPU_FAULT = "gpu_fault"
     BY_HAND = "by_hand"
     PRUNED = "pruned"
 

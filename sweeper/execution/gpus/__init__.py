@@ -6,6 +6,7 @@ Never initialises CUDA. What a kernel does with its GPU does not belong here.
 from .allocator import GpuAllocator, StoppedWaiting
 from .driver import CONTEXT_BYTES, Gpu, GpuActivity, GpuDriver
 from .ledger import Ledger
+from .mps import Mps, MpsUse
 from .policy import FewestTrials, GpuPolicy
 from .shares import Lease
 
@@ -19,5 +20,7 @@ __all__ = [
     "GpuPolicy",
     "Lease",
     "Ledger",
+    "Mps",
+    "MpsUse",
     "StoppedWaiting",
 ]

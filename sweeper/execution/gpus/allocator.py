@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -89,6 +89,8 @@ class GpuAllocator:
         self._hidden = hidden
         self._paces = {g.name: Pace(window_s=window_s) for g in gpus if holds_back}
         self._look_s, self._unused_s = look_s, unused_s
+        #: The names of GPUs that take no trial now; whoever removes one ends a share afterwards.
+        self.closed: Set[str] = frozenset()
         self._queue = WaitingTrials()
         self._shares: list[Share] = []
         self._estimates = Estimates(settled_s=settled_s, unused_s=unused_s)
@@ -139,6 +141,11 @@ class GpuAllocator:
     def gpus(self) -> list[str]:
         """The GPUs that trials run on, as CUDA_VISIBLE_DEVICES names them."""
         return [gpu.name for gpu in self._gpus]
+
+    @property
+    def devices(self) -> list[Gpu]:
+        """The GPUs that trials run on."""
+        return list(self._gpus)
 
     @property
     def env(self) -> dict[str, str]:
@@ -274,7 +281,8 @@ class GpuAllocator:
         loads = [
             load_of(gpu, self._driver, claims, keeps_spare=self._keeps_spare)
             for gpu in self._gpus
-            if gpu.name not in self._paces or len(self._on(gpu)) < self._paces[gpu.name].limit
+            if gpu.name not in self.closed
+            and (gpu.name not in self._paces or len(self._on(gpu)) < self._paces[gpu.name].limit)
         ]
         if any(self._chosen(other, loads) for other in self._queue.before(spec)):
             return None  # that one is about to ask

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -36,14 +37,17 @@ class Nvml:
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """How many bytes each process has, by its id; empty where that is not known."""
-        try:
-            handle = self._handles[uuid]
-            found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-            if not found:  # those below a server of MPS are listed by themselves
-                found = pynvml.nvmlDeviceGetMPSComputeRunningProcesses(handle)
-        except (NVMLError, KeyError):
-            return {}
-        return {one.pid: one.usedGpuMemory for one in found if one.usedGpuMemory is not None}
+        used_by: dict[int, int] = {}
+        # Processes below a server of MPS have a list of their own; the server is in the other one.
+        for processes_on in (
+            pynvml.nvmlDeviceGetComputeRunningProcesses,
+            pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
+        ):
+            with suppress(NVMLError, KeyError):
+                for one in processes_on(self._handles[uuid]):
+                    if one.usedGpuMemory is not None:
+                        used_by[one.pid] = one.usedGpuMemory
+        return used_by
 
     def activity(self, uuid: str) -> GpuActivity:
         """How busy a GPU is, and what it draws; without what is not known, as of a part of one."""

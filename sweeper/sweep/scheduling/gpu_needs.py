@@ -31,6 +31,8 @@ class GpuNeeds:
         self._stated_bytes = stated_bytes
         self._taken: list[tuple[Params, int]] = []
         self._shortages: Counter[int] = Counter()
+        #: In how many faults of a GPU each trial was present.
+        self._faults: Counter[int] = Counter()
         #: What the next attempt at a trial needs that ran out of memory, by its number.
         self._raised: dict[int, GpuNeed] = {}
 
@@ -50,12 +52,21 @@ class GpuNeeds:
         return GpuNeed(memory_bytes=expected_bytes(record.params, self._taken))
 
     def run_again(self, spec: TrialSpec, outcome: TrialOutcome) -> str | None:
-        """How a trial that ran out of memory is run again: with more, then on a GPU of its own.
+        """How a trial is run again that ran out of memory, or that a fault of a GPU has hit.
+
+        The first one has more memory, then a GPU of its own; the other one gets a GPU of its own
+        when it was present in two faults, because one of them may be its own.
 
         Returns:
             the words for people; None where it is not run again, because it was alone on its GPU,
             had none, or failed for another reason.
         """
+        if outcome.reason is Reason.GPU_FAULT:
+            self._faults[spec.number] += 1
+            if self._faults[spec.number] == 1:
+                return "beside others"
+            self._raised[spec.number] = GpuNeed(is_alone=True)
+            return "alone on its GPU and without MPS, as it was there in two faults"
         if outcome.reason is not Reason.OUT_OF_MEMORY or outcome.gpu is None:
             return None
         if spec.gpu_need.is_alone or outcome.is_infeasible:

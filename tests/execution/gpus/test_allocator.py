@@ -93,6 +93,15 @@ def has_to_wait(has_share: threading.Event) -> bool:
     return not has_share.wait(0.2)
 
 
+def test_a_closed_gpu_takes_no_trial_until_it_is_open_again(make: Make) -> None:
+    gpus, closed = make("GPU-a"), {"GPU-a"}
+    gpus.closed = closed
+    with waiting(gpus, gib(1)) as has_share:
+        assert has_to_wait(has_share)
+        closed.clear()
+        assert has_share.wait(20)
+
+
 # --- the environment of kernels ------------------------------------------------------------------
 
 

@@ -209,7 +209,11 @@ int nvmlGpmMetricsGet(metrics *m) {
     return m->version == 1 && m->n == 1 ? 0 : 2;
 }
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(device *d, unsigned *n, process *found) {
-    *n = 0; return 0;
+    if (d->number) return 3;
+    if (*n < 1) { *n = 1; return 7; }
+    *n = 1;
+    found[0] = (process){4713, 9, 0, 0};
+    return 0;
 }
 """
 ASK = """
@@ -240,7 +244,7 @@ def test_whole_gpus_and_parts_are_read_out_of_the_drivers_library(tmp_path: Path
     )
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert asked.stdout.splitlines() == [
-        "GPU-0 1000 10 {4711: 7}",
+        "GPU-0 1000 10 {4711: 7, 4713: 9}",
         "MIG-0 1001 10 {}",
         "MIG-1 1001 10 {}",
         f"GPU-2 {machine_bytes} None {{}}",

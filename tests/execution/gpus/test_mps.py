@@ -1,0 +1,280 @@
+"""The daemons of MPS: when they are started, what kernels get of them, and how they end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import mps_stand_in
+import psutil
+import pytest
+from studies import until
+
+from sweeper.execution.gpus import Gpu, Lease, Mps
+from sweeper.execution.gpus.mps import why_not
+from sweeper.execution.runtime import guarded
+from sweeper.guard import mark_of
+from sweeper.testing import trial_spec
+from sweeper.trials import GpuNeed, GpuUse, RunningTrial, TrialOutcome, TrialState
+
+
+def a_gpu(name: str = "GPU-a", uuid: str | None = "GPU-a") -> Gpu:
+    return Gpu(name=name, uuid=uuid, memory_bytes=None)
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for NVIDIA's program, on the PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    return mps_stand_in.installed(folder)
+
+
+@contextmanager
+def serving(mps: Mps, study_folder: Path, *gpus: Gpu) -> Iterator[Path]:
+    """The daemons of a sweep, for as long as the block runs."""
+    with guarded(study_folder) as (token, folder):
+        mps.start(gpus or [a_gpu()], folder=folder, token=token)
+        yield folder
+        mps.close()
+
+
+def log_of(folder: Path) -> str:
+    return (folder / "log" / "control.log").read_text()
+
+
+def stand_ins(folder: Path) -> list[psutil.Process]:
+    """The processes of the daemon with a folder, and of its server."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.environ()
+            if words.get("CUDA_MPS_PIPE_DIRECTORY", "").startswith(str(folder)):
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+class Kernel:
+    """A client of a daemon, as long as it is open."""
+
+    def __init__(self, folder: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(f"{folder}/control")
+        self.socket.sendall(f"client {os.getpid()}\n".encode())
+        assert self.socket.recv(9) == b"ACCEPTED\n"
+
+
+# --- when it is used -----------------------------------------------------------------------------
+
+
+def test_mps_is_used_where_the_program_is_and_trials_share_a_gpu(program: Path) -> None:
+    assert why_not([a_gpu()], jobs=2, per_trial=1) == ""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "jobs", "per_trial", "words"),
+    [
+        ([], 2, 1, "trials use no GPU of NVIDIA's, so this costs nothing"),
+        ([a_gpu()], 1, 1, "with -j 1 no trial shares its GPU, so this costs nothing"),
+        ([a_gpu()], 2, 2, "each trial has 2 GPUs for itself, so this costs nothing"),
+        ([a_gpu("MIG-1", "MIG-1")], 2, 1, r"part of a GPU \(MIG\); .* take turns"),
+        ([a_gpu("0", None)], 2, 1, "number 0 of CUDA_VISIBLE_DEVICES .* Give the UUIDs"),
+    ],
+)
+def test_why_it_is_not_used_and_what_that_costs(
+    program: Path, gpus: list[Gpu], jobs: int, per_trial: int, words: str
+) -> None:
+    why = why_not(gpus, jobs=jobs, per_trial=per_trial)
+    assert re.search(words, why), why
+
+
+def test_without_the_program_trials_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    why = why_not([a_gpu()], jobs=2, per_trial=1)
+    assert "nvidia-cuda-mps-control is not on the PATH; trials on one GPU then take turns" in why
+
+
+def test_a_daemon_that_somebody_else_runs_is_left_alone(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(Mps(), tmp_path / "study") as folder:
+        monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(folder / "mps0"))
+        assert f"runs already, in {folder}/mps0" in why_not([a_gpu()], jobs=2, per_trial=1)
+    assert why_not([a_gpu()], jobs=2, per_trial=1) == ""
+
+
+# --- daemons and kernels -------------------------------------------------------------------------
+
+
+def test_each_gpu_has_a_daemon_and_ends_it_in_order(program: Path, tmp_path: Path) -> None:
+    mps = Mps()
+    with guarded(tmp_path) as (token, folder):
+        mps.start([a_gpu("0", "GPU-a"), a_gpu("1", "GPU-b")], folder=folder, token=token)
+        assert len(str(folder / "mps0" / "nvidia-cuda-mps-control.pid")) < 107
+        for number, (name, uuid) in enumerate({"0": "GPU-a", "1": "GPU-b"}.items()):
+            with mps.used(trial_spec(), RunningTrial(), Lease(gpu=name, env={})) as use:
+                assert use.env == {
+                    "CUDA_MPS_PIPE_DIRECTORY": str(folder / f"mps{number}"),
+                    "CUDA_MPS_LOG_DIRECTORY": str(folder / f"mps{number}" / "log"),
+                    "CUDA_VISIBLE_DEVICES": uuid,
+                }
+                Kernel(use.env["CUDA_MPS_PIPE_DIRECTORY"]).socket.close()
+            assert f"started for {uuid}" in log_of(folder / f"mps{number}")
+        mps.close()
+        until(lambda: not stand_ins(folder))
+        assert "ended in order" in log_of(folder / "mps0")
+        assert "ended in order" in log_of(folder / "mps1")
+
+
+def test_a_trial_that_has_to_be_alone_does_without_and_finds_no_other_daemon(
+    program: Path, tmp_path: Path
+) -> None:
+    mps, spec = Mps(), trial_spec(gpu_need=GpuNeed(is_alone=True))
+    with (
+        serving(mps, tmp_path) as folder,
+        mps.used(spec, RunningTrial(), Lease(gpu="GPU-a", env={})) as use,
+    ):
+        assert use.env == {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "no-mps")}
+        assert not (folder / "no-mps").exists()
+        assert use.client is None
+
+
+def test_without_daemons_a_kernels_environment_stays_as_it_is() -> None:
+    with Mps().used(trial_spec(), RunningTrial(), Lease(gpu="GPU-a", env={})) as use:
+        assert use.env == {}
+
+
+def test_a_daemon_that_does_not_start_is_reported_and_trials_do_without(
+    program: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("STAND_IN_FAILS", "1")
+    mps = Mps()
+    with (
+        serving(mps, tmp_path),
+        mps.used(trial_spec(), RunningTrial(), Lease(gpu="GPU-a", env={})) as use,
+    ):
+        assert use.env == {}
+    assert "MPS does not start on GPU-a (the stand-in does not start); trials" in caplog.text
+
+
+# --- whether kernels connect ---------------------------------------------------------------------
+
+
+def test_kernels_that_do_not_connect_are_reported_once(
+    program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mps = Mps(look_s=0.01)
+    lease = Lease(gpu="GPU-a", env={}, peak_bytes=10**9)
+    with serving(mps, tmp_path), mps.used(trial_spec(), RunningTrial(), lease) as use:
+        until(lambda: "kernels do not connect to it" in caplog.text)
+        # A fault then ends its own process only, so it is the trial's own.
+        failed = TrialOutcome(state=TrialState.FAILED, message="CUDA error 700")
+        with mps.used(trial_spec(), RunningTrial(), lease):
+            assert mps.settle(use, failed) == failed
+    assert caplog.text.count("kernels do not connect") == 1
+
+
+def test_a_kernel_that_knows_that_it_used_the_gpu_shows_it_where_the_driver_cannot(
+    program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mps = Mps()
+    lease = Lease(gpu="GPU-a", env={})
+    with serving(mps, tmp_path), mps.used(trial_spec(), RunningTrial(), lease) as use:
+        mps.settle(use, TrialOutcome(state=TrialState.COMPLETED, gpu=GpuUse(peak_bytes=0)))
+        assert caplog.text == ""
+        mps.settle(use, TrialOutcome(state=TrialState.COMPLETED, gpu=GpuUse(peak_bytes=1)))
+        assert "kernels do not connect to it" in caplog.text
+
+
+def test_kernels_that_connect_are_seen_to(
+    program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mps = Mps(look_s=0.01)
+    lease = Lease(gpu="GPU-a", env={})
+    with (
+        caplog.at_level(logging.INFO, logger="sweeper"),
+        serving(mps, tmp_path),
+        mps.used(trial_spec(), RunningTrial(), lease) as use,
+    ):
+        kernel = Kernel(use.env["CUDA_MPS_PIPE_DIRECTORY"])
+        until(lambda: "kernels use MPS on GPU-a" in caplog.text)
+        kernel.socket.close()
+    assert "do not connect" not in caplog.text
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+SWEEP = """
+import os, subprocess, sys, time
+from pathlib import Path
+from sweeper.execution.gpus import Gpu, Lease, Mps
+from sweeper.execution.runtime import guarded
+from sweeper.guard import MARK_VARIABLE
+from sweeper.testing import trial_spec
+from sweeper.trials import RunningTrial
+
+KERNEL = '''
+import os, socket, time
+s = socket.socket(socket.AF_UNIX)
+s.connect(os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control")
+s.sendall(f"client {os.getpid()}\\\\n".encode())
+s.recv(9)
+print("connected", flush=True)
+time.sleep(600)
+'''
+with guarded(Path(sys.argv[1])) as (token, folder):
+    mps, lease = Mps(), Lease(gpu="GPU-a", env={})
+    mps.start([Gpu(name="GPU-a", uuid="GPU-a", memory_bytes=None)], folder=folder, token=token)
+    # The guard removes the folder with the log, so the test reads it through a link.
+    os.link(folder / "mps0" / "log" / "control.log", sys.argv[2])
+    with mps.used(trial_spec(), RunningTrial(), lease) as use:
+        env = {**os.environ, **use.env, MARK_VARIABLE: f"{token}.k1;"}
+        subprocess.Popen([sys.executable, "-c", KERNEL], env=env)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.slow  # it starts processes
+def test_after_a_kill_of_the_sweep_the_daemon_ends_and_only_after_its_clients(
+    program: Path, tmp_path: Path
+) -> None:
+    study, log = tmp_path / "study", Path(f"/tmp/mps-test-{os.getpid()}.log")
+    command = [sys.executable, "-c", SWEEP, str(study), str(log)]
+    sweep = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert sweep.stdout is not None
+        assert sweep.stdout.readline() == "connected\n"
+        (folder,) = Path("/tmp").glob(f"sweep-{mark_of(study)}*")
+        daemon_and_others = stand_ins(folder)
+        servers = [p for p in psutil.process_iter() if _is_server_below(p, daemon_and_others)]
+        assert servers
+        sweep.send_signal(signal.SIGKILL)
+        sweep.wait()
+        until(lambda: not folder.exists())
+        until(lambda: not any(p.is_running() for p in (*daemon_and_others, *servers)))
+        assert log.read_text().splitlines()[-1].endswith("has gone")
+    finally:
+        sweep.kill()
+        log.unlink(missing_ok=True)
+
+
+def _is_server_below(process: psutil.Process, daemons: list[psutil.Process]) -> bool:
+    try:
+        return process.ppid() in [daemon.pid for daemon in daemons] and process.environ() == {}
+    except psutil.Error:
+        return False
