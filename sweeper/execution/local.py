@@ -22,6 +22,7 @@ class LocalExecutor:
         gpus: gives each trial its share of a GPU.
         why: why there are so many slots, for people; empty where users have said how many.
         memory: of the machine; default: this machine's.
+        other_gpus: of another make than NVIDIA's, in words; trials share them by count.
         mps: lets trials on one GPU compute at the same time; None where they take turns.
     """
 
@@ -33,6 +34,7 @@ class LocalExecutor:
         jobs: int,
         why: str = "",
         memory: HostMemory | None = None,
+        other_gpus: str = "",
         mps: Mps | None = None,
     ) -> None:
         self._workload = workload
@@ -40,6 +42,7 @@ class LocalExecutor:
         self._memory = memory
         self._jobs = jobs
         self._why = why
+        self._other_gpus = other_gpus
         self._mps = mps
 
     @property
@@ -50,7 +53,9 @@ class LocalExecutor:
     @property
     def description(self) -> str:
         """Why there are so many slots, and the number of GPUs; without what there is not."""
-        gpus = f"{len(self._gpus.gpus)} GPU" if self._gpus.gpus else ""
+        gpus = f"{len(self._gpus.gpus)} GPU" if self._gpus.gpus else self._other_gpus
+        if self._other_gpus and self._jobs > 1:
+            gpus += " shared by count (-j), not by memory"
         gpus += " with MPS" if self._mps is not None else ""
         return ", ".join(part for part in (f"({self._why})" if self._why else "", gpus) if part)
 

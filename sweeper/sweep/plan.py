@@ -11,6 +11,7 @@ from pathlib import Path
 from ..execution.executor import Executor
 from ..execution.gpus import GpuAllocator, Mps
 from ..execution.gpus.mps import why_not
+from ..execution.gpus.present import gpus_shared_by_count
 from ..execution.local import LocalExecutor
 from ..execution.machine import read_jobs
 from ..execution.shared_memory import advice
@@ -125,6 +126,13 @@ def _local_executor(workload: Workload, jobs: int | str) -> Executor:
         holds_back=jobs == "auto",
     )
     slots = read_jobs(jobs, resources.threads)
+    other_gpus = gpus_shared_by_count() if resources.gpus == "auto" and not gpus.gpus else ""
+    if other_gpus and resources.gpu_memory is not None:
+        _log.warning(
+            "resources.gpu_memory: only memory of NVIDIA's GPUs is counted; choose -j so that all "
+            "trials together fit onto the %s",
+            other_gpus.partition(" ")[2],
+        )
     mps = None
     if resources.mps == "auto":
         why = why_not(gpus.devices, jobs=slots.count, per_trial=resources.gpus_per_trial)
@@ -134,7 +142,9 @@ def _local_executor(workload: Workload, jobs: int | str) -> Executor:
             mps = Mps()
     if shortage := advice(workload.notebook.code, slots.count):
         _log.warning("%s", shortage)
-    return LocalExecutor(workload, gpus=gpus, jobs=slots.count, why=slots.why, mps=mps)
+    return LocalExecutor(
+        workload, gpus=gpus, jobs=slots.count, why=slots.why, other_gpus=other_gpus, mps=mps
+    )
 
 
 def _remote_copy(

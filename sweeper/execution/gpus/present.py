@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from ...errors import SettingsError
 from .driver import CONTEXT_BYTES, Gpu, GpuActivity, GpuDriver
@@ -23,6 +26,7 @@ for number in range(count.value):
     print("GPU-" + str(uuid.UUID(bytes=bytes(name))))
 """
 _ORDER_TIMEOUT_S = 60
+_ROOT = Path("/")
 
 
 class NoGpus:
@@ -70,6 +74,9 @@ def chosen_gpus(
         missing = [index for index in wanted if index >= len(present)]
         if missing:
             there = f"0 to {len(present) - 1}" if present else "none"
+            others = gpus_shared_by_count() if not present else ""
+            if others:
+                there += f" of NVIDIA's, and {others}, of which HIP_VISIBLE_DEVICES chooses AMD's"
             raise SettingsError(
                 f"resources.gpus: there is no GPU {missing[0]} on this machine; there are: {there}"
             )
@@ -100,6 +107,32 @@ def _refuse_small(gpus: Sequence[Gpu], memory_bytes: int) -> None:
                 f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.name} has "
                 f"{gpu.memory_bytes / 1e9:.1f} GB"
             )
+
+
+def gpus_shared_by_count(root: Path | None = None, system: str = sys.platform) -> str:
+    """The GPUs of another make than NVIDIA's, in words; empty where there are none.
+
+    Kernels see all of them. How much of their memory trials take is not measured.
+    """
+    if system == "darwin":
+        return "1 Apple GPU" if platform.machine() == "arm64" else ""
+    count = len(list(_amd_gpus(root or _ROOT)))
+    # Each of them counts the GPUs that the one before it leaves.
+    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        if name in os.environ:
+            count = min(count, len([one for one in os.environ[name].split(",") if one.strip()]))
+    return f"{count} AMD GPU{'s' if count > 1 else ''}" if count else ""
+
+
+def _amd_gpus(root: Path) -> Iterator[Path]:
+    """The GPUs of ROCm's driver, which a processor without one is among, with 0 as its number."""
+    if not (root / "dev" / "kfd").exists():
+        return
+    nodes = root / "sys" / "class" / "kfd" / "kfd" / "topology" / "nodes"
+    for number in sorted(nodes.glob("*/gpu_id")):
+        with suppress(OSError, ValueError):  # one that a container may not use
+            if int(number.read_text()) != 0:
+                yield number.parent
 
 
 def present_gpus(driver: GpuDriver) -> list[Gpu]:

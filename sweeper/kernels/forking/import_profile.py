@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: Variables that libraries read when they are imported; later it is too late to set them. CUDA reads
-#: those of its devices and of MPS when it is initialised, torch that of its allocator when it first
-#: uses CUDA; each trial has its own.
+#: Variables that libraries read when they are imported; later it is too late to set them. CUDA
+#: reads those of its devices and of MPS when it is initialised, torch that of its allocator when it
+#: first uses CUDA; each trial has its own.
 _READ_AT_IMPORT = (
     r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
     r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
