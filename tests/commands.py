@@ -185,8 +185,9 @@ def _server() -> socket.socket:
 # --- the process that forks commands -------------------------------------------------------------
 
 _PRELOADED = (
-    *("sweeper.sweep", "sweeper.sync", "sweeper.control.lookup"),
-    *("mlflow", "mlflow.store.tracking.sqlalchemy_store", "optuna.storages"),
+    *("sweeper.sweep", "sweeper.sync", "sweeper.control.lookup", "sweeper.control.status"),
+    *("mlflow", "mlflow.store.tracking.sqlalchemy_store", "optuna.storages", "rich.console"),
+    *("ipykernel.kernelspec", "s3fs"),
 )
 
 
@@ -249,14 +250,17 @@ def _reap() -> None:
 
 
 def _write_once() -> None:
-    """Make a study and an MLflow store: the first time imports and prepares much."""
+    """Make a study, an MLflow store and a page: the first time imports and prepares much."""
     from mlflow import MlflowClient
     from optuna.storages import RDBStorage
 
+    from sweeper.notebooks.html import render_html
+    from sweeper.testing import write_notebook
     from sweeper.tracking.files import forget_connections
     from sweeper.tracking.new_store import make_store
 
     with tempfile.TemporaryDirectory() as folder:
+        render_html(write_notebook(Path(folder, "nb.ipynb"), "1"))
         store = Path(folder, "mlflow.db")
         make_store(store)
         client = MlflowClient(f"sqlite:///{store}")

@@ -14,8 +14,16 @@ import pytest
 
 from sweeper import Settings, Sweep, SweepResult
 from sweeper.cli import main
-from sweeper.testing import write_notebook
-from sweeper.trials import Event, Reason, TrialRecord, TrialState
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import (
+    Event,
+    Reason,
+    RunningTrial,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    TrialState,
+)
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
@@ -25,13 +33,30 @@ for i in range(10**6):
     sweeper.report(i, val=x)
     time.sleep(0.05)
 """
-SHORT = "val = x"
+RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
+
+
+def short(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    """A trial that needs no kernel, as a test is about the sweep around it."""
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))})
 
 
 class Running:
-    """A sweep on a thread of its own, and what became of it."""
+    """A sweep on a thread of its own, and what became of it.
 
-    def __init__(self, name: str, *cells: str, jobs: int, changes: dict[str, Any]) -> None:
+    Args:
+        cells: of its notebook.
+        run_trial: a function that stands for kernels; None for real ones.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *cells: str,
+        jobs: int,
+        changes: dict[str, Any],
+        run_trial: RunTrial | None = None,
+    ) -> None:
         study = {"name": name, "trials": 1, "sampler": "random", **changes.pop("study", {})}
         space = {"x": {"low": 0.0, "high": 1.0}}
         data = {"objective": {"val": "maximize"}, "space": space, **changes, "study": study}
@@ -46,6 +71,7 @@ class Running:
             ),
             output="out/{study}.{run_id}.ipynb",
             jobs=jobs,
+            executor=run_trial and (lambda _: InlineExecutor(run_trial, jobs=jobs)),
             allow_changes=True,  # a study that goes on does something else here
             observer=self._observe,
         )
@@ -66,8 +92,10 @@ class Running:
 
 
 @contextmanager
-def running(name: str, *cells: str, jobs: int = 1, **changes: Any) -> Iterator[Running]:
-    it = Running(name, *cells, jobs=jobs, changes=changes)
+def running(
+    name: str, *cells: str, jobs: int = 1, run_trial: RunTrial | None = None, **changes: Any
+) -> Iterator[Running]:
+    it = Running(name, *cells, jobs=jobs, changes=changes, run_trial=run_trial)
     thread = threading.Thread(target=it.run, daemon=True)
     thread.start()
     try:
@@ -237,7 +265,7 @@ def test_one_trial_is_stopped_from_another_terminal_and_never_run_again(
     assert (record.state, record.reason) == (TrialState.STOPPED, Reason.BY_HAND)
     assert record.message == "stopped by the command stop"
     assert metadata("one", "0001")["state"] == "stopped"
-    with running("one", SHORT, study={"trials": 2}) as again:
+    with running("one", run_trial=short, study={"trials": 2}) as again:
         until(lambda: again.result is not None)
     assert [r.run_id for r in again.ended] == ["0000"]  # this one was stopped with its sweep
 
@@ -251,19 +279,24 @@ def test_the_sweep_is_stopped_from_another_terminal_and_goes_on_later() -> None:
     assert it.result.stopped_by == "the command stop"
     assert [str(record.state) for record in it.result.records] == ["stopped", "stopped"]
     assert {record.reason for record in it.result.records} == {Reason.INTERRUPTED}
-    with running("all", SHORT, jobs=2, study={"trials": 3}) as again:
+    with running("all", run_trial=short, jobs=2, study={"trials": 3}) as again:
         until(lambda: again.result is not None)
     assert again.result is not None
     assert again.result.counts["completed"] == 3
 
 
 def test_a_sweep_can_end_after_its_running_trials() -> None:
-    wait = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
-    with running("finish", wait, SHORT, study={"trials": 3}) as it:
+    go = threading.Event()
+
+    def wait(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        assert go.wait(60)
+        return short(spec, running)
+
+    with running("finish", run_trial=wait, study={"trials": 3}) as it:
         until(lambda: it.started)
         assert main(["stop", "finish", "--finish", "--quiet"]) == 0
         until(lambda: it.sweep.stopped_by is not None)
-        Path("go").touch()
+        go.set()
         until(lambda: it.result is not None)
     assert it.result is not None
     assert it.result.counts == {"completed": 1, "pruned": 0, "failed": 0, "stopped": 0}
@@ -305,7 +338,7 @@ def test_a_wrong_request_is_refused_in_one_line(
     arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not Path("out/idle").exists():
-        with running("idle", SHORT, fixed={"y": 0.25}) as it:
+        with running("idle", run_trial=short, fixed={"y": 0.25}) as it:
             until(lambda: it.result is not None)
     assert main(list(arguments)) == 2
     stderr = capsys.readouterr().err
@@ -315,8 +348,14 @@ def test_a_wrong_request_is_refused_in_one_line(
 
 
 def test_a_trial_that_does_not_run_cannot_be_stopped(capsys: pytest.CaptureFixture[str]) -> None:
-    with running("other", FOREVER) as it:
-        until(it.metrics)
+    def wait(_: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        stopped = threading.Event()
+        running.on_stop(stopped.set)
+        assert stopped.wait(60)
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.BY_HAND)
+
+    with running("other", run_trial=wait) as it:
+        until(lambda: it.started)
         assert main(["stop", "other", "0004"]) == 2
         assert "has no trial 0004" in capsys.readouterr().err
         assert main(["stop", "0000", "--quiet"]) == 0  # the only sweep that is alive here
@@ -400,20 +439,27 @@ def test_a_trial_that_asks_should_stop_and_goes_on_is_ended_within_the_grace_tim
 def test_a_trial_queued_by_hand_is_the_next_and_in_addition_to_the_planned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    cell = "import time\ntime.sleep(1.5)\nval = x"
+    queued = threading.Event()
+
+    def wait(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        assert queued.wait(60)
+        return short(spec, running)
+
     space = {
         "x": {"low": 0.0, "high": 1.0},
         "kind": ["a", "b"],
         "y": {"low": 0.0, "high": 1.0, "when": {"kind": "b"}},
     }
     start = [{"kind": "b", "y": 0.5}]
-    with running("more", cell, jobs=2, space=space, start=start, study={"trials": 4}) as it:
+    study = {"trials": 4}
+    with running("more", run_trial=wait, jobs=2, space=space, start=start, study=study) as it:
         until(lambda: len(it.started) == 2)
         assert main(["enqueue", "more", "x=0.125", "--like", "0000"]) == 0
         assert main(["enqueue", "more", "kind=a", "x=0.5", "--like", "0000"]) == 0
         stdout = capsys.readouterr().out
         assert "queued 0002 (x=0.125, kind=b, y=0.5); the next free slot takes it" in stdout
         assert "queued 0003 (x=0.5, kind=a)" in stdout
+        queued.set()
         until(lambda: it.result is not None)
     assert it.result is not None
     params = [dict(record.params) for record in it.result.records]
@@ -424,10 +470,10 @@ def test_a_trial_queued_by_hand_is_the_next_and_in_addition_to_the_planned(
 
 
 def test_a_trial_that_is_queued_for_a_study_that_has_ended_runs_with_the_next_call() -> None:
-    with running("later", SHORT) as it:
+    with running("later", run_trial=short) as it:
         until(lambda: it.result is not None)
     assert main(["enqueue", "later", "x=0.75", "--quiet"]) == 0
-    with running("later", SHORT) as again:
+    with running("later", run_trial=short) as again:
         until(lambda: again.result is not None)
     assert again.result is not None
     assert [record.params["x"] for record in again.ended] == [0.75]
@@ -437,13 +483,16 @@ def test_a_trial_that_is_queued_for_a_study_that_has_ended_runs_with_the_next_ca
 def test_failed_trials_are_tried_again_with_the_same_params_seed_and_checkpoints(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    cell = (
-        "import pathlib, sweeper\nfile = sweeper.trial().checkpoint_dir / 'seen'\n"
-        "before = file.read_text() if file.exists() else ''\n"
-        "file.write_text(before + f'{sweeper.trial().seed};')\n"
-        "assert pathlib.Path('repaired').exists()\nval = x"
-    )
-    with running("broken", cell, study={"trials": 2}) as it:
+    is_repaired = threading.Event()
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        spec.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+        with open(spec.checkpoint_dir / "seen", "a") as file:
+            file.write(f"{spec.seed};")
+        assert is_repaired.is_set()
+        return short(spec, running)
+
+    with running("broken", run_trial=run, study={"trials": 2}) as it:
         until(lambda: it.result is not None)
     assert [str(record.state) for record in it.ended] == ["failed", "failed"]
     assert main(["retry", "broken", "--failed"]) == 0
@@ -452,11 +501,11 @@ def test_failed_trials_are_tried_again_with_the_same_params_seed_and_checkpoints
     assert "queued 0003, which tries 0001 again" in stdout
     assert main(["retry", "broken", "--failed"]) == 0
     assert "no trial has failed that was not retried since" in capsys.readouterr().out
-    with running("broken", cell, study={"trials": 2}) as second:
+    with running("broken", run_trial=run, study={"trials": 2}) as second:
         until(lambda: second.result is not None)
-    Path("repaired").touch()
+    is_repaired.set()
     assert main(["retry", "broken", "0002"]) == 0
-    with running("broken", cell, study={"trials": 2}) as third:
+    with running("broken", run_trial=run, study={"trials": 2}) as third:
         until(lambda: third.result is not None)
     assert third.result is not None
     records = third.result.records
