@@ -35,7 +35,7 @@ _DONE_S = 1e-5
 
 #: Source of a cell that defines `Device`, with which a notebook uses the GPU that it was given.
 DEVICE_CELL = """
-import json, os, socket
+import json, math, os, re, socket
 
 class OutOfMemoryError(RuntimeError):
     pass
@@ -46,6 +46,13 @@ class Device:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(f"{folder}/{os.environ['CUDA_VISIBLE_DEVICES']}.sock")
         self._answers = self._socket.makefile("r")
+        self._taken, self._most = 0, self._limit()
+    def _limit(self):  # as torch reads it, which does not count what CUDA itself takes
+        setting = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+        fraction = re.search("per_process_memory_fraction:([0-9.]+)", setting)
+        if fraction is None:
+            return math.inf
+        return float(fraction[1]) * self._ask(op="state")["memory_bytes"] + 2**29
     def _connected_to_mps(self):
         daemon = socket.socket(socket.AF_UNIX)
         try:
@@ -69,7 +76,9 @@ class Device:
             raise RuntimeError("CUDA error: unspecified launch failure")
         return json.loads(answer)
     def take(self, n_bytes):
-        if not self._ask(op="take", bytes=n_bytes)["is_granted"]:
+        self._taken += n_bytes
+        is_allowed = self._taken <= self._most
+        if not (is_allowed and self._ask(op="take", bytes=n_bytes)["is_granted"]):
             size = f"{n_bytes / 2**30:.2f} GiB"
             raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size}.")
     def work(self, seconds, share=1.0):
@@ -220,6 +229,7 @@ class _Device:
         return {
             "used_bytes": sum(self.used_by.values()),
             "used_by": self.used_by,
+            "memory_bytes": self.memory_bytes,
             "peak_bytes": self.peak_bytes,
             "n_refused": self.n_refused,
             "busy_s": self.busy_s,

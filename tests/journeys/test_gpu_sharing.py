@@ -187,7 +187,7 @@ def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
 ) -> None:
     result = run(gpu, tmp_path, TRAIN.format(gb=6) + GROW)
     assert result.counts["completed"] == 10
-    assert gpu.state("GPU-0")["n_refused"] > 0
+    assert gpu.state("GPU-0")["n_refused"] == 0, "each was kept from taking what others claim"
     again = [record for record in result.records if record.attempt > 1]
     assert again
     assert all(record.number >= 4 for record in again)

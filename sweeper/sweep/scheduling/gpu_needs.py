@@ -47,9 +47,12 @@ class GpuNeeds:
         raised = self._raised.get(record.number)
         if raised is not None:
             return raised
-        if self._stated_bytes is not None:
-            return GpuNeed(memory_bytes=self._stated_bytes + CONTEXT_BYTES)
-        return GpuNeed(memory_bytes=expected_bytes(record.params, self._taken))
+        expected = expected_bytes(record.params, self._taken)
+        if self._stated_bytes is None:
+            return GpuNeed(memory_bytes=expected)
+        stated = self._stated_bytes + CONTEXT_BYTES
+        # What is stated counts, until a trial has shown that it is too little.
+        return GpuNeed(memory_bytes=max(stated, expected or 0) if self._shortages else stated)
 
     def run_again(self, spec: TrialSpec, outcome: TrialOutcome) -> str | None:
         """How a trial is run again that ran out of memory, or that a fault of a GPU has hit.
@@ -76,7 +79,9 @@ class GpuNeeds:
         if had_bytes is None or self._shortages[spec.number] > 1:
             self._raised[spec.number] = GpuNeed(is_alone=True)
             return "alone on its GPU"
+        largest = max((n_bytes for _, n_bytes in self._taken), default=0)
         n_bytes = round(_AFTER_SHORTAGE * max(had_bytes, outcome.gpu.peak_bytes))
+        n_bytes = max(n_bytes, round(_SAME * largest))
         self._raised[spec.number] = GpuNeed(memory_bytes=n_bytes)
         return f"with {n_bytes / 1e9:.1f} GB of its GPU"
 

@@ -317,7 +317,7 @@ def test_a_trial_of_unknown_need_is_alone_until_it_has_not_grown_for_a_while(
     make: Make, kernel: subprocess.Popen[bytes]
 ) -> None:
     driver = StatedDriver("GPU-a")
-    gpus = make(driver=driver)
+    gpus = make(driver=driver, settled_s=1.5)  # the machine may be busy between two steps below
     first = RunningTrial()
     first.pid = kernel.pid
     with share(gpus, GpuNeed(), first) as lease, waiting(gpus, GpuNeed()) as second:

@@ -125,6 +125,13 @@ def test_a_stated_memory_counts_whatever_was_measured() -> None:
     assert needs.need(record({"lr": 0.1}, None)) == GpuNeed(memory_bytes=9 * GB + CONTEXT_BYTES)
 
 
+def test_a_stated_memory_that_was_too_little_gives_way_to_what_was_measured() -> None:
+    needs = GpuNeeds(4 * GB)
+    needs.run_again(trial_spec(5, gpu_need=needs.need(record({"lr": 0.1}, None))), short(4 * GB))
+    needs.note(record({"lr": 0.1}, 8 * GB))
+    assert needs.need(record({"lr": 0.2}, None)).memory_bytes == pytest.approx(8.8 * GB)
+
+
 # --- who is run again ----------------------------------------------------------------------------
 
 
@@ -140,6 +147,14 @@ def test_a_trial_that_ran_out_of_memory_gets_more_and_then_a_gpu_of_its_own() ->
     third = replace(first, gpu_need=needs.need(mine))
     assert third.gpu_need == GpuNeed(is_alone=True)
     assert needs.run_again(third, short()) is None, "no GPU has more for it"
+
+
+def test_a_trial_that_ran_out_of_memory_gets_at_once_what_another_one_took() -> None:
+    needs = GpuNeeds(None)
+    needs.note(record({"lr": 0.1, "width": 64}, 4 * GB))
+    small = trial_spec(1, gpu_need=needs.need(record({"lr": 0.2, "width": 64}, None)))
+    needs.note(record({"lr": 0.3, "width": 256}, 12 * GB))
+    assert needs.run_again(small, short(4 * GB)) == "with 12.4 GB of its GPU"
 
 
 def test_a_trial_of_unknown_need_that_ran_out_of_memory_is_alone_next() -> None:
