@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from joblib import Parallel, delayed
 
+from ..settings.sections import Resources
 from ..trials import GpuTotal
 from .executor import TrialSource
 from .gpus import GpuAllocator, Mps
+from .gpus.mps import why_not
+from .gpus.present import gpus_shared_by_count
 from .host_memory import HostMemory
+from .machine import read_jobs
+from .shared_memory import advice
 from .worker import Worker, opened_worker
 from .workload import Workload
+
+_log = logging.getLogger(__name__)
 
 
 class LocalExecutor:
@@ -44,6 +52,37 @@ class LocalExecutor:
         self._why = why
         self._other_gpus = other_gpus
         self._mps = mps
+
+    @classmethod
+    def on_this_machine(cls, workload: Workload, jobs: int | str) -> LocalExecutor:
+        """With the GPUs that the settings ask for and as many slots as this machine carries.
+
+        Args:
+            jobs: trials at once, or `"auto"` for as many as cores and memory carry.
+
+        Raises:
+            SettingsError: the machine has not what is asked for, or `jobs` is no number of trials.
+        """
+        resources = workload.settings.resources
+        gpus = GpuAllocator.find(
+            resources.gpus,
+            threads=resources.threads,
+            memory_bytes=resources.gpu_memory,
+            per_trial=resources.gpus_per_trial,
+            holds_back=jobs == "auto",
+        )
+        workers = workload.loader_workers if workload.notebook.language == "python" else 0
+        slots = read_jobs(jobs, resources.threads, workers=workers)
+        if shortage := advice(workers, slots.count):
+            _log.warning("%s", shortage)
+        return cls(
+            workload,
+            gpus=gpus,
+            jobs=slots.count,
+            why=slots.why,
+            other_gpus=_other_gpus(resources, gpus),
+            mps=_mps(resources, gpus, jobs=slots.count),
+        )
 
     @property
     def jobs(self) -> int:
@@ -92,3 +131,24 @@ def _serve(worker: Worker, source: TrialSource) -> None:
     while (trial := source.next_trial()) is not None:
         spec, running = trial
         source.finish_trial(spec, worker.run_trial(spec, running))
+
+
+def _other_gpus(resources: Resources, gpus: GpuAllocator) -> str:
+    """The GPUs of another make than NVIDIA's that trials share by count; empty for none."""
+    others = gpus_shared_by_count() if resources.gpus == "auto" and not gpus.gpus else ""
+    if others and resources.gpu_memory is not None:
+        _log.warning(
+            "resources.gpu_memory: only memory of NVIDIA's GPUs is counted; choose -j so that all "
+            "trials together fit onto the %s",
+            others.partition(" ")[2],
+        )
+    return others
+
+
+def _mps(resources: Resources, gpus: GpuAllocator, *, jobs: int) -> Mps | None:
+    if resources.mps != "auto":
+        return None
+    why = why_not(gpus.devices, jobs=jobs, per_trial=resources.gpus_per_trial)
+    if why:
+        _log.warning("resources.mps: auto: MPS is not used: %s", why)
+    return None if why else Mps()

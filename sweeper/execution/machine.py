@@ -115,11 +115,15 @@ class Jobs:
     why: str = ""
 
 
-def as_many_as_fit(threads: int, root: Path = _ROOT) -> Jobs:
+def as_many_as_fit(threads: int, root: Path = _ROOT, *, workers: int = 0) -> Jobs:
     """As many trials as this machine's cores and memory carry; what `-j auto` means."""
     cores, n_bytes = usable_cores(root), available_bytes(root)
-    by_cores = max(1, cores // threads)
+    by_cores = max(1, cores // (threads + workers))
     each = "" if threads == 1 else f" with {threads} threads each"
+    if workers:
+        many = "s" if threads > 1 else ""
+        more = "s" if workers > 1 else ""
+        each = f" with {threads} thread{many} and {workers} loader worker{more} each"
     words = [f"{cores} {'cores carry' if cores > 1 else 'core carries'} {by_cores}{each}"]
     counts = [by_cores]
     if n_bytes is not None:
@@ -128,18 +132,19 @@ def as_many_as_fit(threads: int, root: Path = _ROOT) -> Jobs:
     return Jobs(count=min(counts), why=", ".join(words))
 
 
-def read_jobs(jobs: int | str, threads: int) -> Jobs:
+def read_jobs(jobs: int | str, threads: int, *, workers: int = 0) -> Jobs:
     """How many trials there are to be at once.
 
     Args:
         jobs: a number, or `"auto"` for as many as cores and memory carry.
         threads: of each trial.
+        workers: processes of its DataLoaders.
 
     Raises:
         SettingsError: it is neither.
     """
     if jobs == "auto":
-        return as_many_as_fit(threads)
+        return as_many_as_fit(threads, workers=workers)
     try:
         count = int(jobs)
     except ValueError:

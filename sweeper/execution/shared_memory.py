@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 _PLACE = Path("/dev/shm")
 #: What a trial's workers may take: two batches each wait there for the trial. Docker's default,
 #: 64 MB for all trials, is too little even for one whose pictures have a usual size.
 _PER_TRIAL_BYTES = 256 * 1024**2
-#: Workers in a notebook's code: torch's, Lightning's, fastai's and those of `seeded_loader`, and
-#: transformers' `dataloader_num_workers`.
-_WORKERS = re.compile(r"num_workers[\"']?\s*[=:](?!\s*0\b)")
 #: How torch and Python word that there is too little.
 _SHORTAGE = re.compile(
     r"insufficient shared memory|is killed by signal: Bus error|out of shared memory"
@@ -27,16 +23,15 @@ _HOW = (
 )
 
 
-def advice(code: Sequence[str], jobs: int, place: Path = _PLACE) -> str:
+def advice(workers: int, jobs: int, place: Path = _PLACE) -> str:
     """What to do where trials have workers and too little shared memory; empty for nothing.
 
     Args:
-        code: of the notebook's cells.
+        workers: of a trial's DataLoaders.
         jobs: how many trials run at once.
         place: where the system keeps shared memory.
     """
-    lines = (line.partition("#")[0] for source in code for line in source.split("\n"))
-    if not any(_WORKERS.search(line) for line in lines):
+    if not workers:
         return ""
     free = _free_bytes(place)
     if free is None or free >= jobs * _PER_TRIAL_BYTES:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..execution.executor import Executor
-from ..execution.gpus import GpuAllocator, Mps
-from ..execution.gpus.mps import why_not
-from ..execution.gpus.present import gpus_shared_by_count
 from ..execution.local import LocalExecutor
-from ..execution.machine import read_jobs
-from ..execution.shared_memory import advice
 from ..execution.workload import Workload
 from ..kernels import check_kernel
 from ..notebooks import ResearchNotebook
@@ -25,8 +19,6 @@ from ..study import SamplerFactory, make_pruner
 from ..sync import RemoteCopy
 from ..trials import StudyPaths
 from .preemption import check_service
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +97,11 @@ def plan_sweep(
     )
     return SweepPlan(
         workload=workload,
-        executor=_local_executor(workload, jobs) if executor is None else executor(workload),
+        executor=(
+            LocalExecutor.on_this_machine(workload, jobs)
+            if executor is None
+            else executor(workload)
+        ),
         samplers=SamplerFactory(settings),
         storage_url=storage_url,
         tracking_uri=None if tracking_uri is None else Address.of(tracking_uri),
@@ -113,37 +109,6 @@ def plan_sweep(
         fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name),
         allow_changes=allow_changes,
         remote=_remote_copy(settings, paths, str(storage_url), tracking_uri),
-    )
-
-
-def _local_executor(workload: Workload, jobs: int | str) -> Executor:
-    resources = workload.settings.resources
-    gpus = GpuAllocator.find(
-        resources.gpus,
-        threads=resources.threads,
-        memory_bytes=resources.gpu_memory,
-        per_trial=resources.gpus_per_trial,
-        holds_back=jobs == "auto",
-    )
-    slots = read_jobs(jobs, resources.threads)
-    other_gpus = gpus_shared_by_count() if resources.gpus == "auto" and not gpus.gpus else ""
-    if other_gpus and resources.gpu_memory is not None:
-        _log.warning(
-            "resources.gpu_memory: only memory of NVIDIA's GPUs is counted; choose -j so that all "
-            "trials together fit onto the %s",
-            other_gpus.partition(" ")[2],
-        )
-    mps = None
-    if resources.mps == "auto":
-        why = why_not(gpus.devices, jobs=slots.count, per_trial=resources.gpus_per_trial)
-        if why:
-            _log.warning("resources.mps: auto: MPS is not used: %s", why)
-        else:
-            mps = Mps()
-    if shortage := advice(workload.notebook.code, slots.count):
-        _log.warning("%s", shortage)
-    return LocalExecutor(
-        workload, gpus=gpus, jobs=slots.count, why=slots.why, other_gpus=other_gpus, mps=mps
     )
 
 

@@ -44,6 +44,12 @@ def test_a_machine_carries_as_many_trials_as_its_cores_and_never_none() -> None:
     assert (memory_of(os.getpid()) or 0) > 0
 
 
+def test_workers_of_loaders_take_cores_as_trials_do() -> None:
+    jobs = as_many_as_fit(1, workers=usable_cores())
+    assert jobs.count == 1
+    assert f"with 1 thread and {usable_cores()} loader worker" in jobs.why
+
+
 def test_memory_that_holds_files_is_free(tmp_path: Path) -> None:
     root = machine(tmp_path, "0::/")
     assert available_bytes(root) == 24 * GIB
