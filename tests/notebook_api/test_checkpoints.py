@@ -71,6 +71,24 @@ def run_script(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+#: Processes are forked with torch imported, which takes longer than a training.
+_FORKING = multiprocessing.get_context("forkserver")
+# An optimizer imports torch._dynamo, which takes as long as torch itself.
+_FORKING.set_forkserver_preload(["torch", "torch._dynamo", "sweeper"])
+
+
+def run_script_with_torch(code: str) -> str:
+    """The same of a script that uses torch."""
+    printed = Path("printed").absolute()
+    begin = f"import os; os.chdir({str(printed.parent)!r}); "
+    begin += f"os.dup2(os.open({str(printed)!r}, os.O_WRONLY | os.O_CREAT), 1)\n"
+    process = _FORKING.Process(target=exec, args=(begin + code, {}))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    return printed.read_text().strip()
+
+
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -345,7 +363,9 @@ def test_a_full_disk_costs_only_the_new_checkpoint(in_background: bool) -> None:
 
 @pytest.mark.kernel
 def test_the_message_for_a_full_disk_is_the_same_with_torch() -> None:
-    check_full_disk(run_script(FULL_DISK % ("import torch", "torch.zeros(10**6)", False)))
+    check_full_disk(
+        run_script_with_torch(FULL_DISK % ("import torch", "torch.zeros(10**6)", False))
+    )
 
 
 # --- in the background -----------------------------------------------------------------------
@@ -544,9 +564,6 @@ TRAINING = """if True:
     connection.send(json.dumps([digest.hexdigest(), adam.param_groups[0]["lr"], scores, draws]))
 """
 
-#: Processes are forked with torch imported, which takes longer than a training.
-_FORKING = multiprocessing.get_context("forkserver")
-
 
 class Training:
     """A training in a process that waits for a message before each epoch."""
@@ -567,8 +584,6 @@ class Training:
             "in_background": in_background,
             "folder": str(folder or Path.cwd()),
         }
-        # An optimizer imports torch._dynamo, which takes as long as torch itself.
-        _FORKING.set_forkserver_preload(["torch", "torch._dynamo", "sweeper"])
         with theirs:
             self._process = _FORKING.Process(target=exec, args=(TRAINING, names))
             self._process.start()
