@@ -2,6 +2,7 @@
 
     uv run benchmarks/packing.py [--regimes host,gpu] [--jobs 2,4,8] [--scale 1]
     uv run benchmarks/packing.py --story
+    uv run benchmarks/packing.py --faults
 
 A regime is a kind of trial: how long a step takes on the host and on the GPU, and how much memory
 the trial takes. A trial is a notebook that waits for the simulated GPU of 40 GB. The least time of
@@ -20,7 +21,10 @@ import json
 import logging
 import math
 import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,6 +34,7 @@ from sweeper.execution.gpus import GpuAllocator, Ledger
 from sweeper.execution.local import LocalExecutor
 from sweeper.testing import write_notebook
 from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
+from sweeper.trials import SweepResult
 
 GB = 10**9
 GPU_BYTES = 40 * GB
@@ -46,7 +51,8 @@ class Regime:
         gpu_s: of a step, on the GPU.
         share: of the GPU's processors, that a step uses.
         least: what a trial takes of the GPU at least, in GB.
-        most: likewise at most; it grows with the param `batch`.
+        most: likewise at most.
+        growth: from the least to the most, of 0 to 1, by the params `batch` and `x`.
         mode: of the simulated GPU.
         trials: of a sweep.
         trial_s: how long a trial takes alone.
@@ -57,6 +63,7 @@ class Regime:
     share: float = 1.0
     least: float = 8.4
     most: float = 8.4
+    growth: str = "(batch - 1) / 7"
     mode: str = "slice"
     trials: int = 24
     trial_s: float = 15.0
@@ -80,7 +87,7 @@ REGIMES = {
 _AT_FULL_PACE = {"slice": 1, "crowd": 2}
 TRAIN = """
 import time
-device.take(int(({least} + ({most} - {least}) * (batch - 1) / 7) * 10**9))
+device.take(int(({least} + ({most} - {least}) * {growth}) * 10**9))
 for step in range({steps}):
     time.sleep({host_s})
     device.work({gpu_s}, {share})
@@ -98,6 +105,7 @@ class Run:
         n_refused: how often the GPU had to refuse memory.
         n_lost: trials that did not complete.
         peak_bytes: the most memory that was in use.
+        attempts: at all trials.
     """
 
     took_s: float
@@ -105,6 +113,7 @@ class Run:
     n_refused: int
     n_lost: int
     peak_bytes: int
+    attempts: int
 
     @property
     def distance(self) -> float:
@@ -112,40 +121,45 @@ class Run:
         return self.took_s / self.least_s
 
 
+def sweep(
+    regime: Regime, gpus: SimulatedGpus, folder: Path, *, jobs: int | None, claims: Path
+) -> SweepResult:
+    """Run trials of a regime in a folder of their own, or those that are left of them."""
+    steps = round(regime.trial_s / (regime.host_s + regime.gpu_s))
+    begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
+    train = TRAIN.format(steps=steps, **asdict(regime))
+    notebook = write_notebook(folder / "nb.ipynb", begin, train, parameters="x = 0.5\nbatch = 1")
+    space = {"x": {"low": 0.0, "high": 1.0}, "batch": {"type": "int", "low": 1, "high": 8}}
+    data = {
+        "objective": {"val": "maximize"},
+        "space": space,
+        "study": {"name": "packing", "trials": regime.trials, "sampler": "random"},
+    }
+    allocator = GpuAllocator(
+        gpus.installed(),
+        threads=1,
+        driver=gpus,
+        ledger=Ledger(claims),
+        holds_back=jobs is None,
+        look_s=0.05,
+        settled_s=0.5,
+        window_s=0.5,
+    )
+    slots = jobs or MOST_SLOTS
+    return Sweep.from_settings(
+        Settings.from_mapping(data),
+        notebook=notebook,
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=slots),
+    ).run()
+
+
 def run(regime: Regime, *, jobs: int | None) -> Run:
     """Sweep over trials of a regime, with a number of slots or as many as are best (None)."""
-    steps = round(regime.trial_s / (regime.host_s + regime.gpu_s))
     with tempfile.TemporaryDirectory(dir="/tmp") as root:
         folder = Path(root)
         with SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES, mode=regime.mode) as gpus:
-            begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
-            train = TRAIN.format(steps=steps, **asdict(regime))
-            notebook = write_notebook(
-                folder / "nb.ipynb", begin, train, parameters="x = 0.5\nbatch = 1"
-            )
-            space = {"x": {"low": 0.0, "high": 1.0}, "batch": {"type": "int", "low": 1, "high": 8}}
-            data = {
-                "objective": {"val": "maximize"},
-                "space": space,
-                "study": {"name": "packing", "trials": regime.trials, "sampler": "random"},
-            }
-            allocator = GpuAllocator(
-                gpus.installed(),
-                threads=1,
-                driver=gpus,
-                ledger=Ledger(folder / "claims"),
-                holds_back=jobs is None,
-                look_s=0.05,
-                settled_s=0.5,
-                window_s=0.5,
-            )
-            slots = jobs or MOST_SLOTS
-            result = Sweep.from_settings(
-                Settings.from_mapping(data),
-                notebook=notebook,
-                output=f"{folder}/out/{{run_id}}.ipynb",
-                executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=slots),
-            ).run()
+            result = sweep(regime, gpus, folder, jobs=jobs, claims=folder / "claims")
             state = gpus.state("GPU-0")
     starts = [record.started_at_s for record in result.records]
     ends = [record.started_at_s + record.duration_s for record in result.records]
@@ -155,6 +169,7 @@ def run(regime: Regime, *, jobs: int | None) -> Run:
         n_refused=state["n_refused"],
         n_lost=regime.trials - result.counts["completed"],
         peak_bytes=state["peak_bytes"],
+        attempts=sum(record.attempt for record in result.records),
     )
 
 
@@ -182,6 +197,50 @@ def story(scale: float) -> dict[str, int]:
     return most
 
 
+def faults(scale: float) -> dict[str, dict[str, int]]:
+    """What predictions that are wrong by half and killed sweeps cost.
+
+    Trials take twice as much for half of the values of a param with fractions, which are expected
+    to move no memory. Two sweeps at once, one of which is killed and begun again.
+    """
+    double = Regime(host_s=0.04, gpu_s=0.004, least=4.2, growth="(x > 0.5)", trial_s=scale * 15)
+    wrong = run(double, jobs=None)
+    figures = {"wrong by half": {"oversubscribed": wrong.n_refused, "lost": wrong.n_lost}}
+    print(
+        f"wrong by half: {wrong.took_s:.1f} s, {wrong.attempts} attempts at {double.trials} trials"
+    )
+    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+        folder = Path(root)
+        with SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES) as gpus:
+            command = [sys.executable, __file__, "--one", str(folder), "--scale", str(scale)]
+            commands = {name: [*command, "--name", name] for name in ("a", "b")}
+            both = {name: subprocess.Popen(command) for name, command in commands.items()}
+            while len(list(folder.glob("a/out/*.ipynb"))) < ONE.trials // 2:
+                assert both["a"].poll() is None, "it ended too early"
+                time.sleep(0.05)
+            both["a"].kill()
+            both["a"].wait()
+            peak_before = gpus.state("GPU-0")["peak_bytes"]
+            again = subprocess.run(commands["a"], check=False).returncode
+            ended = [again, both["b"].wait()]
+            state = gpus.state("GPU-0")
+    print(f"two sweeps, one killed: {peak_before / GB:.1f} and {state['peak_bytes'] / GB:.1f} GB")
+    figures["killed"] = {"oversubscribed": state["n_refused"], "lost": sum(ended)}
+    return figures
+
+
+#: The trials of each of two sweeps at once.
+ONE = Regime(host_s=0.04, gpu_s=0.004, least=6, most=10, trials=12)
+
+
+def one_of_two(folder: Path, name: str, scale: float) -> int:
+    """Run one of two sweeps on a GPU that is there already; the trials that did not complete."""
+    regime = replace(ONE, trial_s=scale * 15)
+    gpus = SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES)
+    result = sweep(regime, gpus, folder / name, jobs=None, claims=folder / "claims")
+    return regime.trials - result.counts["completed"]
+
+
 def _least_s(regime: Regime, batches: Sequence[int]) -> float:
     """The least time that trials of these batches can take with as many slots as there can be."""
     trial_s = regime.trial_s
@@ -203,11 +262,16 @@ def main() -> None:
     parser.add_argument("--jobs", default="2,4,8", help="fixed slots (default: 2,4,8)")
     parser.add_argument("--scale", type=float, default=1.0, help="of the trials' time (default: 1)")
     parser.add_argument("--story", action="store_true", help="the first GPU that was shared, only")
+    parser.add_argument("--faults", action="store_true", help="what goes wrong, only")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--name", help=argparse.SUPPRESS)
     logging.disable(logging.WARNING)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     options = parser.parse_args()
-    if options.story:
-        print(json.dumps(story(options.scale)))
+    if options.one is not None:
+        sys.exit(one_of_two(options.one, options.name, options.scale))
+    if options.story or options.faults:
+        print(json.dumps((story if options.story else faults)(options.scale)))
         return
     fixed = [int(jobs) for jobs in options.jobs.split(",")]
     print("| regime | slots | seconds | D | refused | lost | most memory |\n" + "|---" * 7 + "|")
