@@ -144,6 +144,7 @@ def sweep(
         look_s=0.05,
         settled_s=0.5,
         window_s=0.5,
+        patience_s=1.0,
     )
     slots = jobs or MOST_SLOTS
     return Sweep.from_settings(

@@ -55,6 +55,7 @@ def run(
         ledger=Ledger(claims or folder / "claims"),
         look_s=0.05,
         settled_s=0.3,
+        patience_s=0.5,
     )
     return Sweep.from_settings(
         Settings.from_mapping({**usual, **settings, "study": study}),

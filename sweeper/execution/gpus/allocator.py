@@ -12,11 +12,11 @@ from dataclasses import replace
 from ...trials import GpuNeed, GpuSample, GpuTotal, GpuUse, RunningTrial, TrialSpec
 from .driver import Gpu, GpuDriver
 from .environment import kernel_environment
-from .ledger import Claim, Ledger
+from .ledger import Claim, Ledger, Turn, closed_for
 from .loads import GpuLoad, load_of
 from .measures.pace import Pace
 from .measures.usage import GpuUsage
-from .policy import FewestTrials, GpuPolicy, WaitingTrials
+from .policy import FewestTrials, GpuPolicy, WaitingTrials, choose_all
 from .present import chosen_gpus, installed_driver
 from .shares import Estimates, Lease, Part, Share, lease_on, taken_by
 
@@ -28,6 +28,8 @@ _SETTLED_S = 10.0
 _UNUSED_S = 60.0
 #: How long to watch how fast a trial steps among so many, where that decides how many there are.
 _WINDOW_S = 20.0
+#: How long a trial waits before other sweeps of the machine let it go first.
+_PATIENCE_S = 60.0
 #: How often to look at the memory of running trials, and at the claims of other sweeps.
 _LOOK_S = 1.0
 
@@ -60,6 +62,7 @@ class GpuAllocator:
         unused_s: how long it may take nothing of its GPU before it counts as one that takes none;
             and how long all trials may wait before that is reported.
         window_s: how long to watch how fast a trial steps among so many.
+        patience_s: how long a trial waits before other sweeps of the machine let it go first.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class GpuAllocator:
         settled_s: float = _SETTLED_S,
         unused_s: float = _UNUSED_S,
         window_s: float = _WINDOW_S,
+        patience_s: float = _PATIENCE_S,
     ) -> None:
         self._gpus = list(gpus)
         self._threads = threads
@@ -96,6 +100,7 @@ class GpuAllocator:
         self._estimates = Estimates(settled_s=settled_s, unused_s=unused_s)
         self._usage = GpuUsage(gpus, self._driver, width_s=look_s)
         self._changed = threading.Condition()
+        self._turn = Turn(patience_s)
         self._is_watching = False
         self._has_reported = False
 
@@ -223,11 +228,13 @@ class GpuAllocator:
         finally:
             running.on_stop(None)
             with self._changed:
+                if self._queue.first is waiting:
+                    self._turn.end()
                 self._queue.remove(waiting)
                 self._changed.notify_all()  # the next trial is the first now
 
     def _report_wait(self, running: RunningTrial) -> None:
-        """Say once that all trials wait, which only others on the machine can end."""
+        """Warn once that all trials wait, which only others on the machine can end."""
         if not self._shares and not self._has_reported and running.waited_s > self._unused_s:
             self._has_reported = True
             _log.warning(
@@ -278,16 +285,19 @@ class GpuAllocator:
         claims: Sequence[Claim],
         ledger: Ledger | None,
     ) -> Share | None:
+        all_loads = [
+            load_of(gpu, self._driver, claims, keeps_spare=self._keeps_spare) for gpu in self._gpus
+        ]
+        of_others = closed_for(self._queue.first.since_s, claims)
         loads = [
-            load_of(gpu, self._driver, claims, keeps_spare=self._keeps_spare)
-            for gpu in self._gpus
-            if gpu.name not in self.closed
-            and (gpu.name not in self._paces or len(self._on(gpu)) < self._paces[gpu.name].limit)
+            load for load in all_loads if load.name not in of_others and self._is_open(load.gpu)
         ]
         if any(self._chosen(other, loads) for other in self._queue.before(spec)):
             return None  # that one is about to ask
         chosen, need = self._chosen(spec, loads), self._need_of(spec)
         if not chosen:
+            if ledger is not None and self._queue.first.spec is spec:
+                self._ask_for_turn(need, all_loads, ledger)
             return None
         parts = [self._part_of(load, need, ledger) for load in chosen]
         return Share(
@@ -303,16 +313,21 @@ class GpuAllocator:
             has_settled=need.memory_bytes is not None,
         )
 
+    def _is_open(self, gpu: Gpu) -> bool:
+        pace = self._paces.get(gpu.name)
+        return gpu.name not in self.closed and (pace is None or len(self._on(gpu)) < pace.limit)
+
+    def _ask_for_turn(self, need: GpuNeed, loads: Sequence[GpuLoad], ledger: Ledger) -> None:
+        """Have other sweeps make room on the GPU with the fewest trials, where that can help."""
+        could = [load for load in loads if load.could_hold(need)]
+        if could:
+            name = min(could, key=lambda load: load.n_trials).name
+            self._turn.ask(ledger, name, since_s=self._queue.first.since_s)
+        else:
+            self._turn.end()
+
     def _chosen(self, spec: TrialSpec, loads: Sequence[GpuLoad]) -> list[GpuLoad]:
-        """The GPUs that a trial can have now; none while it has to wait."""
-        need, chosen = self._need_of(spec), list[GpuLoad]()
-        while len(chosen) < self._per_trial:
-            left = [load for load in loads if load not in chosen]
-            gpu = self._policy.choose(spec, need, left)
-            if gpu is None:
-                return []
-            chosen.append(next(load for load in left if load.gpu is gpu))
-        return chosen
+        return choose_all(self._policy, spec, self._need_of(spec), loads, self._per_trial)
 
     def _need_of(self, spec: TrialSpec) -> GpuNeed:
         if self._per_trial > 1:

@@ -12,7 +12,8 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,12 +36,15 @@ class Claim:
         is_alone: whether no other trial may come onto the GPU.
         session: the process id of its kernel, which leads the session of all its processes; 0
             before there is one.
+        waits_since_s: of a trial that waits for the GPU, on the machine's monotonic clock; it takes
+            nothing yet. None for one that has a share.
     """
 
     gpu: str
     memory_bytes: int
     is_alone: bool = False
     session: int = 0
+    waits_since_s: float | None = None
 
 
 class HeldClaim:
@@ -67,6 +71,46 @@ class HeldClaim:
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+
+class Turn:
+    """The turn of this sweep among those that wait for a GPU; whoever has waited longest is next.
+
+    Without it a sweep of small trials would keep a GPU from ever having room for a large trial of
+    another one, or from being empty for one whose need nobody knows.
+
+    Args:
+        patience_s: how long a trial waits before other sweeps let it go first.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._held: HeldClaim | None = None
+
+    def ask(self, ledger: Ledger, gpu: str, *, since_s: float) -> None:
+        """Have other sweeps begin no trial on a GPU, if one of this has waited long enough.
+
+        Args:
+            since_s: when it began to wait, on the monotonic clock.
+        """
+        if time.monotonic() - since_s < self._patience_s:
+            return
+        claim = Claim(gpu=gpu, memory_bytes=0, waits_since_s=since_s)
+        if self._held is None:
+            self._held = ledger.add(claim)
+        elif self._held.claim != claim:
+            self._held.change(claim)
+
+    def end(self) -> None:
+        """The trial has a share, waits no longer, or can have none soon."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+
+def closed_for(since_s: float, claims: Sequence[Claim]) -> set[str]:
+    """The GPUs for which somebody has waited longer, by UUID."""
+    return {c.gpu for c in claims if c.waits_since_s is not None and c.waits_since_s < since_s}
 
 
 class Ledger:

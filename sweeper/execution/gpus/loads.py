@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ...trials import GpuNeed
 from .driver import Gpu, GpuDriver
 from .ledger import Claim
 
@@ -24,6 +25,7 @@ class GpuLoad:
         n_trials: how many trials have a share of it, those of other sweeps included.
         usable_bytes: how much memory a trial may claim that is alone; None if not known.
         free_bytes: how much another trial may claim now; None if not known.
+        claimed_bytes: how much trials have claimed.
         is_closed: whether a trial is on it that has to be alone.
     """
 
@@ -31,7 +33,19 @@ class GpuLoad:
     n_trials: int
     usable_bytes: int | None
     free_bytes: int | None
+    claimed_bytes: int = 0
     is_closed: bool = False
+
+    @property
+    def name(self) -> str:
+        """The GPU, as claims name it."""
+        return self.gpu.uuid or self.gpu.name
+
+    def could_hold(self, need: GpuNeed) -> bool:
+        """Whether a trial would fit if no other trial were there."""
+        if self.free_bytes is None or need.memory_bytes is None or need.is_alone:
+            return True
+        return need.memory_bytes <= max(0, self.free_bytes + self.claimed_bytes)
 
     @property
     def is_empty(self) -> bool:
@@ -56,7 +70,7 @@ def load_of(gpu: Gpu, driver: GpuDriver, claims: Sequence[Claim], *, keeps_spare
         claims: on all GPUs of the machine.
         keeps_spare: whether a part of the GPU is to stay free.
     """
-    ours = [claim for claim in claims if claim.gpu == (gpu.uuid or gpu.name)]
+    ours = [c for c in claims if c.gpu == (gpu.uuid or gpu.name) and c.waits_since_s is None]
     usable = usable_bytes(gpu, keeps_spare=keeps_spare)
     free = None
     if usable is not None:
@@ -69,6 +83,7 @@ def load_of(gpu: Gpu, driver: GpuDriver, claims: Sequence[Claim], *, keeps_spare
         n_trials=len(ours),
         usable_bytes=usable,
         free_bytes=free,
+        claimed_bytes=sum(claim.memory_bytes for claim in ours),
         is_closed=any(claim.is_alone for claim in ours),
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...trials import GpuNeed, TrialSpec
@@ -17,10 +18,16 @@ _ASKING, _PASSES = 4, 4
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A trial that waits for a share, and how many have got one before it that came later."""
+    """A trial that waits for a share.
+
+    Attributes:
+        n_passed: how many trials have got a share before it that came later.
+        since_s: when it began to wait, on the monotonic clock.
+    """
 
     spec: TrialSpec
     n_passed: int = 0
+    since_s: float = field(default_factory=time.monotonic)
 
 
 class WaitingTrials:
@@ -31,6 +38,11 @@ class WaitingTrials:
 
     def __len__(self) -> int:
         return len(self._trials)
+
+    @property
+    def first(self) -> Waiting:
+        """The one that has waited longest."""
+        return self._trials[0]
 
     def add(self, spec: TrialSpec) -> Waiting:
         """A trial begins to wait."""
@@ -75,6 +87,20 @@ class GpuPolicy(Protocol):
             need: what the trial needs, as far as that is known now.
             loads: every GPU that this sweep may use.
         """
+
+
+def choose_all(
+    policy: GpuPolicy, spec: TrialSpec, need: GpuNeed, loads: Sequence[GpuLoad], n_gpus: int
+) -> list[GpuLoad]:
+    """As many GPUs as a trial takes, which it can have now; none while it has to wait."""
+    chosen: list[GpuLoad] = []
+    while len(chosen) < n_gpus:
+        left = [load for load in loads if load not in chosen]
+        gpu = policy.choose(spec, need, left)
+        if gpu is None:
+            return []
+        chosen.append(next(load for load in left if load.gpu is gpu))
+    return chosen
 
 
 class FewestTrials:

@@ -502,3 +502,49 @@ def test_a_trial_of_predicted_need_may_take_as_much_and_others_may_take_all(make
 def test_trials_with_gpus_of_their_own_may_take_all_of_them(make: Make) -> None:
     with share(make("GPU-a", "GPU-b", per_trial=2), gib(10)) as lease:
         assert lease.memory_fraction is None
+
+
+# --- several sweeps ------------------------------------------------------------------------------
+
+
+def test_a_sweep_of_small_trials_lets_one_begin_that_needs_more_room(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    small, other = make(driver=driver), make(driver=driver, patience_s=0.3)
+    first = ExitStack()
+    first.enter_context(share(small, gib(10)))
+    with waiting(other, GpuNeed()) as unknown:  # it has to begin on an empty GPU
+        with share(small, gib(10)):
+            assert has_to_wait(unknown), "there are trials of the first sweep"
+        time.sleep(0.5)
+        with waiting(small, gib(10)) as next_small:
+            assert has_to_wait(next_small), "the other sweep has waited for long"
+            first.close()
+            assert unknown.wait(5)
+            assert has_to_wait(next_small), "nobody knows yet what the other one will take"
+    with share(small, gib(10)):
+        pass
+
+
+def test_a_trial_that_has_waited_longer_goes_before_one_of_another_sweep(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    gpus, other = make(driver=driver), make(driver=driver, patience_s=0.0)
+    first = ExitStack()
+    first.enter_context(share(gpus, gib(20)))
+    with waiting(gpus, gib(25)) as longer:
+        assert has_to_wait(longer)
+        with waiting(other, ALONE) as later:
+            assert has_to_wait(later)
+            first.close()
+            assert longer.wait(5)
+            assert has_to_wait(later)
+
+
+def test_a_trial_that_others_memory_keeps_away_holds_up_no_sweep(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.used["GPU-a"] = 20 * GIB
+    driver.by_process["GPU-a"] = {os.getppid(): 20 * GIB}  # a notebook that is open in Jupyter
+    gpus, other = make(driver=driver), make(driver=driver, patience_s=0.0)
+    with waiting(other, gib(30)) as large:
+        assert has_to_wait(large)
+        with share(gpus, gib(10)):
+            pass
