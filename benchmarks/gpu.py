@@ -27,7 +27,7 @@ from typing import Any
 
 from sweeper import Settings, Sweep
 from sweeper.testing import write_notebook
-from sweeper.trials import Reason, SweepResult, TrialState
+from sweeper.trials import Reason, SweepResult, TrialState, total_of
 
 TRIALS = 12
 IMPORTS = """
@@ -111,6 +111,9 @@ class Run:
         forked: trials whose kernel was forked.
         shared: those of them that began after shared cells.
         peak_gb: the most memory that a trial took.
+        busy_share: of the time, in which the GPUs ran anything; None where that is not known.
+        sm_share: of their processors, that worked meanwhile; None likewise.
+        energy_wh: what they took; None likewise.
         hashes: of the weights, by trial.
     """
 
@@ -121,6 +124,9 @@ class Run:
     forked: int
     shared: int
     peak_gb: float
+    busy_share: float | None
+    sm_share: float | None
+    energy_wh: float | None
     hashes: dict[str, float | None]
 
 
@@ -158,6 +164,8 @@ def train(root: Path, *, mode: str, slots: str, options: argparse.Namespace) -> 
         study={"trials": TRIALS},
     )
     records = result.records
+    total = total_of(result.gpus)
+    energy_j = None if total is None else total.energy_j
     begins = [record.started_at_s for record in records]
     ends = [record.started_at_s + record.duration_s for record in records]
     return Run(
@@ -168,6 +176,9 @@ def train(root: Path, *, mode: str, slots: str, options: argparse.Namespace) -> 
         forked=sum(kernel.is_forked for kernel in result.kernels),
         shared=sum(bool(kernel.shared_cells) for kernel in result.kernels),
         peak_gb=max((r.gpu.peak_bytes for r in records if r.gpu is not None), default=0) / 1e9,
+        busy_share=None if total is None else total.busy_share,
+        sm_share=None if total is None else total.sm_share,
+        energy_wh=None if energy_j is None else energy_j / 3600,
         hashes={record.run_id: record.scores.get("digest") for record in records},
     )
 
@@ -198,6 +209,10 @@ def out_of_memory(root: Path) -> dict[str, Any]:
             "attempts": sum(r.attempt for r in result.records),
         }
     return figures
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
 
 
 def _has_cuda() -> bool:
@@ -234,8 +249,8 @@ def main() -> None:
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     began_s, runs, left_out = time.monotonic(), list[Run](), list[str]()
     print(f"{os.cpu_count()} cores, {_of_the_machine()}\n")
-    print("| mode | slots | seconds | gain | completed | forked | shared | GB | same bits |")
-    print("|---" * 9 + "|")
+    head = "mode slots seconds gain completed forked shared GB busy processors Wh".split()
+    print(f"| {' | '.join(head)} | same bits |\n" + "|---" * (len(head) + 1) + "|")
     memory: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for mode in options.modes.split(","):
@@ -252,6 +267,7 @@ def main() -> None:
                 print(
                     f"| {mode} | {slots} | {one.took_s:.1f} | {runs[0].took_s / one.took_s:.2f} "
                     f"| {one.completed} | {one.forked} | {one.shared} | {one.peak_gb:.2f} "
+                    f"| {_text(one.busy_share)} | {_text(one.sm_share)} | {_text(one.energy_wh)} "
                     f"| {same} of {TRIALS} |",
                     flush=True,
                 )

@@ -22,9 +22,12 @@ from pathlib import Path
 def installed(folder: Path) -> Path:
     """Put the program into a folder under the name that NVIDIA's has."""
     program = folder / "nvidia-cuda-mps-control"
-    shutil.copy(__file__, program)
-    text = program.read_text().replace("/usr/bin/env python3", sys.executable, 1)
-    program.write_text(text)
+    # For a shell these are a command that does nothing and one that runs Python, whose path may have
+    # a space; for Python they are a text in the place of the one above.
+    lines = ["#!/bin/sh", "''':'", f'exec \'{sys.executable}\' "$0" "$@"', "'''"]
+    rest = Path(__file__).read_text(encoding="utf-8").split('"""', 2)[2]
+    program.write_text("\n".join(lines) + rest, encoding="utf-8")
+    shutil.copymode(__file__, program)
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return program
 
