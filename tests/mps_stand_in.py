@@ -22,8 +22,8 @@ from pathlib import Path
 def installed(folder: Path) -> Path:
     """Put the program into a folder under the name that NVIDIA's has."""
     program = folder / "nvidia-cuda-mps-control"
-    # For a shell these are a command that does nothing and one that runs Python, whose path may have
-    # a space; for Python they are a text in the place of the one above.
+    # For a shell these are a command that does nothing and one that runs Python, whose path may
+    # have a space; for Python they are a text in the place of the one above.
     lines = ["#!/bin/sh", "''':'", f'exec \'{sys.executable}\' "$0" "$@"', "'''"]
     rest = Path(__file__).read_text(encoding="utf-8").split('"""', 2)[2]
     program.write_text("\n".join(lines) + rest, encoding="utf-8")
