@@ -91,7 +91,9 @@ device.take(int(({least} + ({most} - {least}) * {growth}) * 10**9))
 for step in range({steps}):
     time.sleep({host_s})
     device.work({gpu_s}, {share})
-    sweeper.report(step, val=x * step)
+    if step % 5 == 4:
+        sweeper.report(step, val=x * step)
+sweeper.score(val=x)
 """
 
 
