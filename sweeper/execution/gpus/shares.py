@@ -14,6 +14,9 @@ from .measures.usage import Holding
 
 #: What is added to what a trial has taken so far, and to what trials took that have ended.
 _GROWTH, _SPREAD = 1.25, 1.1
+#: A trial that has not grown for so many times as long as it takes to settle is expected to grow
+#: no more than those differ that have ended.
+_LONG = 3
 #: Growth below this is none.
 _STEADY = 1.02
 
@@ -141,6 +144,7 @@ class Estimates:
         #: The most that a trial has taken which ran to its end, and one that has stopped to grow.
         self._ended_peak_bytes = 0
         self._settled_peak_bytes: int | None = None
+        self._settled_at_s = 0.0
 
     @property
     def expected_bytes(self) -> int | None:
@@ -157,6 +161,7 @@ class Estimates:
         if not share.has_settled and now_s - share.steady_since_s >= settled_s:
             share.has_settled = True
             self._settled_peak_bytes = max(self._settled_peak_bytes or 0, lease.peak_bytes)
+            self._settled_at_s = now_s
 
     def learn(self, peak_bytes: int) -> None:
         """Learn how much a trial took that ran to its end."""
@@ -173,4 +178,6 @@ class Estimates:
         """What a trial may come to take that has taken so much, or is like one that has."""
         if peak_bytes <= self._ended_peak_bytes:
             return round(_SPREAD * self._ended_peak_bytes)
-        return round(_GROWTH * peak_bytes)
+        steady_s = time.monotonic() - self._settled_at_s
+        is_steady = peak_bytes == self._settled_peak_bytes and steady_s >= _LONG * self._settled_s
+        return round((_SPREAD if is_steady else _GROWTH) * peak_bytes)

@@ -527,7 +527,7 @@ def test_a_sweep_of_small_trials_lets_one_begin_that_needs_more_room(make: Make)
 
 def test_a_trial_that_has_waited_longer_goes_before_one_of_another_sweep(make: Make) -> None:
     driver = StatedDriver("GPU-a")
-    gpus, other = make(driver=driver), make(driver=driver, patience_s=0.0)
+    gpus, other = (make(driver=driver, patience_s=0.0) for _ in range(2))
     first = ExitStack()
     first.enter_context(share(gpus, gib(20)))
     with waiting(gpus, gib(25)) as longer:
