@@ -52,7 +52,12 @@ def run(
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
     notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5")
     allocator = GpuAllocator(
-        gpus.installed(), threads=1, driver=gpus, ledger=Ledger(folder / "claims"), look_s=0.05
+        gpus.installed(),
+        threads=1,
+        driver=gpus,
+        ledger=Ledger(folder / "claims"),
+        look_s=0.05,
+        settled_s=0.3,
     )
 
     class Logged(Mps):
