@@ -339,7 +339,7 @@ class GpuAllocator:
     def _part_of(self, load: GpuLoad, need: GpuNeed, ledger: Ledger | None) -> Part:
         all_bytes = load.usable_bytes or 0
         claim = Claim(
-            gpu=load.gpu.uuid or load.gpu.name,
+            gpu=load.name,
             memory_bytes=all_bytes if need.memory_bytes is None else need.memory_bytes,
             is_alone=need.is_alone,
         )

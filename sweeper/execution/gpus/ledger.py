@@ -88,10 +88,10 @@ class Turn:
         self._held: HeldClaim | None = None
 
     def ask(self, ledger: Ledger, gpu: str, *, since_s: float) -> None:
-        """Have other sweeps begin no trial on a GPU, if one of this has waited long enough.
+        """Have other sweeps begin no trial on a GPU for which one of this sweep has long waited.
 
         Args:
-            since_s: when it began to wait, on the monotonic clock.
+            since_s: when that trial began to wait, on the monotonic clock.
         """
         if time.monotonic() - since_s < self._patience_s:
             return
@@ -102,14 +102,14 @@ class Turn:
             self._held.change(claim)
 
     def end(self) -> None:
-        """The trial has a share, waits no longer, or can have none soon."""
+        """Let other sweeps begin trials on the GPU again."""
         if self._held is not None:
             self._held.release()
             self._held = None
 
 
 def closed_for(since_s: float, claims: Sequence[Claim]) -> set[str]:
-    """The GPUs for which somebody has waited longer, by UUID."""
+    """The UUIDs of GPUs for which another trial has waited longer than since `since_s`."""
     return {c.gpu for c in claims if c.waits_since_s is not None and c.waits_since_s < since_s}
 
 

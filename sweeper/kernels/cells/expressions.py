@@ -62,8 +62,8 @@ def cap(fraction):
             version = torch.__version__
         if [int(part) for part in version.split(".")[:2]] < [2, 13]:
             return  # an older one refuses to use CUDA at all where it does not know a key
-    except Exception:
-        return
+    except (ImportError, ValueError, AttributeError):
+        return  # there is no torch, or one whose version cannot be read
     general, cuda = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
     name = general if general in os.environ else cuda
     stated = os.environ.get(name, "")

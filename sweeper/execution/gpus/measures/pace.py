@@ -84,7 +84,7 @@ class _Trial:
         return steps / time_s if steps >= _STEPS and time_s >= least_s else None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Probe:
     """A GPU kept at one trial fewer than it had, to see how much faster those step."""
 
@@ -117,7 +117,7 @@ class Pace:
         self.finding = ""
 
     def look(self, running: Sequence[RunningTrial], now_s: float) -> None:
-        """Count the steps of all trials that are on the GPU now, by the monotonic clock."""
+        """Count the steps of all trials that are on the GPU at `now_s`, on the monotonic clock."""
         for one in running:
             self._trials.setdefault(one, _Trial(one, now_s)).look(len(running))
         self._judge(len(running))
