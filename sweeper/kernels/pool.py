@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +22,11 @@ from .forking.sharing import CellsToShare
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel, language_of
 from .trial_environment import can_set_environment
+
+_log = logging.getLogger(__name__)
+
+#: The ipykernels that may overlook a request (ipython/ipykernel#1529).
+_OVERLOOKING = re.compile(r"7\.[0-3]\b")
 
 
 class KernelPool:
@@ -77,12 +84,13 @@ class KernelPool:
         self._in_use: set[Kernel] = set()
         self._ending: list[threading.Thread] = []
         self.policy = policy or ForkPolicy()
+        self._overlooking = ""
 
     @property
     def findings(self) -> list[str]:
         """What users should know of how the kernels ran, one sentence each."""
-        finding = "" if self._fork_server is None else self._fork_server.finding
-        return [*self.policy.findings, *([finding] if finding else [])]
+        of_package = "" if self._fork_server is None else self._fork_server.finding
+        return [*self.policy.findings, *filter(None, [of_package, self._overlooking])]
 
     @property
     def wants_import_profile(self) -> bool:
@@ -97,6 +105,20 @@ class KernelPool:
         """
         if self._fork_server is not None:
             self._fork_server.record_imports(profile)
+
+    def record_overlooked(self, version: str) -> None:
+        """Note that a kernel had begun a request only when it was connected to anew.
+
+        Args:
+            version: of its ipykernel; empty where it is not known.
+        """
+        _log.info("a kernel overlooked a request for a while (ipykernel %s)", version or "unknown")
+        if _OVERLOOKING.match(version):
+            self._overlooking = (
+                f"some cells began seconds late, as ipykernel {version} overlooks a request now "
+                f"and then; pip install -U 'ipykernel>=7.4' in the environment of the kernelspec "
+                f"{self.name} ends that"
+            )
 
     def share(self, cells: CellsToShare | None) -> None:
         """Run leading cells once for all trials, as soon as that can be; None for none."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
 from compared_outputs import seen
+from jupyter_client.manager import AsyncKernelManager
 from kernels_alone import ENVIRONMENT, kernel_pool, run_alone, share_cells
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
@@ -314,22 +316,35 @@ def pool(
         yield pool
 
 
+#: How long nbclient waits for one cell; without a limit it would wait for ever.
+_CELL_S = 120
+
+
 def by_nbclient(node: NotebookNode, pool: KernelPool) -> tuple[NotebookNode, bool]:
-    """The same cells, and whether all of them ran."""
+    """The same cells, and whether all of them ran.
+
+    By Unix sockets, as those of the pool: TCP ports of kernels that start together may collide.
+    """
     fresh = copy.deepcopy(node)
     for cell in fresh.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    client = NotebookClient(
-        fresh,
-        kernel_name=pool.name,
-        resources={"metadata": {"path": str(pool.cwd)}},
-        iopub_timeout=60,
-    )
-    try:
-        client.execute(env=ENVIRONMENT)
-    except (CellExecutionError, DeadKernelError):
-        return fresh, False
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a short path, for sockets
+        manager = AsyncKernelManager(
+            kernel_name=pool.name, transport="ipc", connection_file=f"{folder}/k.json"
+        )
+        client = NotebookClient(
+            fresh,
+            km=manager,
+            kernel_name=pool.name,
+            resources={"metadata": {"path": str(pool.cwd)}},
+            iopub_timeout=60,
+            timeout=_CELL_S,
+        )
+        try:
+            client.execute(env=ENVIRONMENT, cleanup_kc=True)
+        except (CellExecutionError, DeadKernelError):
+            return fresh, False
     return fresh, True
 
 

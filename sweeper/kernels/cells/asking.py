@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbclient.util import run_sync
@@ -11,15 +11,41 @@ from papermill.clientwrap import PapermillNotebookClient
 
 from ..kernel import Kernel
 
+#: How long a kernel may be silent about a request before it is made to look for it: first, and at
+#: most; and how soon it is at work on a request that it had overlooked.
+_OVERLOOKED_S, _LAST_OVERLOOKED_S, _WOKEN_S = 2.0, 60.0, 0.5
+
 
 class AskingClient(PapermillNotebookClient):
     """papermill's client, which can also run code and evaluate expressions beside the cells.
 
     Attributes:
         kernel: the kernel's process, whose end also ends the wait for a reply.
+        overlooked: how many requests the kernel has begun only after a new connection to it.
     """
 
     kernel: Kernel
+    overlooked = 0
+
+    async def _wake(self, has_begun: Callable[[], bool]) -> None:
+        """Have the kernel find a request that it overlooks.
+
+        ipykernel 7.0 to 7.3 may overlook a request that arrives while it sends a reply
+        (ipython/ipykernel#1529). It then waits for ever; no further request wakes it, but a new
+        connection does. A kernel that is merely busy is not disturbed by one.
+        """
+        silence_s = _OVERLOOKED_S
+        while True:
+            await asyncio.sleep(silence_s)
+            if has_begun():
+                return
+            connection = self.km.connect_shell()
+            try:
+                await asyncio.sleep(_WOKEN_S)
+            finally:  # the whole cell may be done by now, which cancels this
+                connection.close(linger=0)
+                self.overlooked += has_begun()
+            silence_s = min(2 * silence_s, _LAST_OVERLOOKED_S)
 
     def _run_silently(self, code: str) -> None:
         """Have the kernel run code that leaves no trace, before any later request."""
@@ -31,13 +57,14 @@ class AskingClient(PapermillNotebookClient):
             "", silent=True, store_history=False, user_expressions=dict(expressions)
         )
         reply = asyncio.ensure_future(self._reply_to(request))
+        waker = asyncio.ensure_future(self._wake(reply.done))
         end = asyncio.ensure_future(self.kernel.ended())
         try:
             await asyncio.wait({reply, end}, return_when=asyncio.FIRST_COMPLETED)
             return reply.result() if reply.done() else {}
         finally:
-            reply.cancel()
-            end.cancel()
+            for task in (reply, waker, end):
+                task.cancel()
 
     async def _reply_to(self, request: str) -> dict[str, Any]:
         while True:

@@ -34,6 +34,7 @@ from .expressions import (
     GENERATOR_STATES,
     GPU_USE,
     IN_HISTORY,
+    IPYKERNEL,
     LEND_PACKAGE,
     ORDERLY_EXIT,
     STATES,
@@ -73,6 +74,7 @@ class SweepClient(AskingClient):
         exit_code: the code of a kernel that ended by itself; negative for a signal.
         variables: floats of the requested top-level variables, once all cells have run.
         import_profile: the answer to `IMPORT_PROFILE`, if that was requested.
+        overlooking: the version of an ipykernel that has overlooked requests; else empty.
         states_at_start: states of the global random generators, if they were requested.
         states_at_end: the same after the last cell.
         gpu: what torch has held of its GPU, if that was requested and torch has used it.
@@ -98,6 +100,7 @@ class SweepClient(AskingClient):
         self.exit_code: int | None = None
         self.variables: dict[str, float] = {}
         self.import_profile: str | None = None
+        self.overlooking = ""
         self.states_at_start: dict[str, Any] = {}
         self.states_at_end: dict[str, Any] = {}
         self.gpu: GpuUse | None = None
@@ -245,21 +248,25 @@ class SweepClient(AskingClient):
         self, cell: NotebookNode, cell_index: int, *arguments: Any, **options: Any
     ) -> NotebookNode:
         """Run a cell; bring the file up to date now and then while it runs."""
-        saver = asyncio.ensure_future(self._save_by_time())
-        settler = asyncio.ensure_future(self._settle_by_time())
+        before = self._messages
+        others = [
+            asyncio.ensure_future(self._save_by_time()),
+            asyncio.ensure_future(self._settle_by_time()),
+            asyncio.ensure_future(self._wake(lambda: self._messages > before)),
+        ]
         try:
             done: NotebookNode = await self.async_execute_cell(
                 cell, cell_index, *arguments, **options
             )
             return done
         finally:
-            saver.cancel()
-            settler.cancel()
+            for task in others:
+                task.cancel()
             self.printed.end_cell()
-            before = cell.get("outputs", [])
-            if before:
-                cell.outputs = joined(before)
-                moved(self._display_id_map, cell_index, before, cell.outputs)
+            outputs = cell.get("outputs", [])
+            if outputs:
+                cell.outputs = joined(outputs)
+                moved(self._display_id_map, cell_index, outputs, cell.outputs)
 
     # nbclient binds its own coroutine under the public name.
     execute_cell = run_sync(_async_execute_and_save)
@@ -357,11 +364,15 @@ class SweepClient(AskingClient):
             expressions[STATES] = GENERATOR_STATES
         if self.request.reads_gpu:
             expressions[USE] = GPU_USE
+        if self.overlooked:
+            expressions[IPYKERNEL] = IPYKERNEL
         answers = self._evaluate({**expressions, "": ORDERLY_EXIT})
         self.states_at_end = states_in(answers)
         self.gpu = gpu_use_in(answers)
         if answers.get(_IMPORT_PROFILE, {}).get("status") == "ok":
             self.import_profile = ast.literal_eval(answers[_IMPORT_PROFILE]["data"]["text/plain"])
+        if answers.get(IPYKERNEL, {}).get("status") == "ok":
+            self.overlooking = answers[IPYKERNEL]["data"]["text/plain"].strip("'")
         for name in variables:
             if answers.get(name, {}).get("status") == "ok":
                 text = answers[name]["data"]["text/plain"].strip("'")

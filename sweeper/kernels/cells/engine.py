@@ -132,6 +132,8 @@ class SweepEngine(Engine):
             # A zygote for no further trial would import everything for nothing.
             if client.import_profile is not None and request.running.trials_left > 0:
                 pool.record_imports(client.import_profile)
+            if client.overlooked:
+                pool.record_overlooked(client.overlooking)
         except (RuntimeError, OSError) as error:
             if client.is_ready:  # what fails later is the notebook's file, or a defect
                 raise

@@ -22,6 +22,8 @@ ORDERLY_EXIT = (
     "setattr(kernel, '_process_children', lambda all=kernel._process_children: "
     "[child for child in all() if child.status() != 'zombie'])))(get_ipython().kernel)"
 )
+#: The version of the ipykernel that runs the notebook.
+IPYKERNEL = "__import__('ipykernel').__version__"
 #: Puts the source of the injected cell, which had the fixed values only when it ran, into all the
 #: places where IPython remembers it.
 IN_HISTORY = (
