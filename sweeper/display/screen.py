@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
+from urllib.parse import urlsplit
 
 from ..trials import (
     KernelUse,
@@ -124,7 +125,10 @@ def summary(result: SweepResult) -> str:
     if result.tracking_uri.startswith("http"):
         lines.append(f"MLflow: {result.tracking_uri}")
     else:
-        lines.append(f"MLflow: mlflow ui --backend-store-uri {shlex.quote(result.tracking_uri)}")
+        port = urlsplit(result.compare_url or "").port
+        on_port = f" --port {port}" if port else ""  # that of the link below
+        command = f"mlflow ui --backend-store-uri {shlex.quote(result.tracking_uri)}"
+        lines.append(f"MLflow: {command} --host 127.0.0.1{on_port}")
     if result.compare_url:
         lines.append(f"  parallel coordinates of all runs: {result.compare_url}")
     if result.sync_lag_s:

@@ -16,7 +16,7 @@ from ..errors import TrackingError
 from ..study import Study
 from ..study_folder.ownership import held_folder, held_outputs, held_storage
 from ..study_folder.requests import Requests
-from ..tracking import Tracker, is_sure_to_open, sqlite_file, store_of
+from ..tracking import Tracker, View, is_sure_to_open, sqlite_file, store_of
 from .plan import SweepPlan
 from .preemption import PreemptionWatcher
 from .resume_checks import refuse_changes, refuse_files_in_the_way
@@ -101,6 +101,7 @@ def _opened_tracker(
         embedded=paths.tracking,
         artifacts=paths.artifacts,
         note=f"Sweep over `{plan.notebook.display_name}`: {objectives}.",
+        view=View.of(settings.search_space, settings.objective),
     )
     opens_later = may_be_refused_late and is_sure_to_open(store)
     tracker = Tracker(store, tries_again=opens_later)

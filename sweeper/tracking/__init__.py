@@ -9,13 +9,15 @@ Decisions about what runs do not belong here: no other folder reads MLflow.
 from .files import drop_unknown_runs, move_artifacts, sqlite_file
 from .new_store import put_in_place
 from .opening import is_sure_to_open, store_of, usable
-from .run_writer import RunWriter
+from .runs import RunWriter
 from .tracker import Tracker
 from .values import run_params
+from .views import View
 
 __all__ = [
     "RunWriter",
     "Tracker",
+    "View",
     "drop_unknown_runs",
     "is_sure_to_open",
     "move_artifacts",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ..settings.addresses import Address
 from ..trials import GpuSample, TrialRecord, TrialState
+from .views import View
 
 #: The (step, value) pairs of each score of a trial.
 Series = Mapping[str, Sequence[tuple[int, float]]]
@@ -47,6 +48,7 @@ class Store:
         is_embedded: whether the store is the SQLite file beside the outputs.
         artifacts: the folder of an embedded store's artifacts.
         note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
+        view: with which MLflow's UI opens the experiment; None leaves it unchanged.
     """
 
     address: Address
@@ -55,6 +57,7 @@ class Store:
     is_embedded: bool
     artifacts: Path
     note: str | None = None
+    view: View | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ class Opened:
     """The store can be written; see the attributes of `RunWriter`."""
 
     experiment_id: str
+    has_view: bool
     runs: Mapping[str, str]
     ends: Mapping[str, RunEnd]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 import os
 import re
+import socket
 import sqlite3
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from ..trials import display_path
 from .files import forget_connections, is_deleted, sqlite_file
 from .messages import Store
 from .new_store import has_tables_of_installed, make_store
+from .views import VIEW_TAG, View, comparison_url, knows_views, view_url
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -31,8 +32,6 @@ _PROBE_TIMEOUT_S = 5
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
 #: In the errors of a server that refuses user or password.
 _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
-#: The default address of `mlflow ui`, for links to the pages of an embedded store.
-_LOCAL_UI = "http://127.0.0.1:5000"
 
 
 def store_of(
@@ -43,6 +42,7 @@ def store_of(
     embedded: Path,
     artifacts: Path,
     note: str | None = None,
+    view: View | None = None,
 ) -> Store:
     """Describe where a study's runs are written, after a look whether the server answers.
 
@@ -65,6 +65,7 @@ def store_of(
         is_embedded=sqlite_file(str(address)) == embedded,
         artifacts=artifacts,
         note=note,
+        view=view,
     )
 
 
@@ -119,21 +120,16 @@ def _why_unusable(address: Address, error: BaseException) -> str:
     return f"cannot be used: {problem}"
 
 
-def open_experiment(
-    address: Address, study: str, *, location: str, note: str | None
-) -> tuple[MlflowClient, str]:
+def open_experiment(store: Store) -> tuple[MlflowClient, str, bool]:
     """Open a store and the experiment of a study; create them if they do not exist.
 
-    Args:
-        location: URI of the artifacts' folder, used where the store is a file.
-        note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
-
     Returns:
-        a client, and the experiment's id.
+        a client, the experiment's id, and whether MLflow's UI opens it with the study's view.
 
     Raises:
         TrackingError: the experiment was deleted.
     """
+    address, study = store.address, store.study
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     # MLflow would print the address of each run that ends, including the password.
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
@@ -152,6 +148,8 @@ def open_experiment(
     client = MlflowClient(address.full)
     experiment = client.get_experiment_by_name(study)
     if experiment is None:
+        # For a store in a file; a server has its own place for artifacts.
+        location = f"{store.artifacts.as_uri()}/{urllib.parse.quote(study)}"
         is_ours = file is not None
         made = client.create_experiment(study, artifact_location=location if is_ours else None)
         experiment_id = str(made)
@@ -162,9 +160,12 @@ def open_experiment(
         )
     else:
         experiment_id = str(experiment.experiment_id)
-    if note is not None:
-        client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
-    return client, experiment_id
+    if store.note is not None:
+        client.set_experiment_tag(experiment_id, "mlflow.note.content", store.note)
+    has_view = store.view is not None and knows_views(address)
+    if store.view is not None and has_view:
+        client.set_experiment_tag(experiment_id, VIEW_TAG, store.view.as_tag())
+    return client, experiment_id, has_view
 
 
 def is_sure_to_open(store: Store) -> bool:
@@ -198,11 +199,29 @@ def _probe(address: Address) -> None:
         ) from error
 
 
-def comparison(address: Address, experiment_id: str, runs: Sequence[str]) -> str:
-    """The URL of the page in MLflow's UI that draws parallel coordinates over runs."""
-    base = address.bare.rstrip("/") if address.is_http else _LOCAL_UI
-    ids = urllib.parse.quote(json.dumps(list(runs), separators=(",", ":")))
-    experiments = urllib.parse.quote(json.dumps([experiment_id]))
-    return (
-        f"{base}/#/compare-runs?runs={ids}&experiments={experiments}&workflowType=machine_learning"
-    )
+def comparison(
+    address: Address, experiment_id: str, runs: Sequence[str], *, has_view: bool, port: int
+) -> str:
+    """The URL of the page in MLflow's UI that draws parallel coordinates over runs.
+
+    Args:
+        has_view: whether the experiment has the study's view.
+        port: of the UI on this machine that displays a store in a file.
+    """
+    base = address.bare.rstrip("/") if address.is_http else f"http://127.0.0.1:{port}"
+    if has_view:
+        return view_url(base, experiment_id)
+    return comparison_url(base, experiment_id, runs)
+
+
+def free_port(first: int) -> int:
+    """A port of this machine's own address on which nothing listens.
+
+    Args:
+        first: the port that is returned if it is free; otherwise one of the next, or any.
+    """
+    for port in (*range(first, first + 20), 0):
+        with socket.socket() as listening, suppress(OSError):
+            listening.bind(("127.0.0.1", port))
+            return int(listening.getsockname()[1])
+    return first

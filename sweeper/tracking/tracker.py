@@ -28,8 +28,11 @@ from .messages import (
     TrialMessage,
     end_of,
 )
-from .opening import comparison
+from .opening import comparison, free_port
 from .values import now_ms
+
+#: The port of `mlflow ui`, if nothing else has it.
+_USUAL_PORT = 5000
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +58,9 @@ class Tracker:
         self.uri = str(store.address)
         self.mlflow_run_ids: dict[str, str] = {}
         self._address = store.address
+        self._ui_port: int | None = None
         self._experiment_id = ""
+        self._has_view = False
         self._ends: dict[str, RunEnd] = {}
         self._on_stop: Callable[[str], None] | None = None
         #: How many messages about a trial MLflow did not take; reset once it takes the trial's end.
@@ -169,14 +174,22 @@ class Tracker:
         if not self.mlflow_run_ids:
             return None
         runs = [self.mlflow_run_ids[name] for name in sorted(self.mlflow_run_ids)]
-        return comparison(self._address, self.experiment_id, runs)
+        if self._ui_port is None:
+            self._ui_port = free_port(_USUAL_PORT)
+        return comparison(
+            self._address,
+            self.experiment_id,
+            runs,
+            has_view=self._has_view,
+            port=self._ui_port,
+        )
 
     # --- replies, on a thread of their own -------------------------------------------------------
 
     def _take(self, reply: Reply) -> None:
         match reply:
             case Opened():
-                self._experiment_id = reply.experiment_id
+                self._experiment_id, self._has_view = reply.experiment_id, reply.has_view
                 self.mlflow_run_ids.update(reply.runs)
                 self._ends.update(reply.ends)
                 self._call(self._on_open)

@@ -26,10 +26,15 @@ def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
     texts = {name: value_text(params[name]) if name in params else "n/a" for name in space}
     for name in space.log_names:
         value = params.get(name)
-        texts[f"log10_{name}"] = (
+        texts[log10_name(name)] = (
             f"{math.log10(value):.6f}" if isinstance(value, int | float) else "n/a"
         )
     return texts
+
+
+def log10_name(name: str) -> str:
+    """The name of the logarithm of a param."""
+    return f"log10_{name}"
 
 
 def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | None:

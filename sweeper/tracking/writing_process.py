@@ -32,7 +32,7 @@ from .messages import (
     Taken,
     TrialMessage,
 )
-from .run_writer import RunWriter
+from .runs import RunWriter
 
 #: How often to look for the tag that stops a trial.
 _POLL_INTERVAL_S = 2.0
@@ -93,7 +93,12 @@ def main(descriptor: int) -> None:
         is_temporary = isinstance(error, TrackingAwayError)
         connection.send(Refused(message=str(error), is_temporary=is_temporary))
     else:
-        opened = Opened(experiment_id=writer.experiment_id, runs=writer.runs, ends=writer.ends)
+        opened = Opened(
+            experiment_id=writer.experiment_id,
+            has_view=writer.has_view,
+            runs=writer.runs,
+            ends=writer.ends,
+        )
         connection.send(opened)
         _write_all(writer, store, inbox, connection)
         forget_connections(store.address.full)  # the last one writes SQLite's log into its file

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from studies import PATIENCE_S
 
 from sweeper import Settings
 from sweeper.control import steering
@@ -109,7 +110,7 @@ def test_a_sweep_is_asked_to_end_after_its_running_trials_and_not_waited_for(swe
     with held_folder(sweep.paths):
         requests = Requests(sweep.paths.requests, receive)
         steering.stop(sweep.existing(), [], running_finish=True)
-        assert is_here.wait(10)
+        assert is_here.wait(PATIENCE_S)
         requests.close()
     assert received == [NO_MORE]
 

@@ -224,7 +224,8 @@ def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() ->
         findings=["kernels are started: because"],
     )
     lines = screen.summary(result).splitlines()
-    assert "MLflow: mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db'" in lines
+    ui = "MLflow: mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db' --host 127.0.0.1"
+    assert ui in lines
     assert lines[-1] == "note: kernels are started: because"
 
 

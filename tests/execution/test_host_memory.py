@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from studies import until
+from studies import PATIENCE_S, until
 
 from sweeper.execution.gpus import StoppedWaiting
 from sweeper.execution.host_memory import HostMemory, Stay
@@ -56,7 +56,7 @@ class Trial:
 
     def end(self) -> None:
         self._may_end.set()
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from studies import until
 
 from sweeper.execution.runtime import clear_up, guarded
 from sweeper.guard import mark_of
@@ -64,10 +64,7 @@ def test_a_kill_beside_the_making_of_the_folder_leaves_none(tmp_path: Path, mome
     )
     died = subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
     assert died.returncode == -9
-    deadline = time.monotonic() + 20
-    while folders(tmp_path):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not folders(tmp_path))
 
 
 def test_what_a_guard_could_not_remove_is_removed_by_the_next_command_of_the_study(

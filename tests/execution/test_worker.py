@@ -19,7 +19,7 @@ import nbformat
 import psutil
 import pytest
 from gpu_drivers import StatedDriver
-from studies import group_with_counts, until
+from studies import PATIENCE_S, group_with_counts, until
 
 from sweeper.execution.gpus import GpuAllocator, Lease, Ledger
 from sweeper.execution.host_memory import HostMemory
@@ -413,7 +413,7 @@ def test_a_kernel_with_children_ends_soon(bench: Bench) -> None:
         "for child in children: child.start()",
     )
     waited_s = time.monotonic() - started - outcome.duration_s
-    assert waited_s < 5, "the kernel waited for children that had ended"
+    assert waited_s < 12, "the kernel waited for children that had ended"
 
 
 def test_exit_handlers_of_a_notebook_run(bench: Bench) -> None:
@@ -590,7 +590,7 @@ def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -
             leased.set()
 
     threading.Thread(target=lease, daemon=True).start()
-    assert leased.wait(5)
+    assert leased.wait(PATIENCE_S)
 
 
 def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
@@ -668,11 +668,8 @@ time.sleep(600)
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    deadline = time.monotonic() + 3
-    while runtime_folder.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: not runtime_folder.exists())
     assert marked_processes(f"tok{os.getpid()}") == []
-    assert not runtime_folder.exists()
 
 
 #: What `ipywidgets.Output` sends: a model, and the request whose output it catches.

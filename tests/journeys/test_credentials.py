@@ -138,7 +138,7 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
     assert main([*arguments, "--tracking-uri", masked]) == 0
     ended = "".join(capsys.readouterr())
     assert f"MLflow: {masked}\n" in ended
-    assert f"http://{server}/#/compare-runs" in ended
+    assert f"http://{server}/#/experiments/{experiment.experiment_id}/runs?viewState" in ended
 
     runs = client.search_runs([experiment.experiment_id])
     assert [run.info.status for run in runs] == ["FINISHED", "FINISHED"]

@@ -80,7 +80,7 @@ number, here = sweeper.trial().number, pathlib.Path("here")
 if number >= 4:
     here.mkdir(exist_ok=True)
     (here / str(number)).touch()
-    end_s = time.monotonic() + 20
+    end_s = time.monotonic() + 60
     while len(list(here.iterdir())) < 4 and time.monotonic() < end_s:
         time.sleep(0.01)
 """
@@ -177,7 +177,7 @@ def test_two_sweeps_at_once_never_take_more_than_there_is(
     with ThreadPoolExecutor() as threads:
         first = threads.submit(sweep, "a", 8.4)
         # The second one begins while trials of the first one run.
-        until(lambda: list(tmp_path.glob("a/out/*.ipynb")), 60)
+        until(lambda: list(tmp_path.glob("a/out/*.ipynb")))
         second = threads.submit(sweep, "b", 15)
     assert [one.result().counts["completed"] for one in (first, second)] == [4, 4]
     assert gpu.state("GPU-0")["n_refused"] == 0

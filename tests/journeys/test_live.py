@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from studies import until
 
 from sweeper import Settings, Sweep, SweepResult
 from sweeper.cli import main
@@ -104,13 +105,6 @@ def running(
         it.sweep.stop("the end of the test", now=True)
         thread.join(60)
         assert not thread.is_alive()
-
-
-def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.02)
 
 
 def metadata(name: str, run_id: str = "0000") -> dict[str, Any]:

@@ -127,7 +127,7 @@ if number < 3:
     device.take(8 * 10**9)
     here.mkdir(exist_ok=True)
     (here / str(number)).touch()
-    end_s = time.monotonic() + 20
+    end_s = time.monotonic() + 60
     while len(list(here.iterdir())) < 3 and time.monotonic() < end_s:
         time.sleep(0.01)
     if number == 1:

@@ -63,8 +63,8 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proc
         "while not pathlib.Path('go').exists(): time.sleep(0.01)\nval = x",
     ]
     sweeping = start(tmp_path, *cells)
-    until(lambda: list((tmp_path / "out").glob("*.ipynb")), 60)
-    until((tmp_path / "out" / "mlflow.db").exists, 60)
+    until(lambda: list((tmp_path / "out").glob("*.ipynb")))
+    until((tmp_path / "out" / "mlflow.db").exists)
     yield sweeping, writers(sweeping)[0]
     sweeping.kill()
 

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import nbformat
 import pytest
 from commands import Command
-from studies import forked, run_until
+from studies import forked, run_until, until
 
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
@@ -254,20 +253,15 @@ def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
             *files, "-j", "1", cwd=tmp_path, stdout=nowhere, stderr=subprocess.STDOUT
         )
     try:
-        hanging = wait_for(
-            lambda: [json.loads(p.read_text()) for p in tmp_path.glob("hangs.*[0-9]")]
-        )
+        hanging = until(lambda: [json.loads(p.read_text()) for p in tmp_path.glob("hangs.*[0-9]")])
         pids = {"sweep": sweeping.pid, **hanging[0]}
         os.kill(pids[victim], signal.SIGKILL)
         gone = [hanging[0]["kernel"], *hanging[0]["children"]]
-        deadline = time.monotonic() + 3
-        while any(is_alive(pid) for pid in gone) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert [pid for pid in gone if is_alive(pid)] == []
+        until(lambda: not any(is_alive(pid) for pid in gone))
     finally:
         sweeping.send_signal(signal.SIGTERM)
         sweeping.wait()
-    assert wait_for(lambda: not processes_in(tmp_path)), "something was left"
+    until(lambda: not processes_in(tmp_path), "something was left")
     states = []
     for path in (tmp_path / "out").glob("*.ipynb"):
         node = nbformat.read(path, as_version=4)
@@ -283,14 +277,6 @@ def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
     else:
         # A kernel that somebody kills is a failure; one that dies with its zygote is run again.
         assert set(states) <= {"completed", "stopped", *({"failed"} if victim == "kernel" else ())}
-
-
-def wait_for(found: Callable[[], Any], limit_s: float = 60.0) -> Any:
-    deadline = time.monotonic() + limit_s
-    while not (what := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return what
 
 
 def is_alive(pid: int) -> bool:

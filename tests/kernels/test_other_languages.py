@@ -7,12 +7,12 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import nbformat
 import pytest
 from kernels_alone import kernel_pool, run_alone
+from studies import until
 
 from sweeper.kernels import Ending, inject, language_of
 from sweeper.kernels.trial_environment import environment_code
@@ -144,8 +144,5 @@ def test_a_kernel_of_another_language_boots_while_the_slots_last_trial_runs(
             assert result.ending is Ending.FINISHED
             (output,) = node.cells[-2].outputs
             assert output.text == f"{number} of trial {number} {transport}\n"
-            deadline = time.monotonic() + 60
-            while len(list(cwd.glob("booted *"))) < 2:
-                assert time.monotonic() < deadline, "no kernel was booted ahead"
-                time.sleep(0.05)
+            until(lambda: len(list(cwd.glob("booted *"))) >= 2, "no kernel was booted ahead")
         assert len(list(cwd.glob("booted *"))) == 2, "the second trial ran in the prepared kernel"

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 from commands import Command
+from studies import until
 
 from sweeper.errors import BrokenError, StorageAwayError, StudyError
 from sweeper.settings import Settings
@@ -333,13 +334,6 @@ def start(name: str, *options: str, cell: str = WORK) -> Command:
     return Command(*files, "-j", "2", "--json", *options)
 
 
-def wait_until(is_so: Callable[[], object], limit_s: float = 90.0) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-
-
 @pytest.mark.kernel
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("lost", ["out/lost/study.db", "out/mlflow.db", "out"])
@@ -395,7 +389,7 @@ def test_a_sweep_whose_files_are_removed_reports_the_loss_and_ends(lost: str) ->
 @pytest.mark.usefixtures("here")
 def test_a_second_study_with_the_same_outputs_is_refused_and_a_loss_exits_with_1() -> None:
     first = start("outputs", "--study", "first", cell=PATIENT)
-    wait_until(lambda: list(Path("outputs").glob("000*.ipynb")))
+    until(lambda: list(Path("outputs").glob("000*.ipynb")))
     second = start("outputs", "--study", "second", cell=PATIENT)
     stdout, stderr = second.communicate(timeout=120)
     assert (second.returncode, stdout) == (2, "")
@@ -416,7 +410,7 @@ def test_a_server_that_restarts_costs_nothing_and_another_folder_is_refused(
     server: PostgresServer,
 ) -> None:
     first = start("served", "--storage", server.url, cell=PATIENT)
-    wait_until(lambda: list(Path("served").glob("000*.ipynb")))
+    until(lambda: list(Path("served").glob("000*.ipynb")))
     second = start(
         "served", "--storage", server.url, "-o", "elsewhere/{run_id}.ipynb", cell=PATIENT
     )

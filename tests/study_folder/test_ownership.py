@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from studies import until
 
 from sweeper.errors import OutputError, StudyError
 from sweeper.study_folder import heartbeat
@@ -100,10 +101,7 @@ def test_a_heartbeat_touches_its_file_until_it_is_closed(tmp_path: Path) -> None
     file.touch()
     os.utime(file, (1, 1))
     beating = Heartbeat(file, every_s=0.01)
-    end_s = time.monotonic() + 10
-    while file.stat().st_mtime < 2:
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
+    until(lambda: file.stat().st_mtime > 2)
     file.unlink()  # a heartbeat does not create its file again
     time.sleep(0.05)
     beating.close()
@@ -117,10 +115,7 @@ def test_the_holder_of_a_folder_touches_the_owners_file(
     with held_folder(paths) as held:
         held.is_needed = True
         os.utime(paths.owner, (1, 1))
-        end_s = time.monotonic() + 10
-        while paths.owner.stat().st_mtime < 2:
-            assert time.monotonic() < end_s
-            time.sleep(0.005)
+        until(lambda: paths.owner.stat().st_mtime > 2)
 
 
 def test_a_folder_in_which_the_owner_cannot_be_written_is_refused_and_stays_free(

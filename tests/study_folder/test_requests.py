@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from studies import PATIENCE_S
 
 from sweeper.study_folder.requests import ALL, NO_MORE, Requests, ask_to_stop
 
@@ -31,7 +32,7 @@ def test_each_request_is_received_once(tmp_path: Path) -> None:
     requests = Requests(tmp_path / "requests", received)
     ask_to_stop(tmp_path / "requests", "0007")
     ask_to_stop(tmp_path / "requests", ALL)
-    assert received.are_all_here.wait(10)
+    assert received.are_all_here.wait(PATIENCE_S)
     requests.close()
     assert sorted(received.requests) == ["0007", ALL]
     assert list((tmp_path / "requests").iterdir()) == []
@@ -44,7 +45,7 @@ def test_a_request_that_fails_is_logged_and_later_ones_are_received(
     requests = Requests(tmp_path / "requests", received)
     ask_to_stop(tmp_path / "requests", "fails")
     ask_to_stop(tmp_path / "requests", NO_MORE)
-    assert received.are_all_here.wait(10)
+    assert received.are_all_here.wait(PATIENCE_S)
     requests.close()
     assert received.requests == ["fails", NO_MORE]
     assert "the request to stop fails failed: not now" in caplog.text

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import Command, call
+from studies import PATIENCE_S
 
 from sweeper.errors import SettingsError
 from sweeper.sweep.preemption import Cloud, PreemptionWatcher, check_service
@@ -84,7 +85,7 @@ def test_a_notice_arrives_once(cloud: Cloud, service: type[Service]) -> None:
     notice = PreemptionWatcher(cloud, on_notice)
     assert not heard.wait(0.2)
     service.preempted = True
-    assert heard.wait(10)
+    assert heard.wait(PATIENCE_S)
     notice.close()
     assert len(noticed_s) == 1
 
@@ -106,7 +107,7 @@ def test_a_notice_is_heard_although_earlier_answers_were_nonsense(
     service.nonsense, service.preempted = list(NONSENSE), True
     heard = threading.Event()
     notice = PreemptionWatcher(cloud, heard.set)
-    assert heard.wait(10)
+    assert heard.wait(PATIENCE_S)
     notice.close()
     assert not service.nonsense
 
@@ -135,13 +136,13 @@ def test_a_token_is_asked_for_once_and_again_when_it_is_refused(
     monkeypatch.setattr(service, "do_GET", count)
     heard = threading.Event()
     notice = PreemptionWatcher("aws", heard.set)
-    assert asked.wait(10)
+    assert asked.wait(PATIENCE_S)
     assert set(times[:10]) == {1}
     asked.clear()
     service.tokens = 5  # the service was started anew and knows none of its tokens
-    assert asked.wait(10)
+    assert asked.wait(PATIENCE_S)
     service.preempted = True
-    assert heard.wait(10)
+    assert heard.wait(PATIENCE_S)
     notice.close()
     assert service.tokens == 6
 

@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ import nbformat
 import pytest
 from commands import Command, call
 from fsspec.implementations.memory import MemoryFileSystem
+from studies import until
 
 from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.notebook_api.sealed import SealedFile
 from sweeper.object_store import Store, StoreError
 from sweeper.study import SamplerFactory, Study, facts_in
-from sweeper.sync import RemoteCopy
+from sweeper.sync import RemoteCopy, contents
 from sweeper.sync.contents import Contents, snapshot
 from sweeper.sync.manifest import Manifest, Owner
 from sweeper.testing import write_notebook
@@ -200,7 +201,10 @@ def _stamps(database: Path) -> Any:
     return stamp_of_database(database)
 
 
-def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "_SETTLED_S", 3600)
     a = Machine(tmp_path)
     with a.opened():
         a.run(state=TrialState.RUNNING)
@@ -243,8 +247,9 @@ def test_ended_trials_are_copied_before_large_checkpoints_of_running_ones(
 
 
 def test_a_half_written_checkpoint_that_a_new_process_finds_keeps_its_earlier_copy(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(contents, "_SETTLED_S", 3600)
     a = Machine(tmp_path)
     with a.opened():
         a.run(state=TrialState.RUNNING)
@@ -932,13 +937,6 @@ def test_the_url_alone_is_enough() -> None:
     assert settings().sync is None
 
 
-def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.02)
-
-
 # --- a real S3 API on loopback -------------------------------------------------------------------
 
 
@@ -1216,7 +1214,7 @@ def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
     until(lambda: a.completed() >= 2 and remote("preempted") is not None)
     line.stall()
     sweeping.terminate()
-    code, result = a.result(sweeping, limit_s=6 + 6)  # without the limit it waits a minute
+    code, result = a.result(sweeping, limit_s=6 + 30)  # without the limit it waits a minute
     assert code == 143
     assert result["sync_lag_s"] > 0
     assert result["counts"]["stopped"] >= 1

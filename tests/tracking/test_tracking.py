@@ -24,7 +24,7 @@ from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
 from sweeper.tracking import RunWriter, Tracker, store_of
 from sweeper.tracking.messages import Ended, Reported, Started, Store, TrialMessage
-from sweeper.tracking.points import gpu_points
+from sweeper.tracking.runs.points import gpu_points
 from sweeper.tracking.writing_process import write
 from sweeper.trials import GpuSample, GpuUse, TrialRecord, TrialState
 

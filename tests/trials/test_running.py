@@ -81,7 +81,7 @@ def test_a_callback_may_use_the_running_trial() -> None:
     running.on_stop(callback)
     stopper = threading.Thread(target=running.stop, args=[StopReason.INTERRUPTED], daemon=True)
     stopper.start()
-    stopper.join(timeout=5)
+    stopper.join(timeout=60)
     assert not stopper.is_alive()
     assert calls == [StopReason.INTERRUPTED]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from gpu_drivers import GIB, StatedDriver
-from studies import until
+from studies import PATIENCE_S, until
 
 from sweeper.execution.gpus import (
     Gpu,
@@ -77,7 +77,7 @@ def waiting(gpus: GpuAllocator, need: GpuNeed) -> Iterator[threading.Event]:
     def wait() -> None:
         with suppress(StoppedWaiting), share(gpus, need, running):
             has_share.set()
-            ended.wait(20)
+            ended.wait(PATIENCE_S)
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
@@ -86,7 +86,7 @@ def waiting(gpus: GpuAllocator, need: GpuNeed) -> Iterator[threading.Event]:
     finally:
         ended.set()
         running.stop(StopReason.INTERRUPTED)
-        thread.join(20)
+        thread.join(PATIENCE_S)
 
 
 def has_to_wait(has_share: threading.Event) -> bool:
@@ -99,7 +99,7 @@ def test_a_closed_gpu_takes_no_trial_until_it_is_open_again(make: Make) -> None:
     with waiting(gpus, gib(1)) as has_share:
         assert has_to_wait(has_share)
         closed.clear()
-        assert has_share.wait(20)
+        assert has_share.wait(PATIENCE_S)
 
 
 # --- the environment of kernels ------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_who_has_waited_longest_gets_the_next_share(make: Make) -> None:
     # Who comes later does not overtake those that wait already.
     wait(5)
     for thread in threads:
-        thread.join(5)
+        thread.join(PATIENCE_S)
     assert order == [0, 1, 2, 3, 4, 5]
 
 
@@ -194,9 +194,9 @@ def test_a_stop_wakes_who_waits_for_a_share_and_those_behind_it_move_up(make: Ma
         second.start()
         until(lambda: gpus.waiting == 2)
         stopped.stop(StopReason.INTERRUPTED)
-        first.join(5)
+        first.join(PATIENCE_S)
         assert ended == ["was stopped"]
-    second.join(5)
+    second.join(PATIENCE_S)
     assert ended == ["was stopped", "had a share"]
     assert behind.waited_s > 0
 
@@ -250,7 +250,7 @@ def test_what_others_use_of_a_gpu_is_not_given_away(make: Make) -> None:
     with share(gpus, gib(5)), waiting(gpus, gib(5)) as second:
         assert has_to_wait(second)
         driver.used["GPU-a"], driver.by_process["GPU-a"] = 0, {}
-        assert second.wait(5), "nobody gave a share back, and yet there is room now"
+        assert second.wait(PATIENCE_S), "nobody gave a share back, and yet there is room now"
 
 
 def test_a_program_that_came_into_our_container_from_outside_is_one_of_the_others(
@@ -327,11 +327,11 @@ def test_a_trial_of_unknown_need_is_alone_until_it_has_not_grown_for_a_while(
             driver.used["GPU-a"] = n_gib * GIB
             time.sleep(0.05)
             assert not second.is_set()
-        assert second.wait(5)
+        assert second.wait(PATIENCE_S)
         assert lease.peak_bytes == 8 * GIB
         # The second one is expected to take as much, 8 GiB and a quarter more: two more fit.
         with waiting(gpus, GpuNeed()) as third, waiting(gpus, GpuNeed()) as fourth:
-            assert third.wait(5) or fourth.wait(5)
+            assert third.wait(PATIENCE_S) or fourth.wait(PATIENCE_S)
             assert has_to_wait(third) or has_to_wait(fourth)
 
 
@@ -364,9 +364,9 @@ def test_a_notebook_that_does_not_use_the_gpu_keeps_nobody_from_it(make: Make) -
     gpus = make("GPU-a")
     with share(gpus, GpuNeed()), waiting(gpus, GpuNeed()) as second:
         assert has_to_wait(second)
-        assert second.wait(5)
+        assert second.wait(PATIENCE_S)
         with waiting(gpus, GpuNeed()) as third:
-            assert third.wait(5)
+            assert third.wait(PATIENCE_S)
 
 
 def test_trials_that_wait_for_the_first_one_share_the_gpu_when_it_has_ended(make: Make) -> None:
@@ -377,8 +377,8 @@ def test_trials_that_wait_for_the_first_one_share_the_gpu_when_it_has_ended(make
             assert has_to_wait(second)
             gpus.learn(15 * GIB)  # the first one has run to its end
             first.close()
-            assert second.wait(5)
-            assert third.wait(5)
+            assert second.wait(PATIENCE_S)
+            assert third.wait(PATIENCE_S)
             with waiting(gpus, GpuNeed()) as fourth:
                 assert has_to_wait(fourth), "three trials of 16.5 GiB take more than 40"
 
@@ -439,7 +439,7 @@ def test_a_sweep_that_is_killed_leaves_its_memory_to_the_others(make: Make, tmp_
             assert has_to_wait(other)
             killed.kill()
             killed.wait()
-            assert other.wait(5)
+            assert other.wait(PATIENCE_S)
 
 
 def test_a_machine_without_a_place_for_claims_shares_its_gpus_within_a_sweep(
@@ -519,7 +519,7 @@ def test_a_sweep_of_small_trials_lets_one_begin_that_needs_more_room(make: Make)
         with waiting(small, gib(10)) as next_small:
             assert has_to_wait(next_small), "the other sweep has waited for long"
             first.close()
-            assert unknown.wait(5)
+            assert unknown.wait(PATIENCE_S)
             assert has_to_wait(next_small), "nobody knows yet what the other one will take"
     with share(small, gib(10)):
         pass
@@ -535,7 +535,7 @@ def test_a_trial_that_has_waited_longer_goes_before_one_of_another_sweep(make: M
         with waiting(other, ALONE) as later:
             assert has_to_wait(later)
             first.close()
-            assert longer.wait(5)
+            assert longer.wait(PATIENCE_S)
             assert has_to_wait(later)
 
 

@@ -69,7 +69,7 @@ study: {sampler: random}
 """
 JOBS = 4
 #: How long after the end of a sweep nothing of it may be left.
-GONE_S = 3.0
+GONE_S = 30.0
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from optuna.storages import RDBStorage
-from studies import small_settings, until
+from studies import PATIENCE_S, small_settings, until
 
 from sweeper.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
@@ -61,7 +61,7 @@ def test_of_two_trials_that_end_together_the_better_one_keeps_its_checkpoints(
 
     study.meanwhile = end_another
     scheduler.finish_trial(good, completed(1.0))
-    ends.join(20)
+    ends.join(PATIENCE_S)
     scheduler.close()
     assert better.checkpoint_dir.is_dir()
     assert not good.checkpoint_dir.exists()

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from studies import until
+from studies import PATIENCE_S, until
 
 from sweeper.sweep.scheduling.prefetching import ProposalPrefetcher
 
@@ -25,7 +25,7 @@ def test_closing_never_waits_for_a_request_that_got_lost(monkeypatch: pytest.Mon
         time.sleep(n * 1e-5)
         closing = threading.Thread(target=prefetcher.close, daemon=True)
         closing.start()
-        closing.join(10)
+        closing.join(PATIENCE_S)
         assert not closing.is_alive(), "it waits for a wake-up that has come and gone"
 
 

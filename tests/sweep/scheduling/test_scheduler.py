@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 from optuna.storages import RDBStorage
-from studies import small_settings
+from studies import PATIENCE_S, small_settings
 
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks import read_metadata
@@ -185,8 +185,8 @@ def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_f
     def wait(_: TrialSpec, running: RunningTrial) -> TrialOutcome:
         stopped = threading.Event()
         running.on_stop(stopped.set)
-        both.wait(20)
-        assert stopped.wait(20)
+        both.wait(PATIENCE_S)
+        assert stopped.wait(PATIENCE_S)
         return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
 
     scheduler = make_scheduler(study, settings, stop_switch=stop_switch)
@@ -222,7 +222,7 @@ def test_a_report_reaches_the_pruner_and_its_stop_comes_back_to_the_trial(
         stopped = threading.Event()
         running.on_stop(stopped.set)
         running.publish(Point(step=0, metrics={"val": 0.1}))
-        assert stopped.wait(20)
+        assert stopped.wait(PATIENCE_S)
         return TrialOutcome(state=TrialState.PRUNED, reason=Reason.PRUNED, message=running.message)
 
     scheduler = make_scheduler(study, settings)

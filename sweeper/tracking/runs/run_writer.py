@@ -9,17 +9,16 @@ from __future__ import annotations
 import getpass
 import math
 import os
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..trials import GpuSample, GpuUse, TrialRecord, TrialState
+from ...trials import GpuSample, GpuUse, TrialRecord, TrialState
+from ..files import log_ahead, sqlite_file
+from ..messages import RunEnd, Series, Store, TimedPoint, end_of
+from ..opening import open_experiment, usable
+from ..values import as_tags, legal, metric, now_ms
 from .artifacts import Artifacts
-from .files import log_ahead, sqlite_file
-from .messages import RunEnd, Series, Store, TimedPoint, end_of
-from .opening import open_experiment, usable
 from .points import LoggedPoints, gpu_points
-from .values import as_tags, legal, metric, now_ms
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -35,12 +34,14 @@ class RunWriter:
 
     Attributes:
         experiment_id: MLflow's id of the study's experiment.
+        has_view: whether MLflow's UI opens the experiment with the study's view.
         runs: MLflow's ids of the study's runs, by the trials' run ids.
         ends: how the runs have ended, by the trials' run ids; without those that run.
     """
 
     def __init__(self, client: MlflowClient, *, experiment_id: str, study_id: str) -> None:
         self.experiment_id = experiment_id
+        self.has_view = False
         self.runs: dict[str, str] = {}
         self.ends: dict[str, RunEnd] = {}
         self._study_id = study_id
@@ -64,16 +65,15 @@ class RunWriter:
         Raises:
             TrackingError: the server does not answer, or the store cannot be opened.
         """
-        location = store.artifacts.as_uri() + f"/{urllib.parse.quote(store.study)}"
         with usable(store.address):
-            client, experiment_id = open_experiment(
-                store.address, store.study, location=location, note=store.note
-            )
+            client, experiment_id, has_view = open_experiment(store)
             if store.is_embedded:
                 file = sqlite_file(str(store.address))
                 assert file is not None
                 log_ahead(file)
-            return cls(client, experiment_id=experiment_id, study_id=store.study_id)
+            writer = cls(client, experiment_id=experiment_id, study_id=store.study_id)
+            writer.has_view = has_view
+            return writer
 
     def has_end_of(self, record: TrialRecord) -> bool:
         """Whether MLflow has the end of this attempt at a trial."""

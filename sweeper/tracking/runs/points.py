@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..trials import GpuSample
-from .messages import TimedPoint
-from .values import legal, metric
+from ...trials import GpuSample
+from ..messages import TimedPoint
+from ..values import legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

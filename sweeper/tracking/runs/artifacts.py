@@ -7,9 +7,9 @@ import os
 import urllib.parse
 from typing import TYPE_CHECKING
 
-from ..errors import first_line
-from ..notebooks import render_html
-from ..trials import TrialRecord
+from ...errors import first_line
+from ...notebooks import render_html
+from ...trials import TrialRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -1,0 +1,149 @@
+"""The view of an experiment with which MLflow's UI opens: columns, order, parallel coordinates.
+
+MLflow keeps views that users share in tags of the experiment, in a format that is not documented.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..settings.addresses import Address
+from ..settings.sections import Objective
+from ..settings.space import SearchSpace
+from .values import legal, log10_name, now_ms
+
+_KEY = "sweeper"
+#: The tag of the experiment that contains the view.
+VIEW_TAG = f"mlflow.sharedViewState.{_KEY}"
+_NAME = "Sweep: parallel coordinates"
+_SECTION = "sweeper"
+#: How many runs the UI draws at most.
+_MOST_RUNS = 1000
+_CHART_HEIGHT = 450
+#: The first major version of MLflow whose UI opens such a link on the runs.
+_WITH_VIEWS = 3
+_ANSWER_S = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What users want to see first of a study.
+
+    Attributes:
+        columns: names of the swept params.
+        axes: the params that parallel coordinates are drawn over; a logarithm instead of a param
+            that is sampled on a logarithmic scale, as MLflow has no such axes.
+        objectives: names of the objectives; runs are sorted by the first.
+        is_ascending: whether the smallest value of the first objective comes first.
+    """
+
+    columns: Sequence[str]
+    axes: Sequence[str]
+    objectives: Sequence[str]
+    is_ascending: bool
+
+    @classmethod
+    def of(cls, space: SearchSpace, objectives: Mapping[str, Objective]) -> View:
+        """The view of a study with a space and objectives."""
+        first, *_ = objectives.values()
+        logs = {name: log10_name(name) for name in space.log_names}
+        return cls(
+            columns=list(space),
+            axes=[logs.get(name, name) for name in space],
+            objectives=list(objectives),
+            is_ascending=first.direction == "minimize",
+        )
+
+    def as_tag(self) -> str:
+        """The value of the experiment's tag."""
+        state = json.dumps(self._state(), separators=(",", ":")).encode()
+        packed = base64.b64encode(zlib.compress(state)).decode()
+        at_ms = now_ms()
+        view = {
+            "name": _NAME,
+            "createdAt": at_ms,
+            "updatedAt": at_ms,
+            "state": f"deflate;{packed}",
+        }
+        return json.dumps(view, separators=(",", ":"))
+
+    def _state(self) -> dict[str, Any]:
+        metrics = [legal(name) for name in self.objectives]
+        chart = {
+            "uuid": "sweeper-parallel-coordinates",
+            "type": "PARALLEL",
+            "metricSectionId": _SECTION,
+            "deleted": False,
+            "isGenerated": False,
+            "runsCountToCompare": _MOST_RUNS,
+            "selectedParams": list(self.axes),
+            "selectedMetrics": metrics,
+            "showAllRuns": True,
+            "displayName": "Parallel coordinates",
+        }
+        section = {
+            "uuid": _SECTION,
+            "name": "Sweep",
+            "display": True,
+            "isReordered": False,
+            "deleted": False,
+            "isGenerated": False,
+            "columns": 1,
+            "cardHeight": _CHART_HEIGHT,
+        }
+        return {
+            "searchFilter": "",
+            "orderByKey": f"metrics.`{metrics[0]}`",
+            "orderByAsc": self.is_ascending,
+            "startTime": "ALL",
+            "lifecycleFilter": "Active",
+            "datasetsFilter": [],
+            "modelVersionFilter": "All Runs",
+            "selectedColumns": [
+                *(f"metrics.`{name}`" for name in metrics),
+                *(f"params.`{name}`" for name in self.columns),
+            ],
+            "runsHiddenMode": "SHOWALL",
+            "compareRunCharts": [chart],
+            "compareRunSections": [section],
+            "isAccordionReordered": False,
+            "autoRefreshEnabled": True,
+            "useGroupedValuesInCharts": True,
+        }
+
+
+def knows_views(address: Address) -> bool:
+    """Whether the UI of a store or server opens an experiment with a view in its tags."""
+    if not address.is_http:
+        return True  # by the MLflow that is installed
+    try:
+        url = f"{address.bare.rstrip('/')}/version"
+        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
+            text = answer.read(100).decode()
+        return int(text.partition(".")[0]) >= _WITH_VIEWS
+    except (OSError, ValueError):
+        return False
+
+
+def view_url(base: str, experiment_id: str) -> str:
+    """The URL of an experiment with its view, which draws parallel coordinates over its runs."""
+    return (
+        f"{base}/#/experiments/{experiment_id}/runs?viewStateShareKey={_KEY}"
+        "&workflowType=machine_learning&compareRunsMode=CHART"
+    )
+
+
+def comparison_url(base: str, experiment_id: str, runs: Sequence[str]) -> str:
+    """The URL of the page that compares runs, which every version of MLflow's UI has."""
+    ids = urllib.parse.quote(json.dumps(list(runs), separators=(",", ":")))
+    experiments = urllib.parse.quote(json.dumps([experiment_id]))
+    return (
+        f"{base}/#/compare-runs?runs={ids}&experiments={experiments}&workflowType=machine_learning"
+    )
