@@ -17,6 +17,7 @@ from ..study import Study
 from ..study_folder.ownership import held_folder, held_outputs, held_storage
 from ..study_folder.requests import Requests
 from ..tracking import Tracker, View, is_sure_to_open, sqlite_file, store_of
+from .description import description
 from .plan import SweepPlan
 from .preemption import PreemptionWatcher
 from .resume_checks import refuse_changes, refuse_files_in_the_way
@@ -93,14 +94,13 @@ def _opened_tracker(
         # Making an MLflow store may take a minute, in which other commands find the study.
         uri = str(plan.tracking_uri or f"sqlite:///{paths.tracking}")
         study.note_facts(template=paths.template, tracking_uri=uri)
-    objectives = ", ".join(f"{o.direction} {name}" for name, o in settings.objective.items())
     store = store_of(
         plan.tracking_uri,
         study=study.name,
         study_id=study.study_id,
         embedded=paths.tracking,
         artifacts=paths.artifacts,
-        note=f"Sweep over `{plan.notebook.display_name}`: {objectives}.",
+        note=description(plan),
         view=View.of(settings.search_space, settings.objective),
     )
     opens_later = may_be_refused_late and is_sure_to_open(store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from ..study_folder.requests import ALL, NO_MORE
 from ..tracking import Tracker, sqlite_file
 from ..trials import Event, Events, Observer, Snapshot, SweepResult
 from .deadline import deadline
+from .description import best_in_words, description
 from .opening import opened
 from .plan import SweepPlan, plan_sweep
 from .preemption import PREEMPTED
@@ -199,6 +200,9 @@ class Sweep:
                 self._events.announce(Event.SWEEP_STARTED)
                 with deadline(timeout_s=plan.timeout_s, spending=spending, stop=self.stop):
                     findings = plan.executor.run(scheduler)
+                with suppress(StudyError):  # the storage was lost, which ends the sweep below
+                    best = best_in_words(study.best(), list(plan.settings.objective))
+                    tracker.described(description(plan), best)
                 left_s = stop_switch.left_s
                 undelivered = tracker.close(patience_s=None if left_s is None else left_s / 2)
             if tracker.refusal is not None:

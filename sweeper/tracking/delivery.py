@@ -19,6 +19,7 @@ from ..errors import TrackingError
 from . import writing_process
 from .messages import (
     Ended,
+    Message,
     Opened,
     Refused,
     Reply,
@@ -27,7 +28,6 @@ from .messages import (
     Store,
     Taken,
     TimedPoint,
-    TrialMessage,
 )
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Delivery:
         *,
         tries_again: bool,
         on_reply: Callable[[Reply], None],
-        on_receipt: Callable[[TrialMessage, str | None, str | None], None],
+        on_receipt: Callable[[Message, str | None, str | None], None],
         on_refusal: Callable[[], object],
     ) -> None:
         self._store = store
@@ -81,11 +81,11 @@ class Delivery:
         self.refusal: str | None = None
         #: Set when the store is open, or cannot be used.
         self._answered = threading.Event()
-        self._queue: queue.SimpleQueue[TrialMessage | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._serials = itertools.count()
         #: Held while messages are sent, so that all arrive in order.
         self._sending = threading.Lock()
-        self._undelivered: dict[int, TrialMessage] = {}
+        self._undelivered: dict[int, Message] = {}
         #: The starts of trials whose ends have not been written.
         self._begun: dict[str, Started] = {}
         #: The numbers of messages that only tell a new process what the last one knew.
@@ -121,7 +121,7 @@ class Delivery:
         if self.refusal is not None:
             raise TrackingError(self.refusal)
 
-    def put(self, message: TrialMessage) -> None:
+    def put(self, message: Message) -> None:
         """Send a message soon; never waits."""
         self._queue.put(message)
 
@@ -179,7 +179,7 @@ class Delivery:
                 self._send(items)
                 self._see_whether_finished()
 
-    def _send(self, items: list[tuple[int, TrialMessage]]) -> None:
+    def _send(self, items: list[tuple[int, Message]]) -> None:
         for _, message in items:
             if isinstance(message, Started):
                 self._begun[message.run_id] = message
@@ -325,9 +325,9 @@ class Delivery:
                 self._sending.release()
 
 
-def _joined(messages: Iterable[TrialMessage]) -> list[TrialMessage]:
+def _joined(messages: Iterable[Message]) -> list[Message]:
     """The messages with the points of a trial in one, where no other message is between them."""
-    joined: list[TrialMessage] = []
+    joined: list[Message] = []
     points_of: dict[str, list[TimedPoint]] = {}
     for message in messages:
         if not isinstance(message, Reported):

@@ -67,7 +67,7 @@ class Started:
     record: TrialRecord
     described: Mapping[str, str]
 
-    what = "the start"
+    what = "the start of trial"
 
     @property
     def run_id(self) -> str:
@@ -82,7 +82,7 @@ class Reported:
     run_id: str
     points: Sequence[TimedPoint]
 
-    what = "a report"
+    what = "a report of trial"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Ended:
     at_ms: int
     gpu_samples: Sequence[GpuSample] = ()
 
-    what = "the end"
+    what = "the end of trial"
 
     @property
     def run_id(self) -> str:
@@ -103,7 +103,19 @@ class Ended:
         return self.record.run_id
 
 
-TrialMessage = Started | Reported | Ended
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """The text above the runs has changed; see `RunWriter.describe`."""
+
+    note: str
+    best: Mapping[str, str]
+
+    what = "the description of"
+    #: Of no trial.
+    run_id = "the study"
+
+
+Message = Started | Reported | Ended | Described
 
 # --- from the process ----------------------------------------------------------------------------
 

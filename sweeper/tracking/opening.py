@@ -27,6 +27,8 @@ from .views import VIEW_TAG, View, comparison_url, knows_views, view_url
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+#: The tag whose Markdown MLflow's UI displays above the runs of an experiment, and on a run's page.
+NOTE_TAG = "mlflow.note.content"
 _PROBE_TIMEOUT_S = 5
 #: SQLite's errors for a broken file; those of a full disk or a lock are temporary.
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
@@ -161,7 +163,7 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str, bool]:
     else:
         experiment_id = str(experiment.experiment_id)
     if store.note is not None:
-        client.set_experiment_tag(experiment_id, "mlflow.note.content", store.note)
+        client.set_experiment_tag(experiment_id, NOTE_TAG, store.note)
     has_view = store.view is not None and knows_views(address)
     if store.view is not None and has_view:
         client.set_experiment_tag(experiment_id, VIEW_TAG, store.view.as_tag())

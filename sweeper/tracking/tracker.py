@@ -15,8 +15,10 @@ from ..notebook_api.messages import Point
 from ..trials import GpuSample, TrialRecord
 from .delivery import Delivery
 from .messages import (
+    Described,
     Ended,
     Logged,
+    Message,
     Opened,
     Reply,
     Reported,
@@ -25,7 +27,6 @@ from .messages import (
     Started,
     StopTagged,
     Store,
-    TrialMessage,
     end_of,
 )
 from .opening import comparison, free_port
@@ -136,6 +137,15 @@ class Tracker:
             Ended(record=record, series=series, tags=tags, at_ms=now_ms(), gpu_samples=gpu_samples)
         )
 
+    def described(self, note: str, best: Mapping[str, str]) -> None:
+        """Write the text that MLflow's UI displays above the runs.
+
+        Args:
+            note: what the study is, in Markdown.
+            best: the run ids of the best trials, each with its scores and params in words.
+        """
+        self._delivery.put(Described(note=note, best=best))
+
     def close(self, *, patience_s: float | None = None) -> int:
         """Wait until all messages are written, and end the process.
 
@@ -198,9 +208,7 @@ class Tracker:
             case Logged():
                 _log.log(reply.level, "%s", reply.text)
 
-    def _take_receipt(
-        self, message: TrialMessage, mlflow_id: str | None, error: str | None
-    ) -> None:
+    def _take_receipt(self, message: Message, mlflow_id: str | None, error: str | None) -> None:
         run_id = message.run_id
         if mlflow_id is not None:
             self.mlflow_run_ids[run_id] = mlflow_id
@@ -218,13 +226,13 @@ class Tracker:
         except Exception as error:  # noqa: BLE001  what others do must not end this thread
             _log.info("%s", error)
 
-    def _warn(self, message: TrialMessage, reason: str) -> None:
+    def _warn(self, message: Message, reason: str) -> None:
         self._untaken[message.run_id] += 1
         is_new = reason not in self._reasons  # a server that is away fails each message alike
         self._reasons.add(reason)
         _log.log(
             logging.WARNING if is_new else logging.INFO,
-            "MLflow did not take %s of trial %s: %s",
+            "MLflow did not take %s %s: %s",
             message.what,
             message.run_id,
             reason,

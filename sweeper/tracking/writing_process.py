@@ -21,8 +21,10 @@ from typing import Any, Protocol
 from ..errors import TrackingAwayError, TrackingError, first_line
 from .files import forget_connections
 from .messages import (
+    Described,
     Ended,
     Logged,
+    Message,
     Opened,
     Refused,
     Reported,
@@ -30,7 +32,6 @@ from .messages import (
     StopTagged,
     Store,
     Taken,
-    TrialMessage,
 )
 from .runs import RunWriter
 
@@ -120,7 +121,7 @@ def _write_all(
     looked_s = time.monotonic()
     while True:
         try:
-            item: tuple[int, TrialMessage] | None = inbox.get(timeout=_POLL_INTERVAL_S)
+            item: tuple[int, Message] | None = inbox.get(timeout=_POLL_INTERVAL_S)
         except queue.Empty:
             pass
         else:
@@ -136,7 +137,7 @@ def _write_all(
                 connection.send(StopTagged(run_id=run_id))
 
 
-def write(writer: RunWriter, store: Store, message: TrialMessage) -> str | None:
+def write(writer: RunWriter, store: Store, message: Message) -> str | None:
     """Write one message; why MLflow did not take it, or None if it did."""
     try:
         match message:
@@ -152,6 +153,8 @@ def write(writer: RunWriter, store: Store, message: TrialMessage) -> str | None:
                     message.gpu_samples,
                     at_ms=message.at_ms,
                 )
+            case Described():
+                writer.describe(message.note, message.best)
     except Exception as error:  # noqa: BLE001  an error of the store must not cost a trial
         return store.address.scrubbed(first_line(error))
     return None

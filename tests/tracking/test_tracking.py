@@ -23,7 +23,7 @@ from studies import until
 from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
 from sweeper.tracking import RunWriter, Tracker, store_of
-from sweeper.tracking.messages import Ended, Reported, Started, Store, TrialMessage
+from sweeper.tracking.messages import Ended, Message, Reported, Started, Store
 from sweeper.tracking.runs.points import gpu_points
 from sweeper.tracking.writing_process import write
 from sweeper.trials import GpuSample, GpuUse, TrialRecord, TrialState
@@ -218,7 +218,7 @@ def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
     record = completed(tmp_path)
     fail_first(monkeypatch, writer, "log_batch", OSError("away"), OSError("away"))
     running = replace(record, state=TrialState.RUNNING)
-    messages: list[TrialMessage] = [
+    messages: list[Message] = [
         Started(record=running, described={"x": "0.5"}),
         Reported(run_id="0000", points=[("val", 0, 0.25, 1)]),
         Ended(record=record, series={"val": [(0, 0.25), (1, 0.5)]}, tags={}, at_ms=2),

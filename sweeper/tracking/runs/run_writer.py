@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...trials import GpuSample, GpuUse, TrialRecord, TrialState
 from ..files import log_ahead, sqlite_file
 from ..messages import RunEnd, Series, Store, TimedPoint, end_of
-from ..opening import open_experiment, usable
+from ..opening import NOTE_TAG, open_experiment, usable
 from ..values import as_tags, legal, metric, now_ms
 from .artifacts import Artifacts
 from .points import LoggedPoints, gpu_points
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run
 
+_TAG_CHARACTERS = 5000
 _STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
 #: A user sets this tag on a run in MLflow's UI to stop the trial.
 _STOP_TAG = "sweeper.stop"
@@ -143,7 +144,7 @@ class RunWriter:
         all_tags = {**tags, **_tags_of(record)}
         failure = None
         try:
-            all_tags["mlflow.note.content"] = self._artifacts.log(mlflow_id, record)
+            all_tags[NOTE_TAG] = self._artifacts.log(mlflow_id, record)
         except Exception as error:  # noqa: BLE001  each store of files has exceptions of its own
             # The run gets its values and status all the same, and the next sweep tries again.
             failure = error
@@ -154,6 +155,22 @@ class RunWriter:
         if failure is not None:
             raise failure
         self.ends[record.run_id] = end
+
+    def describe(self, note: str, best: Mapping[str, str]) -> None:
+        """Write the text above the runs, with links to the best ones.
+
+        Args:
+            note: what the study is, in Markdown.
+            best: the run ids of the best trials, each with its scores and params in words.
+        """
+        page = f"#/experiments/{self.experiment_id}/runs"
+        lines = [
+            f"- [{run_id}]({page}/{self.runs[run_id]}): {text}"
+            for run_id, text in best.items()
+            if run_id in self.runs
+        ]
+        text = "\n".join([note, "", "Best:", "", *lines]) if lines else note
+        self._client.set_experiment_tag(self.experiment_id, NOTE_TAG, text[:_TAG_CHARACTERS])
 
     def take_stops(self) -> list[str]:
         """The run ids of running trials whose runs have the stop tag, which is removed."""

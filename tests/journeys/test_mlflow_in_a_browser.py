@@ -1,0 +1,144 @@
+"""What users see of a sweep in MLflow's UI; skips without Chromium or Playwright."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies import small_settings, until
+
+from sweeper import Sweep
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+TRIALS = 12
+
+
+def score(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    write_notebook(spec.notebook, "val = x")
+    x = spec.params["x"]
+    assert isinstance(x, float)
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": x, "train": 1 - x})
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("a sweep")
+    settings = small_settings(
+        "seen",
+        study={"trials": TRIALS},
+        space={
+            "x": {"low": 0.0, "high": 1.0},
+            "lr": {"low": 1e-4, "high": 1.0, "log": True},
+            "kind": ["a", "b"],
+        },
+    )
+    notebook = write_notebook(folder / "nb.ipynb", "val = x", parameters="x, lr, kind = 0, 1, 'a'")
+    sweep = Sweep.from_settings(
+        settings,
+        notebook=notebook,
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        executor=lambda _: InlineExecutor(score, jobs=1),
+    )
+    return sweep.run().to_json()
+
+
+@pytest.fixture(scope="module")
+def server(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of MLflow's UI over the sweep's store."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", result["tracking_uri"]]
+    address = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            urllib.request.urlopen(f"{address}/health", timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    process = subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+        cwd=tmp_path_factory.mktemp("server"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(answers)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture
+def page(server: str) -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1600, "height": 1000})
+        page.set_default_timeout(60_000)
+        yield page
+        browser.close()
+
+
+def link(result: dict[str, Any], server: str, *, without: str = "") -> str:
+    """The printed link, at the test's server."""
+    url = re.sub(r"^http://[^/]+", server, result["compare_url"])
+    return url.replace(without, "")
+
+
+def test_the_printed_link_draws_parallel_coordinates_over_the_swept_params(
+    result: dict[str, Any], server: str, page: Any
+) -> None:
+    page.goto(link(result, server))
+    page.get_by_text("Parallel Coordinates").wait_for()
+    drawn = page.locator("svg .dimension .label, svg text.label")
+    until(lambda: {"log10_lr", "x", "kind", "val"} <= {*drawn.all_text_contents()})
+    assert page.get_by_text(f"{TRIALS} matching runs").is_visible()
+
+
+def test_the_table_has_the_objective_and_the_swept_params_and_the_best_run_first(
+    result: dict[str, Any], server: str, page: Any
+) -> None:
+    page.goto(link(result, server, without="&compareRunsMode=CHART"))
+    page.get_by_text(f"{TRIALS} matching runs").wait_for()
+    header = page.locator(".ag-header")
+    until(lambda: {"val", "x"} <= {*header.inner_text().split()})
+    assert "train" not in header.inner_text().split()
+    first = page.locator(".ag-row[row-index='0']").first
+    assert result["best"]["run_id"] in first.inner_text()
+
+
+def test_what_the_sweep_is_stands_above_the_runs(
+    result: dict[str, Any], server: str, page: Any
+) -> None:
+    page.goto(link(result, server))
+    page.get_by_text("Sweep over").first.wait_for()
+    page.get_by_text("maximize val").first.wait_for()
+
+
+def test_the_executed_notebook_of_a_run_can_be_read(
+    result: dict[str, Any], server: str, page: Any
+) -> None:
+    best = result["trials"][int(result["best"]["run_id"])]
+    run = f"#/experiments/{result['experiment_id']}/runs/{best['mlflow_run_id']}"
+    page.goto(f"{server}/{run}/artifacts/{Path(best['notebook']).stem}.html")
+    page.frame_locator("iframe").first.get_by_text("val = x").first.wait_for()
