@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .control.loaded import load
     from .errors import SweepError
     from .notebook_api.calls import (
         TrialPruned,
@@ -32,6 +33,7 @@ __all__ = [
     "SweepResult",
     "TrialPruned",
     "TrialStopped",
+    "load",
     "load_checkpoint",
     "on_stop",
     "report",
@@ -50,6 +52,7 @@ _HOMES = {
     "SweepResult": "trials",
     "TrialPruned": "notebook_api.calls",
     "TrialStopped": "notebook_api.calls",
+    "load": "control.loaded",
     "load_checkpoint": "notebook_api.checkpoints",
     "on_stop": "notebook_api.calls",
     "report": "notebook_api.calls",

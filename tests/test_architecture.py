@@ -51,6 +51,7 @@ OWNERS = {
     "nbconvert": {"notebooks"},
     "nbformat": {"notebooks", "testing"},
     "numpy": {"notebook_api", "sweep"},
+    "pandas": {"control"},
     "pynvml": {"execution"},
     "optuna": {"study"},
     "papermill": {"kernels"},
@@ -66,7 +67,7 @@ OWNERS = {
     "zmq": {"kernels"},
 }
 #: A library's name that a folder may use without owning the library: (folder, library, name).
-LENT = {("kernels", "nbformat", "NotebookNode")}
+LENT = {("kernels", "nbformat", "NotebookNode"), ("control", "nbformat", "NotebookNode")}
 
 #: What a kernel must not pay for when its notebook imports sweeper.
 HEAVY = ("torch", "mlflow", "optuna", "numpy", "IPython", "nbformat", "pydantic")

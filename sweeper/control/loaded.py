@@ -1,0 +1,195 @@
+"""A study as an object, for notebooks and scripts that look at its results."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..trials import TrialRecord, count_by_state, value_text
+from .lookup import ExistingStudy, find_study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from nbformat import NotebookNode
+
+#: How many trials a study shows of itself; `dataframe` has them all.
+_MOST_ROWS = 20
+_NOTEBOOK_HEIGHT = 600
+
+
+def load(study: str | Path | None = None, *, storage: str | None = None) -> LoadedStudy:
+    """Open a study for reading, also while it is being swept.
+
+    Args:
+        study: its folder, such as `out/digits`, or its name; None for the only one in or below the
+            working folder, or the one that is being swept.
+        storage: the URL of an Optuna storage in which to look for the name instead.
+
+    Raises:
+        StudyError: no study was found, or more than one.
+    """
+    wanted = None if study is None else str(study)
+    find_study(wanted, storage=storage)  # refuses now what every look would refuse
+    return LoadedStudy(wanted, storage=storage)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialNotebook:
+    """The executed notebook of a trial; Jupyter displays it rendered, without its scripts.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: Path
+
+    @property
+    def node(self) -> NotebookNode:
+        """Its cells, outputs and metadata.
+
+        Raises:
+            NotebookError: the file is missing or is not a notebook.
+        """
+        from ..notebooks import read_executed
+
+        return read_executed(self.path)
+
+    def _repr_html_(self) -> str:
+        from ..notebooks import render_html
+
+        page = html.escape(render_html(self.path))
+        return f'<iframe sandbox srcdoc="{page}" width="100%" height="{_NOTEBOOK_HEIGHT}"></iframe>'
+
+
+class LoadedStudy:
+    """The results of a study. Each look reads its files again, so a running sweep is up to date.
+
+    Args:
+        wanted: the study's folder or name; None for the only one.
+        storage: the URL of the Optuna storage that has it; None for one beside the outputs.
+    """
+
+    def __init__(self, wanted: str | None, *, storage: str | None = None) -> None:
+        self._wanted, self._storage = wanted, storage
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self._found().study.name
+
+    @property
+    def objectives(self) -> Mapping[str, str]:
+        """The names of the objectives, each with `minimize` or `maximize`."""
+        return _directions(self._found())
+
+    @property
+    def trials(self) -> Sequence[TrialRecord]:
+        """All trials, in the order of their numbers."""
+        return self._found().study.records()
+
+    @property
+    def best(self) -> TrialRecord | Sequence[TrialRecord] | None:
+        """The best trial, None while none has completed; with several objectives, a list of all
+        Pareto-optimal trials. `globals().update(study.best.params)` sets a notebook to it.
+        """
+        existing = self._found()
+        best = existing.study.best()
+        if len(_directions(existing)) > 1:
+            return best
+        return best[0] if best else None
+
+    def dataframe(self) -> pd.DataFrame:
+        """One row for each trial, by its run id: state, scores, params, times, memory, notebook.
+
+        A param that has the name of a score or of another column is called `param_NAME`.
+        """
+        import pandas as pd
+
+        existing = self._found()
+        records = existing.study.records()
+        scores = dict.fromkeys(_directions(existing))
+        scores |= dict.fromkeys(name for record in records for name in record.scores)
+        params = dict.fromkeys(existing.settings.search_space)
+        params |= dict.fromkeys(name for record in records for name in record.params)
+        rows = [_row(record, [*scores], [*params]) for record in records]
+        index = pd.Index([record.run_id for record in records], name="run_id")
+        return pd.DataFrame(rows, index=index)
+
+    def series(self, run_id: str) -> pd.DataFrame:
+        """What a trial has reported or printed: one row for each step, one column for each score.
+
+        Raises:
+            StudyError: the study has no such trial.
+            NotebookError: its executed notebook is missing.
+        """
+        import pandas as pd
+
+        from ..notebooks.scores import scrape
+
+        node, settings = self.notebook(run_id).node, self._found().settings
+        found = scrape(node, sources=settings.scores, objectives=settings.objective)
+        # Of several points of a step the last one counts.
+        columns = {name: dict(points) for name, points in found.series.items()}
+        return pd.DataFrame(columns).rename_axis("step").sort_index()
+
+    def notebook(self, run_id: str) -> TrialNotebook:
+        """The executed notebook of a trial.
+
+        Raises:
+            StudyError: the study has no such trial.
+        """
+        return TrialNotebook(self._found().record(run_id).notebook)
+
+    def __repr__(self) -> str:
+        return f"<{self._headline()}>"
+
+    def _repr_html_(self) -> str:
+        table = self.dataframe().drop(columns="notebook", errors="ignore")
+        first, direction = next(iter(self.objectives.items()))
+        table = table.sort_values(first, ascending=direction == "minimize", na_position="last")
+        rows = table.head(_MOST_ROWS).dropna(axis="columns", how="all")
+        left = len(table) - len(rows)
+        more = f"<p>and {left} more: <code>.dataframe()</code></p>" if left > 0 else ""
+        return f"<p>{html.escape(self._headline())}</p>{rows.to_html(na_rep='')}{more}"
+
+    def _headline(self) -> str:
+        existing = self._found()
+        study = existing.study
+        counts = count_by_state(study.records())
+        counted = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
+        best = "; ".join(
+            f"best: {record.run_id}, "
+            + ", ".join(f"{name}={record.scores[name]:.6g}" for name in _directions(existing))
+            for record in study.best()[:1]
+        )
+        return f"study {study.name}: {counted}" + (f"; {best}" if best else "")
+
+    def _found(self) -> ExistingStudy:
+        return find_study(self._wanted, storage=self._storage)
+
+
+def _directions(existing: ExistingStudy) -> dict[str, str]:
+    """The names of a study's objectives, each with its direction."""
+    return {name: goal.direction for name, goal in existing.settings.objective.items()}
+
+
+def _row(record: TrialRecord, scores: Sequence[str], params: Sequence[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {"state": str(record.state)}
+    row |= {name: record.scores.get(name) for name in scores}
+    others = {
+        "duration_s": record.duration_s,
+        "gpu_peak_gb": None if record.gpu is None else record.gpu.peak_bytes / 1e9,
+        "seed": record.seed,
+        "attempt": record.attempt,
+        "reason": None if record.reason is None else str(record.reason),
+        "message": record.message or None,
+        "notebook": str(record.notebook),
+    }
+    for name in params:
+        value = record.params.get(name)
+        column = f"param_{name}" if name in row or name in others else name
+        row[column] = value_text(value) if isinstance(value, list | dict) else value
+    return row | others

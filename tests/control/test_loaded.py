@@ -1,0 +1,138 @@
+"""The results of a study in a notebook or script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+import pytest
+from studies import small_settings
+
+import sweeper
+from sweeper import Sweep
+from sweeper.errors import NotebookError, StudyError
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
+
+SPACE = {
+    "x": {"low": 0.0, "high": 1.0},
+    "kind": ["a", "<b>"],
+    "depth": {"low": 1, "high": 3, "when": {"kind": "a"}},
+    "seed": [1, 2],
+}
+
+SCORES = {"loss": {"pattern": r"loss=(\S+)"}}
+
+
+def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    x = spec.params["x"]
+    assert isinstance(x, float)
+    node = nbformat.read(write_notebook(spec.notebook, "<script>alert(1)</script>"), as_version=4)
+    node.metadata["sweeper"] = {
+        "series": {"val": {"steps": [0, 1, 1], "values": [0.0, x / 2, x]}},
+        "printed": {"loss": {"steps": [1], "values": [0.25]}},
+    }
+    nbformat.write(node, spec.notebook)
+    if spec.number == 3:
+        return TrialOutcome(state=TrialState.FAILED, message="In [2]: ValueError: no")
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": x, "loss": 1 - x})
+
+
+def swept(folder: Path, **objective: str) -> Path:
+    """The folder of a study of six trials, the fourth of which has failed."""
+    settings = small_settings(
+        "seen", study={"trials": 6}, space=SPACE, objective=objective, scores=SCORES
+    )
+    Sweep.from_settings(
+        settings,
+        notebook=write_notebook(
+            folder / "nb.ipynb", "val = x", parameters="x, kind, depth, seed = 0, 'a', 1, 1"
+        ),
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        executor=lambda _: InlineExecutor(run_trial),
+    ).run()
+    return folder / "out" / "seen"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return swept(tmp_path_factory.mktemp("loaded"), val="maximize")
+
+
+def test_each_trial_is_a_row_with_its_state_scores_params_and_notebook(folder: Path) -> None:
+    study = sweeper.load(folder)
+    table = study.dataframe()
+    assert list(table.index) == [f"000{n}" for n in range(6)]
+    assert list(table.columns[:7]) == ["state", "val", "loss", "x", "kind", "param_seed", "depth"]
+    for record in study.trials:
+        row = table.loc[record.run_id]
+        assert row["state"] == str(record.state)
+        assert (row["x"], row["kind"]) == (record.params["x"], record.params["kind"])
+        assert (row["param_seed"], row["seed"]) == (record.params["seed"], record.seed)
+        assert pd.isna(row["depth"]) == ("depth" not in record.params)
+        assert row["notebook"] == str(record.notebook)
+    assert pd.isna(table.loc["0003", "val"])
+    assert table.loc["0003", "message"] == "In [2]: ValueError: no"
+
+
+def test_the_best_trials_params_can_be_assigned_in_one_line(folder: Path) -> None:
+    best = sweeper.load(str(folder)).best
+    assert isinstance(best, TrialRecord)
+    names: dict[str, Any] = {}
+    names.update(best.params)
+    assert names["x"] == sweeper.load(folder).dataframe()["val"].max()
+
+
+def test_with_several_objectives_the_best_are_all_pareto_optimal_trials(tmp_path: Path) -> None:
+    study = sweeper.load(swept(tmp_path, val="maximize", loss="maximize"))
+    assert study.objectives == {"val": "maximize", "loss": "maximize"}
+    best = study.best
+    assert not isinstance(best, TrialRecord)
+    assert best is not None
+    assert len(best) == 5  # each has another x, of which one score is the complement of the other
+
+
+def test_the_series_of_a_trial_have_a_row_for_each_step(folder: Path) -> None:
+    study = sweeper.load(folder)
+    series = study.series("0000")
+    assert list(series.index) == [0, 1]
+    assert series.index.name == "step"
+    assert list(series["val"]) == [0.0, study.trials[0].params["x"]]  # the last value of a step
+    assert pd.isna(series.loc[0, "loss"])
+    assert series.loc[1, "loss"] == 0.25
+
+
+def test_the_executed_notebook_is_displayed_rendered_and_cannot_run_scripts(folder: Path) -> None:
+    notebook = sweeper.load(folder).notebook("0001")
+    assert notebook.path == folder.parent / "0001.ipynb"
+    assert notebook.node.metadata["sweeper"]["printed"]
+    page = notebook._repr_html_()
+    assert page.startswith("<iframe sandbox srcdoc=")
+    assert "<script>" not in page
+
+
+def test_a_study_shows_itself_with_the_best_trial_first(folder: Path) -> None:
+    study = sweeper.load(folder)
+    assert isinstance(study.best, TrialRecord)
+    headline = f"study seen: 5 completed, 1 failed; best: {study.best.run_id}, val="
+    assert headline in repr(study)
+    page = study._repr_html_()
+    assert headline in page
+    assert page.index(f"<th>{study.best.run_id}</th>") < page.index("<th>0003</th>")
+    assert "<b>" not in page
+
+
+def test_a_study_or_trial_that_does_not_exist_is_one_message(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="there is no study in"):
+        sweeper.load(tmp_path)
+    with pytest.raises(StudyError, match="no trial 0099; it has 0000 to 0005"):
+        sweeper.load(folder).series("0099")
+
+
+def test_a_trial_whose_notebook_was_removed_has_no_series(tmp_path: Path) -> None:
+    study = sweeper.load(swept(tmp_path, val="maximize"))
+    study.notebook("0000").path.unlink()
+    with pytest.raises(NotebookError, match=r"0000\.ipynb"):
+        study.series("0000")
