@@ -10,9 +10,9 @@ from ..errors import SettingsError
 from ..settings.messages import nearest
 from . import drafts, run, studies
 
-COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry")
+COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry", "diff")
 #: Commands and flags that are planned and not in this version.
-PLANNED_COMMANDS = ("check", "replay", "diff", "export", "data", "ui")
+PLANNED_COMMANDS = ("check", "replay", "export", "data", "ui")
 PLANNED_FLAGS = ("--cluster", "--confirm", "--seeds", "--shared")
 
 
@@ -135,6 +135,7 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
     _add_stop(command("stop", "stop a running trial, or the sweep, from another terminal"))
     _add_enqueue(command("enqueue", "add a trial by hand to a study, also while it runs"))
     _add_retry(command("retry", "queue failed trials again with the same parameters"))
+    _add_diff(command("diff", "print what differs between two trials"))
     return parser, made
 
 
@@ -219,6 +220,23 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
         parser,
         storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
+    )
+    _add_output(parser)
+
+
+def _add_diff(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=studies.diff)
+    parser.epilog = "Example: notebook_hpo.py diff out/digits 0003 0007"
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        metavar="[STUDY_OR_FOLDER] RUN_ID RUN_ID",
+        help="the two trials, and the study's name or folder where several could be meant",
+    )
+    parser.add_argument(
+        "--storage",
+        metavar="URL",
+        help="Optuna's storage, where the study is not in a folder below this one",
     )
     _add_output(parser)
 

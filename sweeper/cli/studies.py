@@ -1,4 +1,4 @@
-"""The commands about existing studies: `status`, `stop`, `enqueue` and `retry`."""
+"""The commands about existing studies: `status`, `stop`, `enqueue`, `retry` and `diff`."""
 
 from __future__ import annotations
 
@@ -89,6 +89,23 @@ def retry(options: argparse.Namespace) -> int:
     none = "no trial has failed that was not retried since"
     console.line(console.when(existing) if queued else none)
     console.json({"study": existing.study.name, "queued": dict(queued)})
+    return OK
+
+
+def diff(options: argparse.Namespace) -> int:
+    """Print what differs between two trials."""
+    from ..control.differences import differences
+    from ..control.lookup import find_study
+
+    console = ConsoleOutput(options)
+    if len(options.targets) not in (2, 3):
+        raise SettingsError("diff compares two trials; give two run ids: diff out/digits 0003 0007")
+    *wanted, first, second = options.targets
+    existing = find_study(wanted[0] if wanted else None, storage=options.storage)
+    found = differences(existing, first, second)
+    for line in found.lines():
+        console.line(line)
+    console.json({"study": existing.study.name, **found.to_json()})
     return OK
 
 

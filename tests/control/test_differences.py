@@ -1,0 +1,142 @@
+"""What differs between two trials of a study."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+from studies import small_settings
+
+from sweeper import Sweep
+from sweeper.cli import main
+from sweeper.control.differences import Differences, Parting, differences
+from sweeper.control.lookup import find_study
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
+
+SPACE = {"x": {"low": 0.0, "high": 1.0}, "kind": ["a"]}
+#: The series and outputs of five trials, of which the second is like the first.
+SERIES: list[list[tuple[int, float]]] = [
+    [(0, 0.5), (1, math.nan)],
+    [(0, 0.5), (1, math.nan)],
+    [(0, 0.5), (1, 0.25)],
+    [(0, 0.5)],
+    [(1, 0.5)],
+]
+PRINTED = ["one\ntwo\n", "one\ntwo\n", "one\n2\n", "one\n", "one\ntwo\n"]
+PICTURES = ["p", "p", "p", "p", "another"]
+
+
+def outputs_of(number: int) -> list[NotebookNode]:
+    new: Any = nbformat.v4.new_output
+    picture = {"image/png": PICTURES[number], "text/plain": "<Figure>"}
+    return [
+        new("stream", name="stdout", text=PRINTED[number]),
+        new("display_data", data=picture, metadata={}),
+    ]
+
+
+def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    node = nbformat.read(write_notebook(spec.notebook, "train()"), as_version=4)
+    node.cells[-1].outputs = outputs_of(spec.number)
+    steps, values = zip(*SERIES[spec.number], strict=True)
+    series = {"val": {"steps": steps, "values": [str(v) for v in values]}}
+    node.metadata["sweeper"] = {"series": series}
+    nbformat.write(node, spec.notebook)
+    if spec.number == 3:
+        return TrialOutcome(state=TrialState.FAILED, message="In [2]: no")
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(spec.number > 1)})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compared")
+    start = [{"x": 0.5, "kind": "a"}] * 2
+    settings = small_settings("pair", study={"trials": 5}, space=SPACE, start=start)
+    Sweep.from_settings(
+        settings,
+        notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x, kind = 0, 'a'"),
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        executor=lambda _: InlineExecutor(run_trial),
+    ).run()
+    return folder / "out" / "pair"
+
+
+def between(folder: Path, first: str, second: str) -> Differences:
+    return differences(find_study(str(folder), storage=None), first, second)
+
+
+def test_two_trials_that_came_to_the_same_differ_in_their_seeds_only(folder: Path) -> None:
+    found = between(folder, "0000", "0001")
+    assert set(found.facts) == {"seed"}
+    assert (found.params, found.scores, found.cells) == ({}, {}, [])
+    assert found.series == {"val": Parting(steps=2)}  # a NaN is like a NaN
+    assert [line for line in found.lines() if "no difference" in line] == [
+        *("params: no difference", "scores: no difference", "outputs: no difference")
+    ]
+    assert "  val: equal at all 2 points" in found.lines()
+
+
+def test_params_and_scores_that_differ_are_listed_with_both_values(folder: Path) -> None:
+    found = between(folder, "0000", "0002")
+    assert set(found.params) == {"x"}
+    assert found.params["x"][0] == "0.5"
+    assert found.scores == {"val": (0.0, 1.0)}
+    assert "  val: 0.0 → 1.0 (+1)" in found.lines()
+
+
+def test_the_step_at_which_series_part_is_named(folder: Path) -> None:
+    parting = between(folder, "0000", "0002").series["val"]
+    assert (parting.steps, parting.step, parting.second) == (1, 1, 0.25)
+    shorter = between(folder, "0002", "0003")
+    assert shorter.series["val"] == Parting(steps=1, step=1, first=0.25, second=None)
+    words = "  val: equal at the first 1 points; from step 1 on 0.25 → none"
+    assert words in shorter.lines()
+    later = between(folder, "0000", "0004").series["val"]
+    assert later == Parting(steps=0, step=0, first=0.5, second=None)
+
+
+def test_the_first_line_that_a_cell_puts_out_differently_is_quoted(folder: Path) -> None:
+    (cell,) = between(folder, "0000", "0002").cells
+    assert (cell.line, cell.first, cell.second) == (2, "two", "2")
+    words = between(folder, "0000", "0002").lines()[-1]
+    assert words == f"  cell {cell.cell}, from line 2 on: 'two' → '2'"
+
+
+def test_pictures_that_differ_are_named(folder: Path) -> None:
+    assert "a picture, or another output" in between(folder, "0000", "0004").lines()[-1]
+
+
+def test_the_command_prints_the_differences_and_an_object(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diff", str(folder), "0000", "0003", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "0000 and 0003:" in printed.err
+    assert "  state: completed → failed" in printed.err
+    assert "  message: none → In [2]: no" in printed.err
+    data = json.loads(printed.out.splitlines()[-1])
+    assert data["run_ids"] == ["0000", "0003"]
+    assert data["series"]["val"]["step"] == 1
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        (["0000"], "give two run ids"),
+        (["a", "0000", "0001", "0002"], "give two run ids"),
+        (["0000", "0099"], "no trial 0099; it has 0000 to 0004"),
+    ],
+)
+def test_a_wrong_call_is_one_message(
+    folder: Path, capsys: pytest.CaptureFixture[str], targets: list[str], words: str
+) -> None:
+    if len(targets) == 2:
+        targets = [str(folder), *targets]
+    assert main(["diff", *targets]) == 2
+    assert words in capsys.readouterr().err
