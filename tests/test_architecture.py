@@ -59,6 +59,7 @@ OWNERS = {
     "pydantic": {"settings", "study", "sync"},
     "pytest": {"testing"},
     "pydantic_core": {"settings"},
+    "requests": {"tracking"},
     "rich": {"display"},
     "ruamel": {"settings"},
     "sqlalchemy": {"study"},

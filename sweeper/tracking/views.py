@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import urllib.parse
-import urllib.request
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -123,12 +123,17 @@ def knows_views(address: Address) -> bool:
     """Whether the UI of a store or server opens an experiment with a view in its tags."""
     if not address.is_http:
         return True  # by the MLflow that is installed
+    import requests  # MLflow imports it as well; it takes user and password out of the URL
+
+    user, password = (os.environ.get(f"MLFLOW_TRACKING_{it}") for it in ("USERNAME", "PASSWORD"))
     try:
-        url = f"{address.bare.rstrip('/')}/version"
-        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
-            text = answer.read(100).decode()
-        return int(text.partition(".")[0]) >= _WITH_VIEWS
-    except (OSError, ValueError):
+        answer = requests.get(
+            f"{address.full.rstrip('/')}/version",
+            auth=(user, password) if user and password else None,
+            timeout=_ANSWER_S,
+        )
+        return answer.ok and int(answer.text.partition(".")[0]) >= _WITH_VIEWS
+    except (requests.RequestException, ValueError):
         return False
 
 

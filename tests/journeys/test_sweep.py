@@ -19,7 +19,7 @@ import nbformat
 import psutil
 import pytest
 from commands import Command, call
-from studies import PATIENCE_S, until
+from studies import until
 
 from sweeper import Settings
 from sweeper.cli import main
@@ -450,8 +450,7 @@ def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> N
     orphans = ours()
     assert orphans
     assert call("status", "guardless").returncode == 0
-    psutil.wait_procs(orphans, timeout=PATIENCE_S)
-    assert ours() == []
+    until(lambda: not ours())
 
 
 def test_what_mlflow_lacks_is_delivered_by_the_next_sweep() -> None:

@@ -204,7 +204,7 @@ def _stamps(database: Path) -> Any:
 def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "_SETTLED_S", 3600)
+    monkeypatch.setattr(contents, "_SETTLED_S", 50)  # `checkpoint` makes older files
     a = Machine(tmp_path)
     with a.opened():
         a.run(state=TrialState.RUNNING)
@@ -249,7 +249,7 @@ def test_ended_trials_are_copied_before_large_checkpoints_of_running_ones(
 def test_a_half_written_checkpoint_that_a_new_process_finds_keeps_its_earlier_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "_SETTLED_S", 3600)
+    monkeypatch.setattr(contents, "_SETTLED_S", 50)  # `checkpoint` makes older files
     a = Machine(tmp_path)
     with a.opened():
         a.run(state=TrialState.RUNNING)
