@@ -10,9 +10,9 @@ from ..errors import SettingsError
 from ..settings.messages import nearest
 from . import drafts, run, studies
 
-COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry", "diff")
+COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry", "diff", "ui")
 #: Commands and flags that are planned and not in this version.
-PLANNED_COMMANDS = ("check", "replay", "export", "data", "ui")
+PLANNED_COMMANDS = ("check", "replay", "export", "data")
 PLANNED_FLAGS = ("--cluster", "--confirm", "--seeds", "--shared")
 
 
@@ -136,6 +136,7 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
     _add_enqueue(command("enqueue", "add a trial by hand to a study, also while it runs"))
     _add_retry(command("retry", "queue failed trials again with the same parameters"))
     _add_diff(command("diff", "print what differs between two trials"))
+    _add_ui(command("ui", "serve MLflow's UI of a study on this machine, until Ctrl-C"))
     return parser, made
 
 
@@ -237,6 +238,27 @@ def _add_diff(parser: argparse.ArgumentParser) -> None:
         "--storage",
         metavar="URL",
         help="Optuna's storage, where the study is not in a folder below this one",
+    )
+    _add_output(parser)
+
+
+def _add_ui(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=studies.ui)
+    parser.epilog = "Example: notebook_hpo.py ui out/digits"
+    parser.add_argument(
+        "study",
+        nargs="?",
+        metavar="STUDY_OR_FOLDER",
+        help="the study's name or folder, where several could be meant",
+    )
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="where to listen (default: the first free from 5000)"
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+    _add_stores(
+        parser,
+        storage="Optuna's storage, where the study is not in a folder below this one",
+        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
     )
     _add_output(parser)
 

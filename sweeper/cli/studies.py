@@ -1,9 +1,11 @@
-"""The commands about existing studies: `status`, `stop`, `enqueue`, `retry` and `diff`."""
+"""The commands about existing studies: `status`, `stop`, `enqueue`, `retry`, `diff` and `ui`."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import webbrowser
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import SettingsError
@@ -106,6 +108,28 @@ def diff(options: argparse.Namespace) -> int:
     for line in found.lines():
         console.line(line)
     console.json({"study": existing.study.name, **found.to_json()})
+    return OK
+
+
+def ui(options: argparse.Namespace) -> int:
+    """Serve MLflow's UI until Ctrl-C."""
+    from ..control.lookup import find_study
+    from ..control.serving import served
+
+    console = ConsoleOutput(options)
+    existing = find_study(options.study, storage=options.storage, tracking_uri=options.tracking_uri)
+    console.line(f"{existing.study.name}: MLflow's UI starts, which takes some seconds")
+    with served(existing, port=options.port) as pages:
+        console.line(f"MLflow: {pages.url}")
+        if pages.tunnel:
+            console.line(f"  from your own machine, with the same address there: {pages.tunnel}")
+        console.json({"study": existing.study.name, "mlflow": pages.url})
+        if options.open:
+            webbrowser.open(pages.url)
+        if pages.ui is not None:
+            console.line("Ctrl-C ends it")
+            with suppress(KeyboardInterrupt):
+                pages.ui.wait()
     return OK
 
 

@@ -8,18 +8,24 @@ Decisions about what runs do not belong here: no other folder reads MLflow.
 
 from .files import drop_unknown_runs, move_artifacts, sqlite_file
 from .new_store import put_in_place
-from .opening import is_sure_to_open, store_of, usable
+from .opening import comparison, free_port, is_sure_to_open, store_of, usable
 from .runs import RunWriter
-from .tracker import Tracker
+from .tracker import USUAL_PORT, Tracker
+from .ui import MlflowUi
 from .values import run_params
-from .views import View
+from .views import View, knows_views
 
 __all__ = [
+    "USUAL_PORT",
+    "MlflowUi",
     "RunWriter",
     "Tracker",
     "View",
+    "comparison",
     "drop_unknown_runs",
+    "free_port",
     "is_sure_to_open",
+    "knows_views",
     "move_artifacts",
     "put_in_place",
     "run_params",

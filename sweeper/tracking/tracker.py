@@ -33,7 +33,7 @@ from .opening import comparison, free_port
 from .values import now_ms
 
 #: The port of `mlflow ui`, if nothing else has it.
-_USUAL_PORT = 5000
+USUAL_PORT = 5000
 
 _log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class Tracker:
             return None
         runs = [self.mlflow_run_ids[name] for name in sorted(self.mlflow_run_ids)]
         if self._ui_port is None:
-            self._ui_port = free_port(_USUAL_PORT)
+            self._ui_port = free_port(USUAL_PORT)
         return comparison(
             self._address,
             self.experiment_id,

@@ -1,0 +1,95 @@
+"""MLflow's UI of a study, on this machine only."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+from commands import Command
+from studies import small_settings, until
+
+from sweeper import Sweep
+from sweeper.cli import main
+from sweeper.control.lookup import find_study
+from sweeper.control.serving import served
+from sweeper.errors import SettingsError
+from sweeper.guard import MARK_VARIABLE, marked_processes
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
+
+
+def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    write_notebook(spec.notebook, "val = x")
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("a study")
+    Sweep.from_settings(
+        small_settings("served", study={"trials": 1}),
+        notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5"),
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        executor=lambda _: InlineExecutor(run_trial),
+    ).run()
+    return folder / "out" / "served"
+
+
+@pytest.mark.slow  # MLflow's UI takes ten seconds to start
+def test_it_answers_on_loopback_and_does_not_outlive_a_kill(folder: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serving = Command("ui", str(folder), "--port", str(port), "--json")
+    try:
+        assert serving.stdout is not None
+        url = json.loads(serving.stdout.readline())["mlflow"]
+        page, _, view = url.partition("/#/")
+        assert page == f"http://127.0.0.1:{port}"
+        assert view.startswith("experiments/1/runs?viewStateShareKey=")
+        with urllib.request.urlopen(f"{page}/health", timeout=60) as answer:
+            assert answer.status == 200
+        marks = {
+            word.partition("=")[2].partition(".")[0]
+            for pid in marked_processes("ui-")
+            for word in Path(f"/proc/{pid}/environ").read_text().split("\0")
+            if word.startswith(f"{MARK_VARIABLE}=ui-")
+        }
+        assert marks
+    finally:
+        serving.kill()
+        serving.wait()
+    until(lambda: not any(marked_processes(mark) for mark in marks))
+
+
+def test_a_study_on_a_server_has_a_ui_there(folder: Path) -> None:
+    there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
+    with served(there, port=None) as pages:
+        assert pages.ui is None
+        assert pages.url.startswith("http://127.0.0.1:9/#/")
+
+
+def test_a_port_that_is_taken_is_refused(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        found = find_study(str(folder), storage=None)
+        with (
+            pytest.raises(SettingsError, match=f"--port {port}: something else listens there"),
+            served(found, port=port),
+        ):
+            pass
+
+
+@pytest.mark.slow  # as above
+def test_a_store_that_mlflow_cannot_serve_is_one_message(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "broken.db"
+    store.write_text("no database")
+    assert main(["ui", str(folder), "--tracking-uri", f"sqlite:///{store}"]) == 2
+    assert f"MLflow's UI over sqlite:///{store} does not start: " in capsys.readouterr().err
