@@ -38,8 +38,9 @@ class View:
 
     Attributes:
         columns: names of the swept params.
-        axes: the params that parallel coordinates are drawn over; a logarithm instead of a param
-            that is sampled on a logarithmic scale, as MLflow has no such axes.
+        axes: the params that parallel coordinates are drawn over. A logarithm instead of a param
+            that is sampled on a logarithmic scale, as MLflow has no such axes; and none that exist
+            in some trials only, as MLflow may leave out all runs of the others.
         objectives: names of the objectives; runs are sorted by the first.
         is_ascending: whether the smallest value of the first objective comes first.
     """
@@ -56,7 +57,7 @@ class View:
         logs = {name: log10_name(name) for name in space.log_names}
         return cls(
             columns=list(space),
-            axes=[logs.get(name, name) for name in space],
+            axes=[logs.get(n, n) for n, dimension in space.items() if not dimension.when],
             objectives=list(objectives),
             is_ascending=first.direction == "minimize",
         )

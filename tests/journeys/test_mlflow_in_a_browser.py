@@ -47,9 +47,13 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "x": {"low": 0.0, "high": 1.0},
             "lr": {"low": 1e-4, "high": 1.0, "log": True},
             "kind": ["a", "b"],
+            # Runs without it must be drawn as well.
+            "momentum": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}},
         },
     )
-    notebook = write_notebook(folder / "nb.ipynb", "val = x", parameters="x, lr, kind = 0, 1, 'a'")
+    notebook = write_notebook(
+        folder / "nb.ipynb", "val = x", parameters="x, lr, kind, momentum = 0, 1, 'a', 0"
+    )
     sweep = Sweep.from_settings(
         settings,
         notebook=notebook,
@@ -113,6 +117,7 @@ def test_the_printed_link_draws_parallel_coordinates_over_the_swept_params(
     drawn = page.locator("svg .dimension .label, svg text.label")
     until(lambda: {"log10_lr", "x", "kind", "val"} <= {*drawn.all_text_contents()})
     assert page.get_by_text(f"{TRIALS} matching runs").is_visible()
+    assert "momentum" not in drawn.all_text_contents()
 
 
 def test_the_table_has_the_objective_and_the_swept_params_and_the_best_run_first(

@@ -55,12 +55,12 @@ def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view:
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`val loss`", True)
 
 
-def test_parallel_coordinates_are_drawn_over_logarithms_where_a_param_is_sampled_so(
+def test_parallel_coordinates_have_logarithms_and_only_params_that_each_trial_has(
     view: View,
 ) -> None:
     (chart,) = state_of(view)["compareRunCharts"]
     assert chart["type"] == "PARALLEL"
-    assert chart["selectedParams"] == ["log10_lr", "kind", "depth"]
+    assert chart["selectedParams"] == ["log10_lr", "kind"]
     assert chart["selectedMetrics"] == ["val loss", "cost"]
 
 
