@@ -10,9 +10,9 @@ from ..errors import SettingsError
 from ..settings.messages import nearest
 from . import drafts, run, studies
 
-COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry", "diff", "ui")
+COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry", "diff", "ui", "export")
 #: Commands and flags that are planned and not in this version.
-PLANNED_COMMANDS = ("check", "replay", "export", "data")
+PLANNED_COMMANDS = ("check", "replay", "data")
 PLANNED_FLAGS = ("--cluster", "--confirm", "--seeds", "--shared")
 
 
@@ -137,6 +137,7 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
     _add_retry(command("retry", "queue failed trials again with the same parameters"))
     _add_diff(command("diff", "print what differs between two trials"))
     _add_ui(command("ui", "serve MLflow's UI of a study on this machine, until Ctrl-C"))
+    _add_export(command("export", "write the trials of a study as a table"))
     return parser, made
 
 
@@ -259,6 +260,25 @@ def _add_ui(parser: argparse.ArgumentParser) -> None:
         parser,
         storage="Optuna's storage, where the study is not in a folder below this one",
         tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
+    )
+    _add_output(parser)
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=studies.export)
+    parser.epilog = "Example: notebook_hpo.py export out/digits --csv digits.csv"
+    parser.add_argument(
+        "study",
+        nargs="?",
+        metavar="STUDY_OR_FOLDER",
+        help="the study's name or folder, where several could be meant",
+    )
+    parser.add_argument("--csv", metavar="FILE", help="one row for each trial, as text")
+    parser.add_argument("--parquet", metavar="FILE", help="the same with its types")
+    parser.add_argument(
+        "--storage",
+        metavar="URL",
+        help="Optuna's storage, where the study is not in a folder below this one",
     )
     _add_output(parser)
 

@@ -1,4 +1,4 @@
-"""The commands about existing studies: `status`, `stop`, `enqueue`, `retry`, `diff` and `ui`."""
+"""The commands about studies that exist, from `status` to `export`."""
 
 from __future__ import annotations
 
@@ -130,6 +130,24 @@ def ui(options: argparse.Namespace) -> int:
             console.line("Ctrl-C ends it")
             with suppress(KeyboardInterrupt):
                 pages.ui.wait()
+    return OK
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write the trials as tables."""
+    from ..control.exporting import KINDS, write_table
+    from ..control.loaded import load
+
+    console = ConsoleOutput(options)
+    files = {kind: Path(text) for kind in KINDS if (text := getattr(options, kind))}
+    if not files:
+        raise SettingsError("say what to write: --csv FILE, --parquet FILE, or both")
+    study = load(options.study, storage=options.storage)
+    for kind, file in files.items():
+        n_trials = write_table(study, file, kind=kind)
+        console.line(f"{study.name}: {n_trials} trials in {file}")
+    written = {kind: str(file) for kind, file in files.items()}
+    console.json({"study": study.name, **written})
     return OK
 
 
