@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -69,12 +70,23 @@ class QuickClient(AsyncKernelClient):
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
             if reply is None and not await self._async_is_alive():
                 raise RuntimeError("it died before its first answer")
-            if not (reply and is_connected) and not Path(self.connection_file).exists():
+            if not (reply and is_connected) and self._has_lost_its_file():
                 raise RuntimeError("the folder with its sockets was removed")
             if time.monotonic() > deadline and not (reply and is_connected):
                 raise RuntimeError(f"no answer within {timeout:g} s")
         self._handle_kernel_info_reply(reply)
         self.language_info = reply["content"]["language_info"]
+
+    def _has_lost_its_file(self) -> bool:
+        """Whether the connection file was removed; a kernel that finds none makes one of its own,
+        with another key."""
+        try:
+            key = json.loads(Path(self.connection_file).read_text(encoding="utf-8"))["key"]
+        except OSError:
+            return True
+        except (ValueError, KeyError):  # it is just being written
+            return False
+        return bool(key.encode() != self.session.key)
 
     async def _reply_within(self, limit_s: float) -> dict[str, Any] | None:
         with suppress(Empty):
