@@ -172,10 +172,15 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--study", metavar="NAME", help="name of the study (default: study.name, else the file's)"
     )
-    _add_stores(
-        parser,
-        storage="Optuna's storage (default: an SQLite file in the study's folder)",
-        tracking="MLflow (default: MLFLOW_TRACKING_URI, else an SQLite store beside the outputs)",
+    parser.add_argument(
+        "--storage",
+        metavar="URL",
+        help="Optuna's storage (default: an SQLite file in the study's folder)",
+    )
+    parser.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow (default: MLFLOW_TRACKING_URI, else an SQLite store beside the outputs)",
     )
     parser.add_argument(
         "--set",
@@ -218,11 +223,7 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
         metavar="STUDY_OR_FOLDER",
         help="the study's name, its folder, or a folder above it",
     )
-    _add_stores(
-        parser,
-        storage="Optuna's storage, where the study is not in a folder below this one",
-        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
-    )
+    _add_stores_of_study(parser)
     _add_output(parser)
 
 
@@ -235,51 +236,29 @@ def _add_diff(parser: argparse.ArgumentParser) -> None:
         metavar="[STUDY_OR_FOLDER] RUN_ID RUN_ID",
         help="the two trials, and the study's name or folder where several could be meant",
     )
-    parser.add_argument(
-        "--storage",
-        metavar="URL",
-        help="Optuna's storage, where the study is not in a folder below this one",
-    )
+    _add_storage_of_study(parser)
     _add_output(parser)
 
 
 def _add_ui(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=studies.ui)
     parser.epilog = "Example: notebook_hpo.py ui out/digits"
-    parser.add_argument(
-        "study",
-        nargs="?",
-        metavar="STUDY_OR_FOLDER",
-        help="the study's name or folder, where several could be meant",
-    )
+    _add_study(parser)
     parser.add_argument(
         "--port", type=int, metavar="N", help="where to listen (default: the first free from 5000)"
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    _add_stores(
-        parser,
-        storage="Optuna's storage, where the study is not in a folder below this one",
-        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
-    )
+    _add_stores_of_study(parser)
     _add_output(parser)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=studies.export)
     parser.epilog = "Example: notebook_hpo.py export out/digits --csv digits.csv"
-    parser.add_argument(
-        "study",
-        nargs="?",
-        metavar="STUDY_OR_FOLDER",
-        help="the study's name or folder, where several could be meant",
-    )
+    _add_study(parser)
     parser.add_argument("--csv", metavar="FILE", help="one row for each trial, as text")
     parser.add_argument("--parquet", metavar="FILE", help="the same with its types")
-    parser.add_argument(
-        "--storage",
-        metavar="URL",
-        help="Optuna's storage, where the study is not in a folder below this one",
-    )
+    _add_storage_of_study(parser)
     _add_output(parser)
 
 
@@ -297,11 +276,7 @@ def _add_stop(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start no more trials, and let the running ones come to their end",
     )
-    _add_stores(
-        parser,
-        storage="Optuna's storage, where the study is not in a folder below this one",
-        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
-    )
+    _add_stores_of_study(parser)
     _add_output(parser)
 
 
@@ -315,11 +290,7 @@ def _add_enqueue(parser: argparse.ArgumentParser) -> None:
         help="params of the trial; the sampler chooses those that are missing",
     )
     parser.add_argument("--like", metavar="RUN_ID", help="a trial to take all other params from")
-    _add_stores(
-        parser,
-        storage="Optuna's storage, where the study is not in a folder below this one",
-        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
-    )
+    _add_stores_of_study(parser)
     _add_output(parser)
 
 
@@ -335,11 +306,7 @@ def _add_retry(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--failed", action="store_true", help="all failed trials that were not retried yet"
     )
-    _add_stores(
-        parser,
-        storage="Optuna's storage, where the study is not in a folder below this one",
-        tracking="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
-    )
+    _add_stores_of_study(parser)
     _add_output(parser)
 
 
@@ -353,9 +320,30 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
 
 
-def _add_stores(parser: argparse.ArgumentParser, *, storage: str, tracking: str) -> None:
-    parser.add_argument("--storage", metavar="URL", help=storage)
-    parser.add_argument("--tracking-uri", metavar="URI", help=tracking)
+def _add_storage_of_study(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--storage",
+        metavar="URL",
+        help="Optuna's storage, where the study is not in a folder below this one",
+    )
+
+
+def _add_stores_of_study(parser: argparse.ArgumentParser) -> None:
+    _add_storage_of_study(parser)
+    parser.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
+    )
+
+
+def _add_study(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "study",
+        nargs="?",
+        metavar="STUDY_OR_FOLDER",
+        help="the study's name or folder, where several could be meant",
+    )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

@@ -40,7 +40,7 @@ class MlflowUi:
         self, address: Address, *, port: int, folder: Path, mark: Mapping[str, str]
     ) -> None:
         self.url = f"http://{HOST}:{port}"
-        self._output = folder / "output"
+        self._address, self._output = address, folder / "output"
         env = {
             **os.environ,
             **mark,
@@ -60,13 +60,13 @@ class MlflowUi:
                 stderr=output,
                 start_new_session=True,  # Ctrl-C ends us, and we end it
             )
-        self._wait_until_it_answers(address)
+        self._wait_until_it_answers()
 
     def wait(self) -> None:
-        """Wait until the UI ends, which it does not in order.
+        """Block for as long as the UI runs.
 
         Raises:
-            TrackingError: it has ended.
+            TrackingError: the UI has ended, although nobody asked it to.
         """
         code = self._process.wait()
         raise TrackingError(f"MLflow's UI has ended (exit code {code}): {self._last_words()}")
@@ -79,19 +79,19 @@ class MlflowUi:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_S)
 
-    def _wait_until_it_answers(self, address: Address) -> None:
+    def _wait_until_it_answers(self) -> None:
         end_s = time.monotonic() + _START_S
         while not self._answers():
             ended = self._process.poll() is not None
             if ended or time.monotonic() > end_s:
-                why = address.scrubbed(self._last_words())
+                why = self._last_words()
                 self.close()
-                raise TrackingError(f"MLflow's UI over {address} does not start: {why}")
+                raise TrackingError(f"MLflow's UI over {self._address} does not start: {why}")
             time.sleep(_LOOK_S)
 
     def _last_words(self) -> str:
         text = self._output.read_text(errors="replace").strip().splitlines()
-        return " | ".join(text[-_LINES:]) or "it has printed nothing"
+        return self._address.scrubbed(" | ".join(text[-_LINES:])) or "it has printed nothing"
 
     def _answers(self) -> bool:
         try:

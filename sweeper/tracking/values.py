@@ -14,7 +14,7 @@ from ..trials import Params, value_text
 if TYPE_CHECKING:
     from mlflow.entities import Metric, RunTag
 
-_TAG_CHARACTERS = 5000
+TAG_CHARACTERS = 5000
 _ILLEGAL = re.compile(r"[^\w\-. :/]")
 
 
@@ -50,7 +50,7 @@ def as_tags(tags: Mapping[str, str]) -> list[RunTag]:
     """Tags, with values cut to the length that MLflow stores."""
     from mlflow.entities import RunTag
 
-    return [RunTag(legal(key), value[:_TAG_CHARACTERS]) for key, value in tags.items()]
+    return [RunTag(legal(key), value[:TAG_CHARACTERS]) for key, value in tags.items()]
 
 
 def legal(name: str) -> str:

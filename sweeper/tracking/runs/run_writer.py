@@ -16,7 +16,7 @@ from ...trials import GpuSample, GpuUse, TrialRecord, TrialState
 from ..files import log_ahead, sqlite_file
 from ..messages import RunEnd, Series, Store, TimedPoint, end_of
 from ..opening import NOTE_TAG, open_experiment, usable
-from ..values import as_tags, legal, metric, now_ms
+from ..values import TAG_CHARACTERS, as_tags, legal, metric, now_ms
 from .artifacts import Artifacts
 from .points import LoggedPoints, gpu_points
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run
 
-_TAG_CHARACTERS = 5000
 _STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
 #: A user sets this tag on a run in MLflow's UI to stop the trial.
 _STOP_TAG = "sweeper.stop"
@@ -170,7 +169,7 @@ class RunWriter:
             if run_id in self.runs
         ]
         text = "\n".join([note, "", "Best:", "", *lines]) if lines else note
-        self._client.set_experiment_tag(self.experiment_id, NOTE_TAG, text[:_TAG_CHARACTERS])
+        self._client.set_experiment_tag(self.experiment_id, NOTE_TAG, text[:TAG_CHARACTERS])
 
     def take_stops(self) -> list[str]:
         """The run ids of running trials whose runs have the stop tag, which is removed."""
