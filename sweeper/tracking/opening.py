@@ -27,6 +27,8 @@ from .views import VIEW_TAG, View, comparison_url, knows_views, view_url
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+_log = logging.getLogger(__name__)
+
 #: The tag whose Markdown MLflow's UI displays above the runs of an experiment, and on a run's page.
 NOTE_TAG = "mlflow.note.content"
 _PROBE_TIMEOUT_S = 5
@@ -167,6 +169,13 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str, bool]:
     has_view = store.view is not None and knows_views(address)
     if store.view is not None and has_view:
         client.set_experiment_tag(experiment_id, VIEW_TAG, store.view.as_tag())
+    elif store.view is not None:
+        _log.warning(
+            "the MLflow server at %s is older than 3 or does not give its version, so its UI opens "
+            "without the study's columns and order; MLflow 3 has them. The printed link compares "
+            "all runs instead",
+            address,
+        )
     return client, experiment_id, has_view
 
 
