@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 
@@ -18,6 +19,21 @@ def write_atomically(path: Path, text: str) -> None:
         with open(beside, "w", encoding="utf-8") as file:
             file.write(text)
             file.write("" if text.endswith("\n") else "\n")
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def copy_atomically(source: Path, path: Path) -> None:
+    """Copy a file beside a place, then rename it.
+
+    Raises:
+        OSError: the file cannot be read or written; what was there before is unchanged.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        shutil.copyfile(source, beside)
         os.replace(beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)

@@ -25,9 +25,9 @@ LAYERS = (
     ("notebook_api",),
     ("trials",),
     ("settings",),
-    ("notebooks", "object_store", "study_folder"),
+    ("notebooks", "study_folder"),
     ("kernels", "study", "tracking", "drafting"),
-    ("execution", "sync", "display"),
+    ("execution", "sync", "display", "page"),
     ("sweep",),
     ("control",),
     ("cli", "testing"),
@@ -39,7 +39,7 @@ MOST_ENTRIES, MOST_FILES, MOST_LINES, MOST_CLASS_LINES = 22, 12, 400, 360
 #: Every outside library that is imported anywhere, and the only folders that know it.
 OWNERS = {
     "filelock": {"study_folder", "tracking"},
-    "fsspec": {"object_store"},
+    "fsspec": {"sync"},
     "IPython": {"kernels", "notebooks"},
     "comm": {"kernels"},
     "ipykernel": {"kernels"},
@@ -50,6 +50,7 @@ OWNERS = {
     "nbclient": {"kernels"},
     "nbconvert": {"notebooks"},
     "nbformat": {"notebooks", "testing"},
+    "nh3": {"notebooks"},
     "numpy": {"notebook_api", "sweep"},
     "pandas": {"control"},
     "pynvml": {"execution"},

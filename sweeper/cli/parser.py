@@ -136,8 +136,8 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
     _add_enqueue(command("enqueue", "add a trial by hand to a study, also while it runs"))
     _add_retry(command("retry", "queue failed trials again with the same parameters"))
     _add_diff(command("diff", "print what differs between two trials"))
-    _add_ui(command("ui", "serve MLflow's UI of a study on this machine, until Ctrl-C"))
-    _add_export(command("export", "write the trials of a study as a table"))
+    _add_ui(command("ui", "serve the comparison page and MLflow's UI of a study, until Ctrl-C"))
+    _add_export(command("export", "write the comparison page of a study, or its trials as a table"))
     return parser, made
 
 
@@ -245,7 +245,10 @@ def _add_ui(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Example: notebook_hpo.py ui out/digits"
     _add_study(parser)
     parser.add_argument(
-        "--port", type=int, metavar="N", help="where to listen (default: the first free from 5000)"
+        "--port",
+        type=int,
+        metavar="N",
+        help="port of the page, MLflow's UI behind it (default: the first free from 8800 and 5000)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     _add_stores_of_study(parser)
@@ -256,6 +259,11 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=studies.export)
     parser.epilog = "Example: notebook_hpo.py export out/digits --csv digits.csv"
     _add_study(parser)
+    parser.add_argument(
+        "--to",
+        metavar="FOLDER",
+        help="copy the page into this folder, which can be zipped or put on any web server",
+    )
     parser.add_argument("--csv", metavar="FILE", help="one row for each trial, as text")
     parser.add_argument("--parquet", metavar="FILE", help="the same with its types")
     _add_storage_of_study(parser)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import threading
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
 from ..errors import SettingsError
+from ..trials import display_path
 from .codes import OK
 from .console_output import ConsoleOutput
 
@@ -112,41 +114,55 @@ def diff(options: argparse.Namespace) -> int:
 
 
 def ui(options: argparse.Namespace) -> int:
-    """Serve MLflow's UI until Ctrl-C."""
+    """Serve the comparison page and MLflow's UI until Ctrl-C."""
     from ..control.lookup import find_study
+    from ..control.paging import write_page
     from ..control.serving import served
 
     console = ConsoleOutput(options)
     existing = find_study(options.study, storage=options.storage, tracking_uri=options.tracking_uri)
+    page = existing.paths.page
+    if not (existing.is_swept() and page.exists()):  # else the sweep keeps it up to date
+        write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
     console.line(f"{existing.study.name}: MLflow's UI starts, which takes some seconds")
-    with served(existing, port=options.port) as pages:
-        console.line(f"MLflow: {pages.url}")
+    with served(existing, page, port=options.port) as pages:
+        console.line(f"compare: {pages.page}")
+        console.line(f"MLflow: {pages.mlflow}")
         if pages.tunnel:
-            console.line(f"  from your own machine, with the same address there: {pages.tunnel}")
-        console.json({"study": existing.study.name, "mlflow": pages.url})
+            console.line(f"  from your own machine, with the same addresses there: {pages.tunnel}")
+        console.json({"study": existing.study.name, "page": pages.page, "mlflow": pages.mlflow})
         if options.open:
-            webbrowser.open(pages.url)
-        if pages.ui is not None:
-            console.line("Ctrl-C ends it")
-            with suppress(KeyboardInterrupt):
+            webbrowser.open(pages.page)
+        console.line("Ctrl-C ends it")
+        with suppress(KeyboardInterrupt):
+            if pages.ui is not None:
                 pages.ui.wait()
+            else:
+                threading.Event().wait()
     return OK
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write the trials as tables."""
+    """Write the comparison page, or the trials as tables."""
     from ..control.exporting import KINDS, write_table
     from ..control.loaded import load
+    from ..control.lookup import find_study
+    from ..control.paging import copy_page, write_page
 
     console = ConsoleOutput(options)
     files = {kind: Path(text) for kind in KINDS if (text := getattr(options, kind))}
-    if not files:
-        raise SettingsError("say what to write: --csv FILE, --parquet FILE, or both")
     study = load(options.study, storage=options.storage)
+    written = {kind: str(file) for kind, file in files.items()}
+    if options.to is not None or not files:
+        existing = find_study(options.study, storage=options.storage)
+        page = write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
+        if options.to is not None:
+            page = copy_page(page, Path(options.to))
+        console.line(f"{study.name}: {display_path(page)}")
+        written["page"] = display_path(page)
     for kind, file in files.items():
         n_trials = write_table(study, file, kind=kind)
         console.line(f"{study.name}: {n_trials} trials in {file}")
-    written = {kind: str(file) for kind, file in files.items()}
     console.json({"study": study.name, **written})
     return OK
 

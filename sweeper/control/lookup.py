@@ -258,6 +258,7 @@ def _correct_runs(existing: ExistingStudy) -> None:
         study_id=study.study_id,
         embedded=paths.tracking,
         artifacts=paths.artifacts,
+        cells=paths.page_notebooks,
     )
     writer = RunWriter.open(store)
     existing.opened().note_facts(experiment_id=writer.experiment_id)

@@ -38,6 +38,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         best=best,
         mlflow_run_ids=facts.get("mlflow_run_ids", {}),
         compare_url=facts.get("compare_url"),
+        page=existing.paths.page if existing.paths.page.exists() else None,
         cost=cost,
         budget=budget,
     )

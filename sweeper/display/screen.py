@@ -122,6 +122,8 @@ def summary(result: SweepResult) -> str:
     lines += best_lines(result.best, result.objectives)
     lines += failure_lines(result.records)
     lines += infeasible_lines(result.records)
+    if result.page is not None:
+        lines.append(f"compare: {display_path(result.page)}")
     if result.tracking_uri.startswith("http"):
         lines.append(f"MLflow: {result.tracking_uri}")
     else:

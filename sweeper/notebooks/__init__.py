@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .executed import ExecutedNotebook, mark_ended, read_executed
-    from .html import render_html
+    from .html import render, render_html, write_cells
     from .metadata import METADATA, read_metadata, read_progress
     from .research import PARAMETERS_TAG, ResearchNotebook
 
@@ -23,7 +23,9 @@ __all__ = [
     "read_executed",
     "read_metadata",
     "read_progress",
+    "render",
     "render_html",
+    "write_cells",
 ]
 
 #: Names are loaded when they are first used: those in `metadata` do without nbformat.
@@ -36,7 +38,9 @@ _HOMES = {
     "read_executed": "executed",
     "read_metadata": "metadata",
     "read_progress": "metadata",
+    "render": "html",
     "render_html": "html",
+    "write_cells": "html",
 }
 
 

@@ -1,15 +1,76 @@
-"""Render an executed notebook as one HTML page.
+"""Render an executed notebook as HTML: as a page of its own, and cell by cell for a page of many.
 
-Only this module uses nbconvert.
+Only this module uses nbconvert. It takes one rendering for both: a template surrounds each cell
+with marks, and where the two differ, both variants.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import nh3
+from nbformat.v4 import new_notebook
+
+from ..files import write_atomically
 from .reading import read_notebook
+
+#: The most characters of one text output, and of all that one notebook displays: a browser has
+#: to hold many notebooks.
+_MOST_OF_TEXT, _MOST_OF_OUTPUT, _MOST_OF_NOTEBOOK = 100_000, 4_000_000, 16_000_000
+#: No text of a notebook can have them, as they are made anew in each process.
+_KEY = secrets.token_hex(8)
+_CELL, _EITHER, _OR, _END = (f"<!--{_KEY}{mark}-->" for mark in ("cell", "either", "or", "end"))
+_VARIANTS = re.compile(f"{_EITHER}(.*?){_OR}(.*?){_END}", re.DOTALL)
+#: Each block may display something that is not for the page of many.
+_TEMPLATE = (
+    "{%- extends 'index.html.j2' -%}"
+    f"{{% block any_cell %}}{_CELL}{{{{ super() }}}}{_CELL}{{% endblock %}}"
+) + "".join(
+    f"{{% block {block} %}}{{% set still = output | still %}}{{% if still is none %}}"
+    f"{{{{ super() }}}}{{% else %}}{_EITHER}{{{{ super() }}}}{_OR}{{{{ still }}}}{_END}"
+    "{% endif %}{% endblock %}"
+    for block in ("data_priority", "stream", "error")
+)
+_IMAGES = ("image/png", "image/jpeg", "image/svg+xml")
+_SCRIPTS = ("application/javascript", "application/vnd.jupyter.widget-view+json")
+_INTERACTIVE = "interactive: open the notebook"
+
+# --- what remains of HTML that a notebook displays ----------------------------------------------
+
+_TAGS = nh3.ALLOWED_TAGS | {"button", "fieldset", "input", "label", "section", "style"}
+_EVERYWHERE = {"class", "id", "style", "title", "hidden", "role", "tabindex", "align", "dir"}
+_ATTRIBUTES = {
+    **{tag: set(names) for tag, names in nh3.ALLOWED_ATTRIBUTES.items()},
+    "*": _EVERYWHERE,
+    "img": {"src", "alt", "width", "height"},
+    "input": {"type", "checked", "disabled", "value"},
+    "label": {"for"},
+    "details": {"open"},
+}
+_PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml);", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedNotebook:
+    """An executed notebook as HTML.
+
+    Attributes:
+        page: a page of its own, with the scripts that its outputs have.
+        cells: each cell, for a page of many: without scripts, event handlers and anything that
+            another server would have to send. What only a script could display, or is too large,
+            is one line.
+    """
+
+    page: str
+    cells: Sequence[str]
 
 
 def render_html(path: Path) -> str:
@@ -18,14 +79,197 @@ def render_html(path: Path) -> str:
     Raises:
         NotebookError: the file is missing or is not a notebook.
     """
-    body, _ = _exporter().from_notebook_node(read_notebook(path, str(path)))
-    return str(body)
+    return render(path).page
+
+
+def render(path: Path) -> RenderedNotebook:
+    """Render an executed notebook.
+
+    Raises:
+        NotebookError: the file is missing or is not a notebook.
+    """
+    text = _exporter().rendered(read_notebook(path, str(path)))
+    left, cells = _MOST_OF_NOTEBOOK, []
+    for cell in text.split(_CELL)[1::2]:
+        clean = _cleaned(_VARIANTS.sub(r"\2", cell))
+        if len(clean) > left:
+            clean = _line(f"{_size(len(clean))} more: open the notebook")
+        left -= len(clean)
+        cells.append(clean)
+    return RenderedNotebook(page=_VARIANTS.sub(r"\1", text.replace(_CELL, "")), cells=cells)
+
+
+def write_cells(folder: Path, run_id: str, rendered: RenderedNotebook) -> None:
+    """Write a trial's cells for the comparison page, and once the style sheets of all trials.
+
+    Browsers load no data from files but scripts, so each file is a script with one call.
+
+    Args:
+        folder: is made where it is missing, as its parent is; the folder above has to exist.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    folder.parent.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    styles = folder / "styles.js"
+    if not styles.exists():
+        write_atomically(styles, f"sweeper.styles({_json(_styles())});")
+    call = f"sweeper.notebook({_json(run_id)}, {_json(rendered.cells)});"
+    write_atomically(folder / f"{run_id}.js", call)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _styles() -> Mapping[str, str]:
+    """The style sheets of rendered cells: `base`, `code`, and the colours of `light` and `dark`."""
+    from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
+
+    environment = _exporter().environment
+    names = {"base": "index", "light": "theme-light", "dark": "theme-dark"}
+    sheets = {
+        key: environment.loader.get_source(environment, f"static/{name}.css")[0]
+        for key, name in names.items()
+    }
+    no_folder = {"config_dir": os.devnull}  # no style sheet of the user's own
+    _, resources = CSSHTMLHeaderPreprocessor().preprocess(new_notebook(), no_folder)
+    return {**sheets, "code": "\n".join(resources["inlining"]["css"])}
+
+
+def _cleaned(html: str) -> str:
+    return nh3.clean(
+        html,
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        clean_content_tags={"script"},
+        generic_attribute_prefixes={"data-", "aria-"},
+        url_schemes={"http", "https", "mailto", "data"},
+        attribute_filter=_allowed,
+        link_rel="noopener noreferrer",
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+    )
+
+
+def _allowed(tag: str, name: str, value: str) -> str | None:
+    """The value of an attribute, or None where it has to go."""
+    if name == "src" and not _PICTURE.match(value):
+        return None
+    if name == "href" and value.lower().startswith("data:"):
+        return None
+    return value
+
+
+def _still(output: Mapping[str, Any]) -> str | None:
+    """An output for the page of many, where that differs from what the page of one displays."""
+    if output["output_type"] == "stream":
+        return _shortened(output["text"])
+    if output["output_type"] == "error":
+        return _shortened("\n".join(output["traceback"]))
+    data = output["data"]
+    html = str(data.get("text/html", ""))
+    is_script = any(kind in data for kind in _SCRIPTS) or ("<script" in html and not _visible(html))
+    if is_script:
+        for kind in _IMAGES:
+            if kind in data:
+                return _image(kind, data[kind])
+        return _line(_INTERACTIVE)
+    sizes = [len(str(value)) for value in data.values()]
+    if max(sizes, default=0) > _MOST_OF_OUTPUT:
+        return _line(f"{_size(max(sizes))}: open the notebook")
+    if [*data] == ["text/plain"]:
+        return _shortened(data["text/plain"])
+    return None
+
+
+def _visible(html: str) -> bool:
+    """Whether something of it remains to be looked at without its scripts."""
+    left = _cleaned(html[:_MOST_OF_OUTPUT])
+    return "<img" in left or bool(nh3.clean(left, tags=set(), clean_content_tags={"style"}).strip())
+
+
+def _shortened(text: str) -> str | None:
+    if len(text) <= _MOST_OF_TEXT:
+        return None
+    half = _MOST_OF_TEXT // 2
+    left = _size(len(text) - _MOST_OF_TEXT)
+    parts = (text[:half], f"… {left} more: open the notebook …", text[-half:])
+    return "".join(
+        f'<div class="jp-RenderedText"><pre>{nh3.clean_text(p)}</pre></div>' for p in parts
+    )
+
+
+def _image(kind: str, data: str) -> str:
+    if kind == "image/svg+xml":
+        import base64
+
+        data = base64.b64encode(data.encode()).decode()
+    return f'<div class="jp-RenderedImage"><img src="data:{kind};base64,{data}"></div>'
+
+
+def _line(text: str) -> str:
+    return f'<div class="jp-RenderedText"><pre>[{text}]</pre></div>'
+
+
+def _size(characters: int) -> str:
+    return f"{characters / 1e6:.1f} MB" if characters >= 1e6 else f"{characters / 1e3:.0f} kB"
+
+
+# --- nbconvert ----------------------------------------------------------------------------------
 
 
 @cache  # compiling the templates takes four times as long as rendering a small notebook
 def _exporter() -> Any:
     from nbconvert import HTMLExporter  # takes 0.5 s or more, so it is imported only to render
+    from nbconvert.exporters.templateexporter import TemplateExporter
+    from nbconvert.filters import Highlight2HTML, clean_html
+    from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
 
-    return HTMLExporter(
-        mathjax_url="", require_js_url="", jquery_url="", mermaid_js_url="", embed_images=True
+    class Exporter(HTMLExporter):
+        """nbconvert's exporter without what takes most of its time.
+
+        The same cells are rendered again and again: trials differ by one cell and the outputs.
+        nbconvert parses the finished page once more, for a description of images that says that
+        there is none.
+        """
+
+        def rendered(self, node: Any) -> str:
+            language = node.metadata.get("language_info", {})
+            lexer = language.get("pygments_lexer", language.get("name"))
+            resources = self._init_resources(None)  # type: ignore[no-untyped-call]
+            kinds = WidgetsDataTypeFilter(
+                notebook_metadata=self._nb_metadata, parent=self, resources=resources
+            )
+            register: Any = self.register_filter
+            register("highlight_code", highlighters(lexer))
+            register("filter_data_type", kinds)
+            body, _ = TemplateExporter.from_notebook_node(self, node, resources)
+            return str(body)
+
+    exporter: Any = Exporter(  # type: ignore[no-untyped-call]
+        raw_template=_TEMPLATE,
+        mathjax_url="",
+        require_js_url="",
+        jquery_url="",
+        mermaid_js_url="",
+        embed_images=True,
+        optimistic_validation=True,  # once, not after each of its steps
     )
+
+    @cache
+    def highlighters(lexer: str | None) -> Any:
+        highlight = Highlight2HTML(pygments_lexer=lexer, parent=exporter)
+
+        @lru_cache(maxsize=1000)
+        def highlighted(source: str, magics: str | None) -> str:
+            return str(highlight(source, metadata={"magics_language": magics} if magics else None))
+
+        def of_cell(source: str, metadata: Mapping[str, Any] | None = None, **_: Any) -> str:
+            return highlighted(source, (metadata or {}).get("magics_language"))
+
+        return of_cell
+
+    exporter.register_filter("clean_html", lru_cache(maxsize=1000)(clean_html))
+    exporter.register_filter("still", _still)
+    return exporter

@@ -51,7 +51,8 @@ def read_notebook(path: Path, display_name: str, *, for_execution: bool = False)
     # sweeper and papermill address cells by id, which formats before 4.5 do not have.
     node.nbformat_minor = max(node.nbformat_minor, 5)
     for cell in node.cells:
-        cell.setdefault("id", nbformat.v4.new_code_cell().id)
+        if "id" not in cell:
+            cell["id"] = nbformat.v4.new_code_cell().id
     return node
 
 

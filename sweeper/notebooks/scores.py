@@ -86,6 +86,11 @@ def scrape(
     return Scraped(scores={**scores, **finals}, series=series)
 
 
+def series_of(metadata: Mapping[str, Any]) -> Series:
+    """The series that a sweep has stored in the metadata of an executed notebook."""
+    return {**_series(metadata.get("printed", {})), **_series(metadata.get("series", {}))}
+
+
 def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
     """Take the score out of a series: the last value for a score that is no objective."""
     values = [value for _, value in points]

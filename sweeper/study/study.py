@@ -30,10 +30,10 @@ from ..study_folder.patience import Patience
 from ..trials import Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, held_by_session, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, tell_optuna
-from .fitting import check_fits
+from .importances import param_importances
 from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
 from .pruners import why_pruned
-from .samplers import EXHAUSTIBLE, SamplerFactory, as_queued, derived_seed
+from .samplers import EXHAUSTIBLE, SamplerFactory, as_queued, check_fits, derived_seed
 from .storage import MirroredStorage
 from .stored import FACTS, SPENT
 from .trial_codec import RECORD, encode, record_of
@@ -364,6 +364,10 @@ class Study:
         best = study.best_trials if len(study.directions) > 1 else [study.best_trial]
         found = [r for t in best if (r := record_of(t)) is not None]
         return sorted(found, key=lambda record: record.number)
+
+    def importances(self) -> dict[str, dict[str, float]]:
+        """How much each param matters for each objective; see `param_importances`."""
+        return param_importances(self._study, self.facts["objectives"])
 
     def mark_interrupted(self) -> list[TrialRecord]:
         """Correct the records that a killed sweep left `running`; only while no sweep is alive.

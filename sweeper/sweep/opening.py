@@ -100,6 +100,7 @@ def _opened_tracker(
         study_id=study.study_id,
         embedded=paths.tracking,
         artifacts=paths.artifacts,
+        cells=paths.page_notebooks,
         note=description(plan),
         view=View.of(settings.search_space, settings.objective),
     )

@@ -23,6 +23,7 @@ from ..trials import Event, Events, Observer, Snapshot, SweepResult
 from .deadline import deadline
 from .description import best_in_words, description
 from .opening import opened
+from .page_refresh import PageRefresh
 from .plan import SweepPlan, plan_sweep
 from .preemption import PREEMPTED
 from .scheduling.scheduler import TrialScheduler
@@ -192,7 +193,10 @@ class Sweep:
         )
         study.be_patient(stop_switch.patience_s)
         files = [plan.paths.lock, study.file, sqlite_file(tracker.uri)]
-        with watched(files, scheduler.lose) as watch:
+        with (
+            watched(files, scheduler.lose) as watch,
+            closing(PageRefresh(plan, study)) as page,
+        ):
             with closing(scheduler), spending.written_down():
                 tracker.watch(partial(self._carry_out, sender="the tag sweeper.stop"))
                 tracker.when_refused(partial(self.stop, "MLflow", now=True))
@@ -212,6 +216,7 @@ class Sweep:
                     mlflow_run_ids=tracker.mlflow_run_ids,
                     compare_url=tracker.compare_url(),
                 )
+                page.finish(tracker.compare_url())
             lag_s = self._finish_copy()
             watch.look()
         snapshot = scheduler.snapshot()
@@ -224,6 +229,7 @@ class Sweep:
             records=study.records(),
             best=study.best(),
             mlflow_run_ids=tracker.mlflow_run_ids,
+            page=plan.paths.page if plan.paths.page.exists() else None,
             compare_url=tracker.compare_url(),
             stopped_by=scheduler.stopped_by,
             is_preempted=stop_switch.closed_by == PREEMPTED,

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from ..errors import SyncError
 from ..files import write_atomically
-from ..object_store import Store, StoreError
 from ..study import BegunTrial, begun_in, facts_in
 from ..trials import StudyPaths, display_path
 from .contents import STUDY, Contents
 from .lease import RemoteLease
 from .manifest import Entry, LocalMarker, Manifest
+from .object_store import Store, StoreError
 from .objects import Objects
 from .restoring import restore
 from .selection import Selection

@@ -11,8 +11,8 @@ import time
 from dataclasses import replace
 
 from ..errors import SyncError
-from ..object_store import ConflictError, Store, StoreError
 from .manifest import LocalMarker, Owner
+from .object_store import ConflictError, Store, StoreError
 
 _NAME = "owner.json"
 #: A lease that was not renewed for so many of its intervals has expired.

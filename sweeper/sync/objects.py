@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..notebook_api.sealed import is_sealed
-from ..object_store import Store
 from .contents import hash_of, hash_of_file, snapshot, stamp, stamp_of_database
 from .manifest import Entry
+from .object_store import Store
 
 #: Up to this size a file is read into memory, so that exactly the hashed content is sent.
 _SMALL_BYTES = 32_000_000

@@ -11,12 +11,12 @@ from pathlib import Path
 from ..errors import OutputError, SyncError
 from ..files import write_atomically
 from ..notebooks import read_metadata
-from ..object_store import Store
 from ..study import begun_in, move_records
 from ..tracking import drop_unknown_runs, move_artifacts, put_in_place
 from ..trials import StudyPaths, display_path, run_id_of
 from .contents import STUDY, TRACKING, Contents, hash_of_file
 from .manifest import Entry, LocalMarker, Manifest
+from .object_store import Store
 
 #: How many objects are downloaded at the same time.
 _AT_ONCE = 8

@@ -47,6 +47,7 @@ class Store:
         study_id: runs of earlier studies of the same name have other ids and are left alone.
         is_embedded: whether the store is the SQLite file beside the outputs.
         artifacts: the folder of an embedded store's artifacts.
+        cells: the folder for rendered notebooks of the comparison page.
         note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
         view: with which MLflow's UI opens the experiment; None leaves it unchanged.
     """
@@ -56,6 +57,7 @@ class Store:
     study_id: str
     is_embedded: bool
     artifacts: Path
+    cells: Path
     note: str | None = None
     view: View | None = None
 

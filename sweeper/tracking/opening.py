@@ -45,6 +45,7 @@ def store_of(
     study_id: str,
     embedded: Path,
     artifacts: Path,
+    cells: Path,
     note: str | None = None,
     view: View | None = None,
 ) -> Store:
@@ -54,6 +55,7 @@ def store_of(
         uri: the MLflow store or server; None for the embedded store. A missing password is taken
             from `MLFLOW_TRACKING_URI`, if that is the same address.
         embedded: the SQLite file of the embedded store.
+        cells: the folder for rendered notebooks of the comparison page.
 
     Raises:
         TrackingError: the server does not answer.
@@ -68,6 +70,7 @@ def store_of(
         study_id=study_id,
         is_embedded=sqlite_file(str(address)) == embedded,
         artifacts=artifacts,
+        cells=cells,
         note=note,
         view=view,
     )

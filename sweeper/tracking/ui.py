@@ -32,6 +32,10 @@ class MlflowUi:
         folder: an empty folder: a file beside it could take the place of a library.
         mark: variables in the environment of all its processes.
 
+    Attributes:
+        port: where it listens.
+        url: its address.
+
     Raises:
         TrackingError: it ended before it answered, or did not answer for minutes.
     """
@@ -39,6 +43,7 @@ class MlflowUi:
     def __init__(
         self, address: Address, *, port: int, folder: Path, mark: Mapping[str, str]
     ) -> None:
+        self.port = port
         self.url = f"http://{HOST}:{port}"
         self._address, self._output = address, folder / "output"
         env = {

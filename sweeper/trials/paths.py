@@ -129,6 +129,21 @@ class StudyPaths:
         """The folder of requests from other processes to the sweep that holds `lock`."""
         return self.folder / "requests"
 
+    @property
+    def page(self) -> Path:
+        """The comparison page."""
+        return self.folder / "index.html"
+
+    @property
+    def page_files(self) -> Path:
+        """The folder of everything that the comparison page consists of."""
+        return self.folder / "page"
+
+    @property
+    def page_notebooks(self) -> Path:
+        """The folder of the executed notebooks as the comparison page displays them."""
+        return self.page_files / "notebooks"
+
     def notebook(self, run_id: str) -> Path:
         """The executed notebook of one trial."""
         return Path(self.template.format(run_id=run_id, study=self.study))

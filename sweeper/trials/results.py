@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .forecast import BudgetForecast
@@ -77,6 +78,7 @@ class SweepResult:
     Attributes:
         best: the best trial, or all Pareto-optimal ones where there are several objectives; empty
             when no trial completed.
+        page: the comparison page; None where it has not been written.
         is_preempted: whether the sweep ended because its machine is being taken away.
         undelivered: the number of messages that MLflow did not take; the next sweep of the study
             sends them again.
@@ -97,6 +99,7 @@ class SweepResult:
     best: Sequence[TrialRecord]
     mlflow_run_ids: Mapping[str, str]
     compare_url: str | None
+    page: Path | None = None
     stopped_by: str | None = None
     is_preempted: bool = False
     undelivered: int = 0
@@ -148,7 +151,7 @@ class SweepResult:
                 "reasons": dict(Counter(k.reason for k in self.kernels if k.reason)),
             },
             "findings": list(self.findings),
-            "page": None,
+            "page": None if self.page is None else display_path(self.page),
             "compare_url": self.compare_url,
         }
 

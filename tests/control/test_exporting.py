@@ -49,13 +49,6 @@ def test_both_tables_have_one_row_for_each_trial_and_the_same_floats(
     assert not list(tmp_path.glob("**/*.part"))
 
 
-def test_a_call_that_says_nothing_to_write_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["export", str(folder)]) == 2
-    assert "say what to write: --csv FILE" in capsys.readouterr().err
-
-
 def test_a_file_that_cannot_be_written_is_one_message(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

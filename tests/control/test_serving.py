@@ -1,9 +1,10 @@
-"""MLflow's UI of a study, on this machine only."""
+"""The comparison page and MLflow's UI of a study, on this machine only."""
 
 from __future__ import annotations
 
 import json
 import socket
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -46,11 +47,14 @@ def test_it_answers_on_loopback_and_does_not_outlive_a_kill(folder: Path) -> Non
     serving = Command("ui", str(folder), "--port", str(port), "--json")
     try:
         assert serving.stdout is not None
-        url = json.loads(serving.stdout.readline())["mlflow"]
-        page, _, view = url.partition("/#/")
-        assert page == f"http://127.0.0.1:{port}"
+        pages = json.loads(serving.stdout.readline())
+        assert pages["page"] == f"http://127.0.0.1:{port}/"
+        with urllib.request.urlopen(pages["page"], timeout=60) as answer:
+            assert b"Parallel coordinates" in answer.read()
+        mlflow, _, view = pages["mlflow"].partition("/#/")
+        assert mlflow.startswith("http://127.0.0.1:")
         assert view.startswith("experiments/1/runs?viewStateShareKey=")
-        with urllib.request.urlopen(f"{page}/health", timeout=60) as answer:
+        with urllib.request.urlopen(f"{mlflow}/health", timeout=60) as answer:
             assert answer.status == 200
         marks = {
             word.partition("=")[2].partition(".")[0]
@@ -67,9 +71,9 @@ def test_it_answers_on_loopback_and_does_not_outlive_a_kill(folder: Path) -> Non
 
 def test_a_study_on_a_server_has_a_ui_there(folder: Path) -> None:
     there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
-    with served(there, port=None) as pages:
+    with served(there, folder / "index.html", port=None) as pages:
         assert pages.ui is None
-        assert pages.url.startswith("http://127.0.0.1:9/#/")
+        assert pages.mlflow.startswith("http://127.0.0.1:9/#/")
 
 
 def test_a_port_that_is_taken_is_refused(folder: Path) -> None:
@@ -80,9 +84,28 @@ def test_a_port_that_is_taken_is_refused(folder: Path) -> None:
         found = find_study(str(folder), storage=None)
         with (
             pytest.raises(SettingsError, match=f"--port {port}: something else listens there"),
-            served(found, port=port),
+            served(found, folder / "index.html", port=port),
         ):
             pass
+
+
+def test_of_the_study_s_folder_only_the_page_is_served(folder: Path) -> None:
+    there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
+    assert (folder / "study.db").exists()
+    with served(there, folder / "index.html", port=None) as pages:
+        with urllib.request.urlopen(pages.page + "page/study.js?1", timeout=60) as answer:
+            assert answer.read().startswith(b"sweeper.study({")
+        for path in ("study.db", "page/../study.db", "page/%2e%2e/study.db", "page/", "page"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(pages.page + path, timeout=60)
+
+
+def test_another_site_s_name_for_this_machine_is_refused(folder: Path) -> None:
+    there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
+    with served(there, folder / "index.html", port=None) as pages:
+        asked = urllib.request.Request(pages.page, headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(asked, timeout=60)
 
 
 @pytest.mark.slow  # as above

@@ -1,21 +1,140 @@
-"""An executed notebook as an HTML page."""
+"""An executed notebook as HTML: a page of its own, and cells for the comparison page."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from sweeper.notebooks import render_html
+from sweeper.notebooks import render, render_html, write_cells
+from sweeper.notebooks.html import RenderedNotebook
 from sweeper.testing import write_notebook
+
+
+def rendered(path: Path, *cells: Any) -> RenderedNotebook:
+    """Some cells of an executed notebook, rendered."""
+    nbformat.write(new_notebook(cells=list(cells)), path)
+    return render(path)
+
+
+def displayed(data: dict[str, Any]) -> Any:
+    return new_code_cell("x", outputs=[new_output("display_data", data=data)])
 
 
 def test_the_page_has_the_outputs_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print('<b>loss</b>')")
     node = nbformat.read(path, as_version=4)
-    node.cells[1].outputs = [nbformat.v4.new_output("stream", text="<b>loss</b> 0.5\n")]
+    node.cells[1].outputs = [new_output("stream", text="<b>loss</b> 0.5\n")]
     nbformat.write(node, path)
     page = render_html(path)
     assert "&lt;b&gt;loss&lt;/b&gt; 0.5" in page
     assert re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page) == []
+
+
+def test_each_cell_is_rendered_by_itself_in_order(tmp_path: Path) -> None:
+    stream = new_output("stream", text="0.93\n")
+    cells = [new_markdown_cell("# Title"), new_code_cell("lr = 0.1"), new_code_cell("print(acc)")]
+    cells[2].outputs = [stream]
+    found = rendered(tmp_path / "n.ipynb", *cells)
+    texts = [re.sub(r"<[^>]*>", "", cell) for cell in found.cells]
+    assert ["Title" in texts[0], "lr = 0.1" in texts[1], "0.93" in texts[2]] == [True] * 3
+    assert len(texts) == 3
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<script>alert(1)</script><b>kept</b>",
+        "<b onclick='alert(1)'>kept</b>",
+        "<a href='javascript:alert(1)'>kept</a>",
+        "<a href='data:text/html,<script>alert(1)</script>'>kept</a>",
+        "<svg onload='alert(1)'><script>alert(1)</script></svg>kept",
+        "<iframe srcdoc='<script>alert(1)</script>'></iframe>kept",
+        "<form action='https://elsewhere.example'><input name='a'>kept</form>",
+        "<meta http-equiv='refresh' content='0;url=https://elsewhere.example'>kept",
+        "<img src='https://elsewhere.example/pixel.png'>kept",
+        "<base href='https://elsewhere.example'><b>kept</b>",
+    ],
+)
+@pytest.mark.parametrize("as_markdown", [False, True])
+def test_cells_have_nothing_that_runs_or_calls_home(
+    tmp_path: Path, html: str, as_markdown: bool
+) -> None:
+    cell = new_markdown_cell(html) if as_markdown else displayed({"text/html": html})
+    (clean,) = rendered(tmp_path / "n.ipynb", cell).cells
+    assert "kept" in clean
+    for wrong in ("<script", "onclick", "onload", "javascript:", "<iframe", "<form", "<meta"):
+        assert wrong not in clean
+    assert "elsewhere.example" not in re.sub(r'<a href="https://elsewhere', "", clean)
+
+
+def test_tables_with_their_styles_and_pictures_stay(tmp_path: Path) -> None:
+    html = "<style>td {color: red}</style><table border='1'><tr><td class='c'>1</td></tr></table>"
+    cells = rendered(
+        tmp_path / "n.ipynb", displayed({"text/html": html}), displayed({"image/png": "iVBORw0K"})
+    ).cells
+    assert "<style>td {color: red}</style>" in cells[0]
+    assert '<td class="c">1</td>' in cells[0]
+    assert 'src="data:image/png;base64,iVBORw0K"' in cells[1]
+
+
+def test_a_drawing_becomes_a_picture_in_which_no_script_runs(tmp_path: Path) -> None:
+    drawing = "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+    (clean,) = rendered(tmp_path / "n.ipynb", displayed({"image/svg+xml": drawing})).cells
+    assert 'src="data:image/svg+xml;base64,' in clean
+    assert "<script" not in clean
+
+
+def test_what_only_a_script_can_show_is_its_picture_or_one_line(tmp_path: Path) -> None:
+    html = "<div id='plot'></div><script>draw('plot')</script>"
+    found = rendered(
+        tmp_path / "n.ipynb",
+        displayed({"text/html": html, "text/plain": "Figure()"}),
+        displayed({"text/html": html, "image/png": "iVBORw0K"}),
+        displayed({"application/javascript": "draw()"}),
+    )
+    assert ["interactive: open the notebook" in cell for cell in found.cells] == [True, False, True]
+    assert "base64,iVBORw0K" in found.cells[1]
+    assert found.page.count("draw('plot')") == 2  # the page of one notebook keeps its scripts
+
+
+def test_a_flood_of_output_is_cut_and_says_so(tmp_path: Path) -> None:
+    text = "first\n" + "x" * 50_000_000 + "\nlast"
+    stream = new_code_cell("x", outputs=[new_output("stream", text=text)])
+    table = displayed({"text/html": "<b>y</b>" * 1_000_000})
+    cells = rendered(tmp_path / "n.ipynb", stream, table).cells
+    assert sum(map(len, cells)) < 200_000
+    assert "first" in cells[0]
+    assert "… 49.9 MB more: open the notebook …" in cells[0]
+    assert "last" in cells[0]
+    assert "[8.0 MB: open the notebook]" in cells[1]
+
+
+def test_many_large_pictures_end_at_a_limit(tmp_path: Path) -> None:
+    picture = displayed({"image/png": "A" * 3_900_000})
+    cells = rendered(tmp_path / "n.ipynb", *[picture] * 6).cells
+    assert ["more: open the notebook" in cell for cell in cells] == [False] * 4 + [True] * 2
+
+
+def test_cells_are_written_as_a_call_and_the_styles_once(tmp_path: Path) -> None:
+    found = rendered(tmp_path / "n.ipynb", new_markdown_cell("</script>\u2028é"))
+    folder = tmp_path / "page" / "notebooks"
+    write_cells(folder, "0003", found)
+    styles = (folder / "styles.js").stat().st_mtime_ns
+    write_cells(folder, "0004", found)
+    assert (folder / "styles.js").stat().st_mtime_ns == styles
+    text = (folder / "0003.js").read_text()
+    assert text.startswith('sweeper.notebook("0003", ')
+    assert json.loads(text.partition(", ")[2].strip().removesuffix(");")) == found.cells
+
+
+def test_a_folder_that_is_gone_with_its_study_is_not_made_again(tmp_path: Path) -> None:
+    found = rendered(tmp_path / "n.ipynb", new_markdown_cell("x"))
+    with pytest.raises(FileNotFoundError):
+        write_cells(tmp_path / "study" / "page" / "notebooks", "0003", found)
+    assert not (tmp_path / "study").exists()

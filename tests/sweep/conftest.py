@@ -33,6 +33,7 @@ def tracker(tmp_path: Path) -> Iterator[Tracker]:
         study_id="1",
         embedded=tmp_path / "mlflow.db",
         artifacts=tmp_path / "artifacts",
+        cells=tmp_path / "page" / "notebooks",
     )
     tracker = Tracker(store)
     yield tracker

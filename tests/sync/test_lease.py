@@ -11,9 +11,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeper.errors import SyncError
-from sweeper.object_store import ConflictError, Store
 from sweeper.sync.lease import RemoteLease
 from sweeper.sync.manifest import LocalMarker, Owner
+from sweeper.sync.object_store import ConflictError, Store
 
 NAME = "digits/owner.json"
 #: No lease is renewed by its thread during a test.

@@ -24,11 +24,11 @@ from studies import until
 from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.notebook_api.sealed import SealedFile
-from sweeper.object_store import Store, StoreError
 from sweeper.study import SamplerFactory, Study, facts_in
 from sweeper.sync import RemoteCopy, contents
 from sweeper.sync.contents import Contents, snapshot
 from sweeper.sync.manifest import Manifest, Owner
+from sweeper.sync.object_store import Store, StoreError
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialOutcome, TrialState, run_id_of
 

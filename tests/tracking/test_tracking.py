@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 
 def store_in(folder: Path, study: str) -> Store:
     return store_of(
-        None, study=study, study_id="one", embedded=folder / "mlflow.db", artifacts=folder / study
+        None,
+        study=study,
+        study_id="one",
+        embedded=folder / "mlflow.db",
+        artifacts=folder / study,
+        cells=folder / "page" / "notebooks",
     )
 
 

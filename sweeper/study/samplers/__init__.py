@@ -5,6 +5,7 @@ When a proposal is made, and what the queue has before it, does not belong here.
 
 from .distributions import as_queued, distributions, in_words, suggest
 from .factory import EXHAUSTIBLE, SamplerFactory, derived_seed
+from .fitting import check_fits
 from .infeasible import CONSTRAINT, VIOLATED
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "VIOLATED",
     "SamplerFactory",
     "as_queued",
+    "check_fits",
     "derived_seed",
     "distributions",
     "in_words",

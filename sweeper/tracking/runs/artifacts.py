@@ -1,28 +1,39 @@
-"""The files of a run: the executed notebook and its rendering as an HTML page."""
+"""The files of a run: the executed notebook and its rendering as an HTML page.
+
+The same rendering is written for the comparison page: rendering twice would take twice as long.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import urllib.parse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import first_line
-from ...notebooks import render_html
+from ...notebooks import render, write_cells
 from ...trials import TrialRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from ...notebooks.html import RenderedNotebook
+
 _log = logging.getLogger(__name__)
 
 
 class Artifacts:
-    """Logs the files of an experiment's runs."""
+    """Logs the files of an experiment's runs.
 
-    def __init__(self, client: MlflowClient, experiment_id: str) -> None:
+    Args:
+        cells: the folder for rendered notebooks of the comparison page.
+    """
+
+    def __init__(self, client: MlflowClient, experiment_id: str, *, cells: Path) -> None:
         self._client = client
         self._experiment_id = experiment_id
+        self._cells = cells
         self._has_failed = False
 
     def log(self, mlflow_id: str, record: TrialRecord) -> str:
@@ -39,19 +50,27 @@ class Artifacts:
         notebook = record.notebook
         if not os.access(notebook, os.R_OK):
             return record.message
+        rendered = None
         try:
-            page = render_html(notebook)
+            rendered = render(notebook)
         except Exception as error:  # noqa: BLE001  an output's converter can raise anything
-            page = None
             self._warn(record, error)
+        if rendered is not None:
+            self._write_cells(record, rendered)
         self._client.log_artifact(mlflow_id, str(notebook))
         name = notebook.name
-        if page is not None:
+        if rendered is not None:
             name = notebook.with_suffix(".html").name
-            self._client.log_text(mlflow_id, page, name)
+            self._client.log_text(mlflow_id, rendered.page, name)
         at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"
         links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"
         return f"{links}\n\n{record.message}".strip()
+
+    def _write_cells(self, record: TrialRecord, rendered: RenderedNotebook) -> None:
+        try:
+            write_cells(self._cells, record.run_id, rendered)
+        except Exception as error:  # noqa: BLE001  `export` writes what is missing
+            _log.info("trial %s is missing in the page: %s", record.run_id, first_line(error))
 
     def _warn(self, record: TrialRecord, error: Exception) -> None:
         """Warn about the first failure only: other trials have the same outputs."""

@@ -10,6 +10,7 @@ import getpass
 import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...trials import GpuSample, GpuUse, TrialRecord, TrialState
@@ -39,7 +40,9 @@ class RunWriter:
         ends: how the runs have ended, by the trials' run ids; without those that run.
     """
 
-    def __init__(self, client: MlflowClient, *, experiment_id: str, study_id: str) -> None:
+    def __init__(
+        self, client: MlflowClient, *, experiment_id: str, study_id: str, cells: Path
+    ) -> None:
         self.experiment_id = experiment_id
         self.has_view = False
         self.runs: dict[str, str] = {}
@@ -47,7 +50,7 @@ class RunWriter:
         self._study_id = study_id
         self._client = client
         self._points = LoggedPoints(client)
-        self._artifacts = Artifacts(client, experiment_id)
+        self._artifacts = Artifacts(client, experiment_id, cells=cells)
         #: Trials whose start MLflow has not taken yet.
         self._to_start: dict[str, tuple[TrialRecord, Mapping[str, str]]] = {}
         for run in self._search():
@@ -71,7 +74,9 @@ class RunWriter:
                 file = sqlite_file(str(store.address))
                 assert file is not None
                 log_ahead(file)
-            writer = cls(client, experiment_id=experiment_id, study_id=store.study_id)
+            writer = cls(
+                client, experiment_id=experiment_id, study_id=store.study_id, cells=store.cells
+            )
             writer.has_view = has_view
             return writer
 

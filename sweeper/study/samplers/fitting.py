@@ -5,9 +5,9 @@ from __future__ import annotations
 import optuna
 from optuna.distributions import check_distribution_compatibility
 
-from ..errors import StudyError
-from ..settings import Settings
-from .samplers import distributions, in_words
+from ...errors import StudyError
+from ...settings import Settings
+from .distributions import distributions, in_words
 
 
 def check_fits(study: optuna.Study, objectives: list[str], settings: Settings, place: str) -> None:

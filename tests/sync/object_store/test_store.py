@@ -9,8 +9,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeper.errors import SettingsError
-from sweeper.object_store import ConflictError, Store, StoreError
-from sweeper.object_store.store import redact_url, scrubbed
+from sweeper.sync.object_store import ConflictError, Store, StoreError
+from sweeper.sync.object_store.store import redact_url, scrubbed
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import fsspec
 
-from ..errors import SettingsError, first_line
+from ...errors import SettingsError, first_line
 
 #: Schemes with real folders, which must be made; on an object storage that would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}

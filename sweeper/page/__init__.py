@@ -1,0 +1,12 @@
+"""The comparison page of a study: what it draws, and the files it consists of.
+
+The owner of the page's JavaScript and of ECharts, in `assets/`. How a notebook becomes HTML belongs
+to `notebooks`, serving the page to `control`.
+"""
+
+from __future__ import annotations
+
+from .content import PageContent, content_of
+from .pages import Page
+
+__all__ = ["Page", "PageContent", "content_of"]

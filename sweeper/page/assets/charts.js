@@ -1,0 +1,329 @@
+"use strict";
+/* The charts beside the parallel coordinates. Each is drawn when it comes into view. */
+
+{
+  const { state } = sweeper;
+  const byId = (id) => document.getElementById(id);
+  const charts = new Map(); // by element: the chart
+  const drawers = new Map(); // by element: draws it
+  const stale = new Set();
+  const visible = new Set();
+  let curves = null;
+
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) visible.add(target);
+      else visible.delete(target);
+      if (isIntersecting && stale.has(target)) draw(target);
+    }
+  }, { rootMargin: "200px" });
+
+  function add(element, drawer) {
+    drawers.set(element, drawer);
+    stale.add(element);
+    observer.observe(element);
+  }
+
+  function draw(element) {
+    stale.delete(element);
+    let chart = charts.get(element);
+    if (!chart) {
+      chart = echarts.init(element);
+      chart.on("click", (event) => event.data?.run_id && sweeper.open(event.data.run_id));
+      charts.set(element, chart);
+    }
+    chart.resize();
+    chart.setOption({ animation: false, aria: { enabled: true }, ...drawers.get(element)() }, { notMerge: true });
+  }
+
+  const escaped = (text) =>
+    String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+
+  /* A trial in a tooltip, as HTML. */
+  sweeper.describe = (run_id) => {
+    const trial = sweeper.trial(run_id);
+    if (!trial) return "";
+    const pairs = { ...trial.scores, ...trial.params };
+    const rows = Object.entries(pairs).slice(0, 20).map(
+      ([name, value]) => `${escaped(name)}: ${escaped(sweeper.text(value))}`,
+    );
+    return [`<b>${escaped(run_id)}</b> ${escaped(trial.state)}`, ...rows].join("<br>");
+  };
+
+  const tooltip = {
+    formatter: (event) => (event.data?.run_id ? sweeper.describe(event.data.run_id) : ""),
+    confine: true,
+  };
+
+  function axis(name, more = {}) {
+    const colours = sweeper.colours();
+    return {
+      name, nameLocation: "middle", nameGap: 28, scale: true,
+      nameTextStyle: { color: colours.soft }, axisLabel: { color: colours.soft, hideOverlap: true },
+      axisLine: { lineStyle: { color: colours.line } },
+      splitLine: { lineStyle: { color: colours.line, opacity: 0.5 } },
+      ...more,
+    };
+  }
+
+  const valueAxis = (name) => axis(name, { type: "value", nameGap: 48, axisLabel: {
+    color: sweeper.colours().soft, formatter: (v) => sweeper.text(+v.toPrecision(4)) } });
+
+  function point(trial, value, scale, chosen) {
+    const isChosen = chosen.has(trial.run_id);
+    return {
+      value, run_id: trial.run_id,
+      itemStyle: { color: scale.of(trial), opacity: isChosen ? 0.9 : 0.12 },
+    };
+  }
+
+  const chosen = () => new Set(sweeper.selected().map((trial) => trial.run_id));
+  const grid = { left: 66, right: 18, top: 16, bottom: 44 };
+  const hasGoal = (trial) => sweeper.isNumber(trial.scores[state.goal]);
+
+  function history() {
+    const scale = sweeper.colourScale();
+    const picked = chosen();
+    const done = sweeper.data.all.filter((t) => t.state === "completed" && hasGoal(t));
+    const isBetter = sweeper.goal().direction === "minimize" ? (a, b) => a < b : (a, b) => a > b;
+    let best;
+    const line = done.map((trial) => {
+      const value = trial.scores[state.goal];
+      if (best === undefined || isBetter(value, best)) best = value;
+      return [+trial.run_id, best];
+    });
+    return {
+      grid, tooltip, xAxis: axis("trial", { type: "value", minInterval: 1 }),
+      yAxis: valueAxis(state.goal),
+      series: [
+        { type: "scatter", symbolSize: 8, data: done.map((t) => point(t, [+t.run_id, t.scores[state.goal]], scale, picked)) },
+        { type: "line", step: "end", showSymbol: false, data: line, silent: true, lineStyle: { color: sweeper.colours().ink, width: 1.5 } },
+      ],
+    };
+  }
+
+  function importance() {
+    const shares = Object.entries(sweeper.data.importances[state.goal] || {}).reverse();
+    const colours = sweeper.colours();
+    return {
+      grid: { ...grid, left: 20, containLabel: true }, tooltip: { valueFormatter: (v) => `${(100 * v).toFixed(1)} %` },
+      xAxis: axis("share", { type: "value", max: 1, axisLabel: { color: colours.soft, formatter: (v) => `${Math.round(100 * v)} %` } }),
+      yAxis: axis("", { type: "category", data: shares.map(([name]) => name), axisLabel: { color: colours.ink } }),
+      series: { type: "bar", data: shares.map(([, share]) => share), itemStyle: { color: colours.accent } },
+    };
+  }
+
+  function slice(column) {
+    const scale = sweeper.colourScale();
+    const picked = chosen();
+    const points = sweeper.data.all
+      .filter((t) => t.state === "completed" && hasGoal(t) && column.of(t) !== undefined)
+      .map((t) => point(t, [column.categories ? String(column.of(t)) : column.of(t), t.scores[state.goal]], scale, picked));
+    const x = column.categories
+      ? axis(column.name, { type: "category", data: column.categories })
+      : axis(column.name, { type: column.isLog ? "log" : "value" });
+    return { grid: { ...grid, left: 58 }, tooltip, xAxis: x, yAxis: valueAxis(""), series: { type: "scatter", symbolSize: 6, data: points } };
+  }
+
+  function pareto() {
+    const [first, second] = sweeper.data.objectives;
+    const scale = sweeper.colourScale();
+    const picked = chosen();
+    const best = new Set(sweeper.data.best);
+    const points = sweeper.data.all
+      .filter((t) => sweeper.isNumber(t.scores[first.name]) && sweeper.isNumber(t.scores[second.name]))
+      .map((t) => ({
+        ...point(t, [t.scores[first.name], t.scores[second.name]], scale, picked),
+        symbolSize: best.has(t.run_id) ? 14 : 7,
+      }));
+    const front = points.filter((p) => best.has(p.run_id)).map((p) => p.value).sort((a, b) => a[0] - b[0]);
+    return {
+      grid, tooltip, xAxis: axis(`${first.name} (${first.direction})`, { type: "value" }),
+      yAxis: valueAxis(`${second.name} (${second.direction})`),
+      series: [
+        { type: "scatter", data: points },
+        { type: "line", data: front, showSymbol: false, silent: true, lineStyle: { color: sweeper.colours().ink, type: "dashed", width: 1 } },
+      ],
+    };
+  }
+
+  function memory() {
+    const scale = sweeper.colourScale();
+    const picked = chosen();
+    const { memory: column } = sweeper.columns;
+    const points = sweeper.data.all
+      .filter((t) => column.of(t) !== undefined)
+      .map((t) => point(t, [t.duration_s, column.of(t)], scale, picked));
+    return { grid, tooltip, xAxis: axis("duration [s]", { type: "value" }), yAxis: valueAxis(column.name), series: { type: "scatter", symbolSize: 8, data: points } };
+  }
+
+  function drawnCurves() {
+    if (curves === null) return {};
+    const scale = sweeper.colourScale();
+    const colours = sweeper.colours();
+    const lines = [];
+    for (const trial of sweeper.selected()) {
+      const [steps, values] = curves[trial.run_id]?.[1]?.[state.metric] || [[], []];
+      const coords = steps.map((step, i) => [step, values[i]]).filter((p) => sweeper.isNumber(p[1]));
+      if (coords.length < 1) continue;
+      const isPruned = trial.state === "pruned";
+      lines.push({
+        run_id: trial.run_id, coords: coords.length > 1 ? coords : [coords[0], coords[0]],
+        lineStyle: {
+          color: isPruned ? colours.soft : scale.of(trial), width: isPruned ? 1 : 1.6,
+          opacity: 0.7, type: isPruned ? "dashed" : "solid",
+        },
+      });
+    }
+    const pruned = lines.filter((line) => line.lineStyle.type === "dashed");
+    const all = lines.flatMap((line) => line.coords);
+    const [xs, ys] = [0, 1].map((i) => all.map((p) => p[i]));
+    const range = (vs) => vs.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+    const [[left, right], [low, high]] = [range(xs), range(ys)];
+    return {
+      grid, tooltip,
+      xAxis: axis("step", { type: "value", min: all.length ? left : 0, max: all.length ? right : 1 }),
+      yAxis: { ...valueAxis(state.metric), ...(all.length && low < high ? { min: low, max: high } : {}) },
+      series: [
+        { type: "lines", coordinateSystem: "cartesian2d", polyline: true, data: lines },
+        {
+          type: "scatter", symbolSize: 5, itemStyle: { color: colours.soft },
+          data: pruned.map((line) => ({ value: line.coords.at(-1), run_id: line.run_id })),
+        },
+      ],
+    };
+  }
+
+  const stateColours = {
+    completed: "#2a9d6f", pruned: "#8d99a6", failed: "#d1495b", stopped: "#c9a227", running: "#3b82c4",
+  };
+
+  /* Which trials ran beside each other: each goes into the first lane that is free. */
+  function timeline() {
+    const now = sweeper.data.written_at_s;
+    const ran = sweeper.data.all
+      .filter((t) => t.started_at_s > 0)
+      .map((t) => {
+        const length = t.state === "running" ? Math.max(0, now - t.started_at_s) : t.duration_s;
+        return { trial: t, from: t.started_at_s, to: t.started_at_s + length };
+      })
+      .sort((a, b) => a.from - b.from);
+    const ends = [];
+    for (const item of ran) {
+      let lane = ends.findIndex((end) => end <= item.from + 0.05);
+      if (lane < 0) lane = ends.length;
+      ends[lane] = item.to;
+      item.lane = lane;
+    }
+    byId("timeline").style.height = `${Math.min(600, 90 + 22 * ends.length)}px`;
+    charts.get(byId("timeline")).resize();
+    const colours = sweeper.colours();
+    const picked = chosen();
+    return {
+      grid: { ...grid, left: 40 }, tooltip,
+      xAxis: axis("", { type: "time", axisLabel: { color: colours.soft, hideOverlap: true } }),
+      yAxis: axis("slot", { type: "category", data: ends.map((_, i) => i + 1), nameGap: 24 }),
+      dataZoom: [{ type: "inside", zoomOnMouseWheel: "ctrl" }],
+      series: {
+        type: "custom", encode: { x: [0, 1], y: 2 },
+        renderItem(params, api) {
+          const [from, to] = [0, 1].map((i) => api.coord([api.value(i), api.value(2)]));
+          const height = api.size([0, 1])[1] * 0.7;
+          const shape = echarts.graphic.clipRectByRect(
+            { x: from[0], y: from[1] - height / 2, width: Math.max(1.5, to[0] - from[0]), height },
+            params.coordSys,
+          );
+          return shape && { type: "rect", shape, style: api.style() };
+        },
+        data: ran.map(({ trial, from, to, lane }) => ({
+          value: [from * 1000, to * 1000, lane], run_id: trial.run_id,
+          itemStyle: {
+            color: stateColours[trial.state] || "grey", opacity: picked.has(trial.run_id) ? 1 : 0.25,
+            borderColor: colours.ground, borderWidth: 1,
+          },
+        })),
+      },
+    };
+  }
+
+  /* --- which there are ------------------------------------------------------------------------ */
+
+  sweeper.curves = (known) => {
+    curves = known;
+    const metrics = new Set();
+    for (const [, series] of Object.values(known)) for (const name in series) metrics.add(name);
+    const names = [...metrics].sort();
+    byId("curves-section").hidden = names.length === 0;
+    if (!names.includes(state.metric)) {
+      state.metric = names.includes(state.goal) ? state.goal : names[0] || null;
+    }
+    sweeper.fillSelect(byId("metric"), names.map((name) => [name, name]), state.metric);
+    mark(byId("curves"));
+  };
+
+  byId("metric").addEventListener("change", (event) => {
+    state.metric = event.target.value;
+    mark(byId("curves"));
+    sweeper.changed("open");
+  });
+
+  function arrange() {
+    const { data, columns } = sweeper;
+    byId("pareto-section").hidden = data.objectives.length < 2;
+    byId("memory-section").hidden = data.all.every((t) => t.gpu_peak_bytes === undefined);
+    const varied = columns.params.filter((column) => !column.isConstant);
+    byId("slices-section").hidden = varied.length === 0;
+    const hasImportance = Object.keys(data.importances[state.goal] || {}).length > 0;
+    byId("importance-section").hidden = !hasImportance;
+    byId("history").parentElement.classList.toggle("wide", !hasImportance);
+    const names = [...byId("slices").children].map((element) => element.dataset.column);
+    if (names.join() !== varied.map((c) => c.key).join()) {
+      for (const element of byId("slices").children) forget(element);
+      byId("slices").replaceChildren(
+        ...varied.map((column) => {
+          const element = document.createElement("div");
+          element.className = "chart";
+          element.dataset.column = column.key;
+          return element;
+        }),
+      );
+      for (const element of byId("slices").children) {
+        add(element, () => slice(sweeper.columns.params.find((c) => c.key === element.dataset.column)));
+      }
+    }
+  }
+
+  function forget(element) {
+    observer.unobserve(element);
+    charts.get(element)?.dispose();
+    for (const kept of [charts, drawers, stale, visible]) kept.delete(element);
+  }
+
+  function mark(element) {
+    stale.add(element);
+    if (visible.has(element)) draw(element);
+  }
+
+  let n_curves = -1;
+
+  sweeper.onChange((what) => {
+    if (what === "open" || what === "table") return;
+    if (what === "all") {
+      arrange();
+      const ended = sweeper.data.all.filter((t) => t.state !== "running").length;
+      if (ended !== n_curves) sweeper.load("curves.js");
+      n_curves = ended;
+    }
+    for (const element of drawers.keys()) mark(element);
+  });
+
+  add(byId("history"), history);
+  add(byId("importance"), importance);
+  add(byId("curves"), drawnCurves);
+  add(byId("pareto"), pareto);
+  add(byId("memory"), memory);
+  add(byId("timeline"), timeline);
+  addEventListener("resize", () => {
+    for (const chart of charts.values()) chart.resize();
+  });
+}

@@ -1,0 +1,207 @@
+"use strict";
+/* The executed notebook of a trial, alone or beside another one, in a frame without scripts. */
+
+{
+  const { state } = sweeper;
+  const byId = (id) => document.getElementById(id);
+  const dialog = byId("notebook");
+  const frame = byId("frame");
+  const cells = new Map(); // by run id
+  let styles = null;
+  let drawn = "";
+
+  sweeper.styles = (sheets) => {
+    styles = sheets;
+  };
+  sweeper.notebook = (run_id, rendered) => cells.set(run_id, rendered);
+
+  function whenLoaded(run_ids, then) {
+    const missing = run_ids.filter((id) => !cells.has(id) && sweeper.trial(id)?.has_notebook);
+    const files = missing.map((id) => `notebooks/${id}.js`);
+    if (styles === null) files.push("notebooks/styles.js");
+    let left = files.length;
+    if (left === 0) then();
+    for (const file of files) {
+      sweeper.load(file, () => {
+        left -= 1;
+        if (left === 0) then();
+      });
+    }
+  }
+
+  /* --- what the frame displays ------------------------------------------------------------------ */
+
+  const POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:";
+  const OUTPUTS = '<div class="jp-Cell-outputWrapper"';
+  const OWN = `
+    body { margin: 0; padding: 10px; background: var(--jp-layout-color0); overflow-wrap: anywhere; }
+    .pair { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 8px; }
+    .pair > div { min-width: 0; overflow-x: auto; }
+    .differs { border-left: 4px solid #e0a800; }
+    .jp-Cell img { max-width: 100%; height: auto; }
+    .none { padding: 1em; color: var(--jp-ui-font-color2); }
+    a.anchor-link { display: none; }
+    h3 { font-family: sans-serif; color: var(--jp-ui-font-color1); }
+    @media (max-width: 700px) { .jp-InputPrompt, .jp-OutputPrompt { display: none; } }`;
+
+  function page(body) {
+    const sheets = styles ? [styles.base, styles.code, sweeper.isDark() ? styles.dark : styles.light] : [];
+    const css = [...sheets, OWN].join("\n").replace(/<\//g, "<\\/");
+    return `<!doctype html><html><head><meta charset="utf-8">
+      <meta http-equiv="Content-Security-Policy" content="${POLICY}"><base target="_blank">
+      <style>${css}</style></head>
+      <body class="jp-Notebook" data-jp-theme-light="${!sweeper.isDark()}">${body}</body></html>`;
+  }
+
+  const none = (run_id) => {
+    const trial = sweeper.trial(run_id);
+    const why = trial?.state === "running" ? "is running" : "has no rendered notebook; export renders it";
+    return `<p class="none">${run_id} ${why}</p>`;
+  };
+
+  /* What counts of a cell: neither its id nor the number of its execution. */
+  const essence = (cell) =>
+    cell.replace(/ id="[^"]*"/g, "").replace(/(In|Out)(&nbsp;|\u00a0|\s)*\[[^\]]*\]:/g, "");
+
+  function pair(one, other) {
+    const n = Math.max(one.length, other.length);
+    const rows = [];
+    for (let i = 0; i < n; i += 1) {
+      const [a, b] = [one[i] || "", other[i] || ""];
+      const differs = essence(a) !== essence(b);
+      if (state.isDiffering && !differs) continue;
+      // Of code that is the same, once is enough to read.
+      const right = differs && a && inputOf(a) === inputOf(b) ? outputOf(b) : b;
+      rows.push(
+        differs
+          ? `<div class="pair differs"><div>${a}</div><div>${right || b}</div></div>`
+          : `<div>${a}</div>`,
+      );
+    }
+    return rows.join("") || '<p class="none">no cell differs</p>';
+  }
+
+  function inputOf(cell) {
+    return essence(cell.split(OUTPUTS)[0]).replace(/^<div[^>]*>/, "");
+  }
+
+  function outputOf(cell) {
+    const at = cell.indexOf(OUTPUTS);
+    return at < 0 ? cell : `<div class="jp-Cell jp-CodeCell jp-Notebook-cell">${cell.slice(at)}`;
+  }
+
+  /* --- what stands above it ------------------------------------------------------------------- */
+
+  function facts(run_ids) {
+    const trials = run_ids.map(sweeper.trial).filter(Boolean);
+    const { goals, scores, params, duration } = sweeper.columns;
+    const rows = [
+      ["state", (t) => [t.state, t.reason].filter(Boolean).join(", ")],
+      ...[...goals, ...scores, ...params, duration].map((c) => [c.name, (t) => sweeper.text(c.of(t))]),
+      ["seed", (t) => String(t.seed)],
+      ["notebook", (t) => t.notebook],
+    ];
+    if (trials.length === 1) {
+      const [trial] = trials;
+      const lines = [rows.map(([name, of]) => `${name}: ${of(trial)}`).filter((l) => !l.endsWith(": n/a")).join(" · ")];
+      if (trial.message) lines.unshift(trial.message);
+      return lines.map((line) => {
+        const p = document.createElement("p");
+        p.textContent = line;
+        return p;
+      });
+    }
+    const table = document.createElement("table");
+    const head = table.createTHead().insertRow();
+    head.append(...["", ...trials.map((t) => t.run_id)].map((text) => {
+      const cell = document.createElement("th");
+      cell.textContent = text;
+      return cell;
+    }));
+    const body = table.createTBody();
+    for (const [name, of] of rows) {
+      const values = trials.map(of);
+      const differs = new Set(values).size > 1;
+      if (state.isDiffering && !differs) continue;
+      const line = body.insertRow();
+      line.insertCell().textContent = name;
+      for (const value of values) {
+        const cell = line.insertCell();
+        cell.textContent = value;
+        cell.classList.toggle("differs", differs);
+      }
+    }
+    return [table];
+  }
+
+  /* --- the dialog ----------------------------------------------------------------------------------- */
+
+  function draw() {
+    if (!state.open || !sweeper.trial(state.open)) {
+      if (dialog.open) dialog.close();
+      drawn = "";
+      return;
+    }
+    if (!sweeper.trial(state.beside) || state.beside === state.open) state.beside = null;
+    const run_ids = [state.open, ...(state.beside ? [state.beside] : [])];
+    byId("notebook-title").textContent = run_ids.join(" beside ");
+    const others = sweeper.ordered().filter((t) => t.run_id !== state.open);
+    if (state.beside && !others.some((t) => t.run_id === state.beside)) others.push(sweeper.trial(state.beside));
+    sweeper.fillSelect(byId("beside"), [["", "none"], ...others.map((t) => [t.run_id, t.run_id])], state.beside || "");
+    byId("differing").checked = state.isDiffering;
+    byId("differing-label").hidden = !state.beside;
+    byId("facts").replaceChildren(...facts(run_ids));
+    const at = position();
+    byId("previous").disabled = at <= 0;
+    byId("next").disabled = at < 0 || at >= sweeper.ordered().length - 1;
+    if (!dialog.open) dialog.showModal();
+    const wanted = JSON.stringify([run_ids, state.isDiffering, sweeper.isDark()]);
+    whenLoaded(run_ids, () => {
+      if (wanted !== JSON.stringify([[state.open, ...(state.beside ? [state.beside] : [])], state.isDiffering, sweeper.isDark()])) return;
+      if (wanted === drawn) return;
+      const [one, other] = run_ids.map((id) => cells.get(id));
+      if (one && (other || !state.beside)) drawn = wanted; // else once more when they have ended
+      frame.srcdoc = page(
+        !state.beside ? (one ? one.join("") : none(state.open))
+          : one && other ? pair(one, other)
+            : run_ids.filter((id) => !cells.has(id)).map(none).join(""),
+      );
+    });
+  }
+
+  const position = () => sweeper.ordered().findIndex((t) => t.run_id === state.open);
+
+  function step(by) {
+    const next = sweeper.ordered()[position() + by];
+    if (next && next.run_id !== state.beside) sweeper.open(next.run_id, state.beside);
+    else if (next) sweeper.open(next.run_id);
+  }
+
+  sweeper.open = (run_id, beside = null) => {
+    Object.assign(state, { open: run_id, beside });
+    sweeper.changed("open");
+  };
+
+  dialog.addEventListener("close", () => {
+    if (state.open) {
+      Object.assign(state, { open: null, beside: null, isDiffering: false });
+      sweeper.changed("open");
+    }
+  });
+  dialog.addEventListener("keydown", (event) => {
+    if (event.target.closest("select, input")) return;
+    if (event.key === "ArrowLeft") step(-1);
+    if (event.key === "ArrowRight") step(1);
+  });
+  byId("previous").addEventListener("click", () => step(-1));
+  byId("next").addEventListener("click", () => step(1));
+  byId("close").addEventListener("click", () => dialog.close());
+  byId("beside").addEventListener("change", (event) => sweeper.open(state.open, event.target.value || null));
+  byId("differing").addEventListener("change", (event) => {
+    state.isDiffering = event.target.checked;
+    sweeper.changed("open");
+  });
+  sweeper.onChange((what) => {
+    if (what === "open" || what === "all") draw();
+  });
+}

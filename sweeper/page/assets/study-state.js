@@ -1,0 +1,332 @@
+"use strict";
+/* The study, what of it is selected, and the address that keeps the selection.
+
+   The files of data call `sweeper.study`, `.curves`, `.styles` and `.notebook`. Everything that
+   draws registers with `sweeper.onChange`. */
+
+const sweeper = (() => {
+  const listeners = [];
+  const state = {
+    states: null, // a Set; null for all
+    query: "",
+    sort: null, // [key, is descending]
+    goal: null, // the name of the objective that charts draw
+    colour: null,
+    axes: [], // names in the order of the axes; those that are not in it follow
+    hidden: new Set(),
+    brush: {}, // by name: ranges [low, high] of the axis' own scale
+    open: null,
+    beside: null,
+    isDiffering: false,
+    metric: null,
+  };
+  let study = null;
+
+  const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+
+  /* A column of the trials: a param, a score or a fact. `of` gives a trial's value. */
+  function columns() {
+    const scores = new Set();
+    for (const trial of study.all) for (const name in trial.scores) scores.add(name);
+    const goals = study.objectives.map((goal) => goal.name);
+    const others = [...scores].filter((name) => !goals.includes(name));
+    const known = new Map(study.params.map((param) => [param.name, param]));
+    for (const trial of study.all) {
+      for (const name in trial.params) if (!known.has(name)) known.set(name, { name });
+    }
+    return {
+      goals: goals.map((name) => score(name)),
+      scores: others.map((name) => score(name)),
+      params: [...known.values()].map(param),
+      duration: { key: "duration", name: "duration [s]", of: (t) => t.duration_s || undefined },
+      memory: {
+        key: "memory", name: "GPU memory [GB]",
+        of: (t) => (t.gpu_peak_bytes === undefined ? undefined : t.gpu_peak_bytes / 1e9),
+      },
+    };
+  }
+
+  const score = (name) => ({ key: `score.${name}`, name, of: (t) => t.scores[name] });
+
+  function param(facts) {
+    const values = study.all.map((t) => t.params[facts.name]).filter((v) => v !== undefined);
+    const isCategory = facts.choices !== undefined || values.some((v) => !isNumber(v));
+    const choices = [...(facts.choices || []), ...values.map(String)];
+    return {
+      key: `param.${facts.name}`, name: facts.name, of: (t) => t.params[facts.name],
+      isLog: Boolean(facts.is_log) && values.every((v) => v > 0),
+      isWhole: facts.is_whole, categories: isCategory ? [...new Set(choices)] : null,
+      isConstant: new Set(values.map(String)).size < 2 && values.length === study.all.length,
+    };
+  }
+
+  /* --- the selection ------------------------------------------------------------------------ */
+
+  function isInBrush(trial) {
+    return Object.entries(state.brush).every(([name, ranges]) => {
+      const axis = sweeper.axisOf(name);
+      if (!axis || ranges.length === 0) return true;
+      const at = axis.position(trial);
+      return ranges.some(([low, high]) => at >= low && at <= high);
+    });
+  }
+
+  function isFound(trial) {
+    if (!state.query) return true;
+    const text = [
+      trial.run_id, trial.state, trial.reason, trial.message,
+      ...Object.entries(trial.params).map(([name, value]) => `${name}=${value}`),
+      ...Object.entries(trial.scores).map(([name, value]) => `${name}=${value}`),
+    ].join(" ").toLowerCase();
+    return state.query.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  }
+
+  const isState = (trial) => state.states === null || state.states.has(trial.state);
+
+  /* --- the address ----------------------------------------------------------------------------- */
+
+  function write() {
+    const words = new URLSearchParams();
+    if (state.states !== null) words.set("states", [...state.states].join(","));
+    if (state.query) words.set("find", state.query);
+    if (state.sort) words.set("sort", (state.sort[1] ? "-" : "") + state.sort[0]);
+    if (state.goal && state.goal !== study.objectives[0].name) words.set("goal", state.goal);
+    if (state.colour) words.set("colour", state.colour);
+    if (state.axes.length) words.set("axes", JSON.stringify(state.axes));
+    if (state.hidden.size) words.set("hidden", JSON.stringify([...state.hidden]));
+    if (Object.keys(state.brush).length) words.set("brush", JSON.stringify(state.brush));
+    if (state.metric) words.set("metric", state.metric);
+    if (state.open) words.set("open", state.open);
+    if (state.open && state.beside) words.set("beside", state.beside);
+    if (state.isDiffering) words.set("differing", "1");
+    const hash = words.toString();
+    if (hash !== location.hash.slice(1)) history.replaceState(null, "", `#${hash}`);
+  }
+
+  function parsed(words, name, otherwise) {
+    try {
+      return JSON.parse(words.get(name)) || otherwise;
+    } catch {
+      return otherwise; // an address that somebody has cut off
+    }
+  }
+
+  function read() {
+    const words = new URLSearchParams(location.hash.slice(1));
+    const states = words.get("states");
+    const sort = words.get("sort");
+    const goals = study.objectives.map((goal) => goal.name);
+    const brush = parsed(words, "brush", {});
+    const isRange = (range) => Array.isArray(range) && range.every(isNumber);
+    Object.assign(state, {
+      states: states === null ? null : new Set(states.split(",")),
+      query: words.get("find") || "",
+      sort: sort ? [sort.replace(/^-/, ""), sort.startsWith("-")] : null,
+      goal: goals.includes(words.get("goal")) ? words.get("goal") : goals[0],
+      colour: words.get("colour"),
+      axes: [].concat(parsed(words, "axes", [])),
+      hidden: new Set([].concat(parsed(words, "hidden", []))),
+      brush: Object.fromEntries(
+        Object.entries(brush).filter(([, ranges]) => Array.isArray(ranges) && ranges.every(isRange)),
+      ),
+      metric: words.get("metric"),
+      open: words.get("open"),
+      beside: words.get("beside"),
+      isDiffering: words.get("differing") === "1",
+    });
+  }
+
+  /* --- for the files of data ------------------------------------------------------------------ */
+
+  function load(name, then) {
+    const script = document.createElement("script");
+    script.src = `page/${name}?${Date.now()}`;
+    script.onload = script.onerror = () => {
+      script.remove();
+      if (then) then();
+    };
+    document.head.append(script);
+  }
+
+  let pause_ms = 5000;
+
+  function refresh() {
+    const before = study.written_at_s;
+    load("study.js", () => {
+      pause_ms = study.written_at_s === before ? Math.min(60000, pause_ms * 1.5) : 5000;
+      if (study.is_running) setTimeout(refresh, pause_ms);
+    });
+  }
+
+  function receive(data) {
+    const isFirst = study === null;
+    if (!isFirst && data.written_at_s === study.written_at_s) return;
+    study = data;
+    sweeper.data = data;
+    sweeper.columns = columns();
+    if (isFirst) {
+      read();
+      window.addEventListener("hashchange", () => {
+        read();
+        sweeper.changed("all");
+      });
+      if (study.is_running) setTimeout(refresh, pause_ms);
+    }
+    sweeper.changed("all");
+  }
+
+  const viridis = [
+    "#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58",
+    "#b5de2b", "#fde725",
+  ].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+
+  return {
+    state,
+    isNumber,
+    data: null,
+    columns: null,
+    study: receive,
+    load,
+    viridis,
+    isDark: () => matchMedia("(prefers-color-scheme: dark)").matches,
+
+    onChange(listener) {
+      listeners.push(listener);
+    },
+
+    /* What has changed: `all`, `selection`, `brush`, `table` or `open`. */
+    changed(what) {
+      write();
+      for (const listener of listeners) listener(what);
+    },
+
+    /* Trials in the states that are ticked and with the words that are looked for. */
+    found: () => study.all.filter((trial) => isState(trial) && isFound(trial)),
+
+    /* Of those, the ones inside of all ranges on the axes. */
+    selected: () => sweeper.found().filter(isInBrush),
+
+    trial: (run_id) => study.all.find((trial) => trial.run_id === run_id),
+
+    goal: () => study.objectives.find((goal) => goal.name === state.goal),
+
+    /* A value for people. */
+    text(value) {
+      if (value === undefined || value === null) return "n/a";
+      if (!isNumber(value)) return String(value);
+      if (Number.isInteger(value)) return String(value);
+      const size = Math.abs(value);
+      return size >= 1e5 || size < 1e-3 ? value.toExponential(3) : String(+value.toPrecision(5));
+    },
+
+    /* A colour for a share from 0 to 1. */
+    shade(share) {
+      const at = Math.max(0, Math.min(1, share)) * (viridis.length - 1);
+      const low = Math.floor(at);
+      const high = Math.min(low + 1, viridis.length - 1);
+      const mixed = viridis[low].map((v, i) => Math.round(v + (viridis[high][i] - v) * (at - low)));
+      return `rgb(${mixed.join(",")})`;
+    },
+  };
+})();
+
+/* --- the head of the page and the filters ------------------------------------------------------- */
+
+{
+  const byId = (id) => document.getElementById(id);
+  const { state } = sweeper;
+
+  function headline() {
+    const { data } = sweeper;
+    document.title = `${data.study} · ${data.all.length} trials`;
+    byId("name").textContent = data.study;
+    const goals = data.objectives.map((goal) => `${goal.direction} ${goal.name}`).join(", ");
+    const best = data.best.map((id) => {
+      const { scores } = sweeper.trial(id);
+      const values = data.objectives.map((g) => `${g.name} ${sweeper.text(scores[g.name])}`);
+      return `${id} (${values.join(", ")})`;
+    });
+    const several = best.length > 3 ? ` and ${best.length - 3} more` : "";
+    byId("headline").textContent =
+      `${data.notebook}: ${goals}` + (best.length ? `; best ${best.slice(0, 3).join(", ")}${several}` : "");
+    const at = new Date(data.written_at_s * 1000).toLocaleString();
+    const age_s = Date.now() / 1000 - data.written_at_s;
+    byId("moment").textContent = data.is_running
+      ? `as of ${at}, while it ${age_s > 600 ? "was running" : "is running; this page follows"}`
+      : `as of ${at}`;
+  }
+
+  function fillSelect(select, options, value) {
+    select.replaceChildren(
+      ...options.map(([key, text]) => {
+        const option = document.createElement("option");
+        option.value = key;
+        option.textContent = text;
+        return option;
+      }),
+    );
+    select.value = value;
+  }
+  sweeper.fillSelect = fillSelect;
+
+  function filters() {
+    const { data, columns } = sweeper;
+    const counts = new Map();
+    for (const trial of data.all) counts.set(trial.state, (counts.get(trial.state) || 0) + 1);
+    const boxes = [...counts].sort().map(([name, n]) => {
+      const label = document.createElement("label");
+      const box = document.createElement("input");
+      box.type = "checkbox";
+      box.name = name;
+      box.checked = state.states === null || state.states.has(name);
+      box.addEventListener("change", () => {
+        const ticked = [...byId("states").querySelectorAll("input:checked")].map((b) => b.name);
+        state.states = ticked.length === counts.size ? null : new Set(ticked);
+        sweeper.changed("selection");
+      });
+      label.append(box, ` ${name} (${n})`);
+      return label;
+    });
+    byId("states").replaceChildren(byId("states").querySelector("legend"), ...boxes);
+    const goals = data.objectives.map((goal) => [goal.name, `${goal.name} (${goal.direction})`]);
+    fillSelect(byId("goal"), goals, state.goal);
+    byId("goal-label").hidden = goals.length < 2;
+    const colours = [...columns.goals, ...columns.scores, ...columns.params, columns.duration];
+    const named = colours.map((column) => [column.key, column.name]);
+    const usual = `score.${state.goal}`;
+    if (!named.some(([key]) => key === state.colour)) state.colour = null;
+    fillSelect(byId("colour"), named, state.colour || usual);
+    if (document.activeElement !== byId("query")) byId("query").value = state.query;
+  }
+
+  byId("goal").addEventListener("change", (event) => {
+    state.goal = event.target.value;
+    state.colour = null;
+    sweeper.changed("all");
+  });
+  byId("colour").addEventListener("change", (event) => {
+    state.colour = event.target.value;
+    sweeper.changed("all");
+  });
+  let waiting = 0;
+  byId("query").addEventListener("input", (event) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      state.query = event.target.value.trim();
+      sweeper.changed("selection");
+    }, 150);
+  });
+  byId("reset").addEventListener("click", () => {
+    Object.assign(state, { states: null, query: "", brush: {}, hidden: new Set(), axes: [] });
+    sweeper.changed("all");
+  });
+
+  sweeper.onChange((what) => {
+    if (what === "all") headline();
+    if (what === "all" || what === "selection") filters();
+    if (what !== "open") {
+      const [n, all] = [sweeper.selected().length, sweeper.data.all.length];
+      byId("selected").textContent = n === all ? `all ${all} trials` : `${n} of ${all} trials`;
+    }
+  });
+}

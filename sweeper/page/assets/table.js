@@ -1,0 +1,125 @@
+"use strict";
+/* The table of the selected trials: sorted by any column, two of them ticked to be compared. */
+
+{
+  const { state } = sweeper;
+  const table = document.getElementById("trials");
+  const more = document.getElementById("more");
+  const compare = document.getElementById("compare");
+  const FIRST_ROWS = 100;
+  const MORE_ROWS = 500;
+  const ticked = new Set();
+  let n_rows = FIRST_ROWS;
+
+  function columns() {
+    const { goals, scores, params, duration, memory } = sweeper.columns;
+    const hasMemory = sweeper.data.all.some((t) => memory.of(t) !== undefined);
+    const hasReason = sweeper.data.all.some((t) => t.reason || t.message);
+    const why = (t) => [t.reason, t.message].filter(Boolean).join(": ") || undefined;
+    return [
+      { key: "run", name: "run", of: (t) => t.run_id },
+      { key: "state", name: "state", of: (t) => t.state },
+      ...goals, ...params, ...scores, duration,
+      ...(hasMemory ? [memory] : []),
+      ...(hasReason ? [{ key: "why", name: "why", of: why }] : []),
+    ];
+  }
+
+  /* The selected trials in the order of the table; the best first unless another is chosen. */
+  sweeper.ordered = () => {
+    const [key, isDown] = sorting();
+    const column = columns().find((c) => c.key === key) || columns()[0];
+    const rank = (value) => (value === undefined || value === null ? 2 : sweeper.isNumber(value) ? 0 : 1);
+    // Whatever a trial had reached before it failed or was pruned, it is not the best one.
+    const isLate = (trial) => Number(state.sort === null && trial.state !== "completed");
+    return sweeper.selected().sort((a, b) => {
+      const [x, y] = [column.of(a), column.of(b)];
+      if (isLate(a) !== isLate(b)) return isLate(a) - isLate(b);
+      if (rank(x) !== rank(y)) return rank(x) - rank(y);
+      const by = rank(x) === 0 ? x - y : String(x ?? "").localeCompare(String(y ?? ""));
+      return (isDown ? -by : by) || a.run_id.localeCompare(b.run_id);
+    });
+  };
+
+  function sorting() {
+    const goal = sweeper.goal();
+    return state.sort || [`score.${goal.name}`, goal.direction === "maximize"];
+  }
+
+  function header(column) {
+    const [key, isDown] = sorting();
+    const cell = document.createElement("th");
+    const button = document.createElement("button");
+    const isSorted = column.key === key;
+    button.type = "button";
+    button.textContent = column.name + (isSorted ? (isDown ? " ↓" : " ↑") : "");
+    cell.setAttribute("aria-sort", isSorted ? (isDown ? "descending" : "ascending") : "none");
+    button.addEventListener("click", () => {
+      state.sort = [column.key, isSorted && !isDown];
+      sweeper.changed("table");
+    });
+    cell.append(button);
+    return cell;
+  }
+
+  function row(trial, shown) {
+    const element = document.createElement("tr");
+    element.classList.toggle("best", sweeper.data.best.includes(trial.run_id));
+    const first = document.createElement("td");
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    box.checked = ticked.has(trial.run_id);
+    box.setAttribute("aria-label", `compare ${trial.run_id}`);
+    box.addEventListener("change", () => {
+      if (box.checked) ticked.add(trial.run_id);
+      else ticked.delete(trial.run_id);
+      compare.disabled = ticked.size !== 2;
+    });
+    first.append(box);
+    const cells = shown.map((column) => {
+      const cell = document.createElement("td");
+      const value = column.of(trial);
+      if (column.key === "run") {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.textContent = trial.run_id;
+        button.addEventListener("click", () => sweeper.open(trial.run_id));
+        cell.append(button);
+      } else {
+        cell.textContent = column.key.startsWith("score") && value === undefined ? "" : sweeper.text(value);
+        if (column.key === "why") cell.textContent = value || "";
+        if (sweeper.isNumber(value)) cell.className = "number";
+        if (column.key === "state") cell.className = `state-${trial.state}`;
+        cell.title = cell.textContent;
+      }
+      return cell;
+    });
+    element.append(first, ...cells);
+    return element;
+  }
+
+  function draw() {
+    const shown = columns();
+    const trials = sweeper.ordered();
+    const head = document.createElement("tr");
+    head.append(document.createElement("th"), ...shown.map(header));
+    table.tHead.replaceChildren(head);
+    table.tBodies[0].replaceChildren(...trials.slice(0, n_rows).map((trial) => row(trial, shown)));
+    const left = trials.length - n_rows;
+    more.hidden = left <= 0;
+    more.textContent = `${Math.min(left, MORE_ROWS)} more of ${left}`;
+  }
+
+  more.addEventListener("click", () => {
+    n_rows += MORE_ROWS;
+    draw();
+  });
+  compare.addEventListener("click", () => {
+    const [one, other] = sweeper.ordered().map((t) => t.run_id).filter((id) => ticked.has(id));
+    const pair = other ? [one, other] : [...ticked];
+    sweeper.open(...pair);
+  });
+  sweeper.onChange((what) => {
+    if (what !== "open") draw();
+  });
+}

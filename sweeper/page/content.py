@@ -1,0 +1,122 @@
+"""What the comparison page of a study knows of it, as values that JSON has."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..settings import Settings
+from ..settings.space import AnyDimension, ChoiceDimension
+from ..trials import Params, TrialRecord, display_path, value_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageContent:
+    """A study at one moment.
+
+    Attributes:
+        facts: of the study as a whole, as the page's script reads them.
+        records: all trials.
+    """
+
+    facts: Mapping[str, Any]
+    records: Sequence[TrialRecord]
+
+
+def content_of(
+    study: str,
+    records: Sequence[TrialRecord],
+    *,
+    settings: Settings,
+    notebook: str,
+    best: Sequence[TrialRecord],
+    importances: Mapping[str, Mapping[str, float]],
+    compare_url: str | None,
+    is_running: bool,
+) -> PageContent:
+    """Collect what the page displays.
+
+    Args:
+        study: its name.
+        notebook: the research notebook, as a name for people.
+        best: the best trial, or all Pareto-optimal ones.
+        importances: of each objective: how much of its variance each param explains.
+        compare_url: the study in MLflow's UI; None where there is none.
+        is_running: whether a sweep is at work on the study.
+    """
+    objectives = {name: goal.direction for name, goal in settings.objective.items()}
+    facts = {
+        "study": study,
+        "notebook": notebook,
+        "trials": settings.study.trials,
+        "written_at_s": round(time.time(), 1),
+        "is_running": is_running,
+        "objectives": [{"name": n, "direction": d} for n, d in objectives.items()],
+        "params": [_param(name, d) for name, d in settings.search_space.items()],
+        "fixed": _plain(settings.fixed),
+        "best": [record.run_id for record in best],
+        "importances": importances,
+        "compare_url": compare_url,
+    }
+    return PageContent(facts=facts, records=records)
+
+
+def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
+    """What the page knows of one trial.
+
+    Args:
+        has_notebook: whether its executed notebook has been rendered.
+    """
+    gpu = record.gpu
+    known = {
+        "reason": record.reason and str(record.reason),
+        "message": record.message or None,
+        "is_infeasible": record.is_infeasible,
+        "gpu_peak_bytes": gpu and gpu.peak_bytes,
+        "gpu_busy_share": gpu and gpu.busy_share,
+        "retry_of": record.retry_of,
+    }
+    return {
+        "run_id": record.run_id,
+        "state": str(record.state),
+        "params": _plain(record.params),
+        "scores": {name: number_of(value) for name, value in record.scores.items()},
+        "seed": record.seed,
+        "attempt": record.attempt,
+        "started_at_s": round(record.started_at_s, 3),
+        "duration_s": round(record.duration_s, 3),
+        "notebook": display_path(record.notebook),
+        "has_notebook": has_notebook,
+        **{name: value for name, value in known.items() if value is not None},
+    }
+
+
+def number_of(value: float) -> float | str:
+    """A number as JSON has it; NaN and the infinities, which JSON lacks, as text."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _plain(params: Params) -> dict[str, Any]:
+    return {
+        name: number_of(value)
+        if isinstance(value, float)
+        else value_text(value)
+        if isinstance(value, list | dict)
+        else value
+        for name, value in params.items()
+    }
+
+
+def _param(name: str, dimension: AnyDimension) -> dict[str, Any]:
+    if isinstance(dimension, ChoiceDimension):
+        return {"name": name, "choices": [value_text(value) for value in dimension.choices]}
+    return {
+        "name": name,
+        "low": dimension.low,
+        "high": dimension.high,
+        "is_log": dimension.log,
+        "is_whole": dimension.type == "int",
+    }

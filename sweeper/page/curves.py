@@ -1,0 +1,66 @@
+"""The learning curves of a study's trials, read from their executed notebooks once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..notebooks import read_metadata
+from ..notebooks.scores import series_of
+from ..trials import TrialRecord
+from .content import number_of
+
+#: The most points of one curve: more than a screen has room for, less than a browser minds.
+_MOST_POINTS = 300
+
+
+class Curves:
+    """The curves of the trials that have ended."""
+
+    def __init__(self) -> None:
+        #: By run id: the attempt that they are of, and the steps and values of each score.
+        self._known: dict[str, tuple[int, Mapping[str, Any]]] = {}
+
+    def load(self, text: str) -> None:
+        """Take the curves that were written before; what is not readable is read anew."""
+        with suppress(ValueError, TypeError, AttributeError):
+            for run_id, (attempt, curves) in json.loads(text).items():
+                self._known[run_id] = int(attempt), curves
+
+    def update(self, records: Iterable[TrialRecord]) -> bool:
+        """Read the curves of trials that have ended since; whether there were some."""
+        new = [
+            record
+            for record in records
+            if record.is_final and self._known.get(record.run_id, (0,))[0] != record.attempt
+        ]
+        for record in new:
+            series = series_of(read_metadata(record.notebook) or {})
+            curves = {name: _thinned(points) for name, points in series.items()}
+            self._known[record.run_id] = record.attempt, curves
+        return bool(new)
+
+    def to_json(self) -> str:
+        """What `load` takes."""
+        return json.dumps(self._known, separators=(",", ":"), ensure_ascii=False)
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float | str]]:
+    """The steps and the values of a curve; every k-th of many points, and always the last one."""
+    last = list(dict(points).items())  # of several points of a step the last one counts
+    kept = last[:: -(-len(last) // _MOST_POINTS) or 1]
+    if last and kept[-1] != last[-1]:
+        kept.append(last[-1])
+    return [step for step, _ in kept], [number_of(value) for _, value in kept]
+
+
+def read_file(path: Path, call: str) -> str:
+    """The argument of the one call that a file of the page consists of; empty without the file."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text.removeprefix(f"{call}(").removesuffix(");")

@@ -1,0 +1,64 @@
+"""The files of a study's comparison page.
+
+`index.html` and the folder `page` beside it. Browsers load no data from files but scripts, so each
+file of data is a script that consists of one call.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..files import copy_atomically, write_atomically
+from .content import PageContent, trial_of
+from .curves import Curves, read_file
+
+ASSETS = Path(__file__).parent / "assets"
+_INDEX = "index.html"
+_STUDY, _CURVES = "study.js", "curves.js"
+
+
+class Page:
+    """Writes the page of one study; called from one thread at a time.
+
+    Args:
+        index: the page.
+        files: the folder `page` beside it, for everything else; its parent has to exist.
+    """
+
+    def __init__(self, index: Path, files: Path) -> None:
+        self._index, self._files = index, files
+        self._curves = Curves()
+        self._has_begun = False
+
+    def write(self, content: PageContent) -> None:
+        """Write the page as the study is now; `notebooks.html.write_cells` writes the notebooks.
+
+        Raises:
+            OSError: a file cannot be written; those that were there before are complete.
+        """
+        if not self._has_begun:
+            self._begin()
+        if self._curves.update(content.records) or not (self._files / _CURVES).exists():
+            write_atomically(self._files / _CURVES, _call("curves", self._curves.to_json()))
+        rendered = {path.stem for path in (self._files / "notebooks").glob("*.js")}
+        trials = [trial_of(r, has_notebook=r.run_id in rendered) for r in content.records]
+        study = json.dumps(
+            {**content.facts, "all": trials}, separators=(",", ":"), ensure_ascii=False
+        )
+        write_atomically(self._files / _STUDY, _call("study", study))
+
+    def _begin(self) -> None:
+        """Write what is the same for all moments, the page itself last."""
+        self._files.mkdir(exist_ok=True)
+        for asset in ASSETS.iterdir():
+            if asset.name == _INDEX:
+                continue
+            copy_atomically(asset, self._files / asset.name)
+        self._curves.load(read_file(self._files / _CURVES, "sweeper.curves"))
+        write_atomically(self._index, (ASSETS / _INDEX).read_text(encoding="utf-8"))
+        self._has_begun = True
+
+
+def _call(name: str, argument: str) -> str:
+    return f"sweeper.{name}({argument});"

@@ -1,0 +1,120 @@
+"""The comparison page of a study that exists, written by the command `export`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from studies import small_settings
+
+from sweeper import Sweep
+from sweeper.cli import main
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
+
+
+def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    write_notebook(spec.notebook, f"val = {spec.params['x']}")
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("a study")
+    result = Sweep.from_settings(
+        small_settings("paged", study={"trials": 5}),
+        notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5"),
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        executor=lambda _: InlineExecutor(run_trial),
+    ).run()
+    assert result.page == folder / "out" / "paged" / "index.html"
+    return folder / "out" / "paged"
+
+
+def rendered(folder: Path) -> dict[str, int]:
+    """When each notebook of a page was rendered."""
+    files = (folder / "page" / "notebooks").glob("0*.js")
+    return {file.stem: file.stat().st_mtime_ns for file in files}
+
+
+def test_a_sweep_leaves_a_page_with_all_notebooks(folder: Path) -> None:
+    text = (folder / "page" / "study.js").read_text()
+    study = json.loads(text.strip().removeprefix("sweeper.study(").removesuffix(");"))
+    assert not study["is_running"]
+    assert study["compare_url"].startswith("http://127.0.0.1")
+    assert [trial["has_notebook"] for trial in study["all"]] == [True] * 5
+    assert set(rendered(folder)) == {f"000{n}" for n in range(5)}
+
+
+def test_export_renders_what_is_missing_or_has_changed_and_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = rendered(folder)
+    (folder / "page" / "notebooks" / "0001.js").unlink()
+    os.utime(folder.parent / "0003.ipynb")
+    assert main(["export", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["2 notebooks are rendered", f"paged: {folder / 'index.html'}"]
+    after = rendered(folder)
+    assert {name for name in after if after[name] != before[name]} == {"0001", "0003"}
+
+
+def test_a_page_in_a_folder_of_its_own_has_all_files_of_the_first(
+    folder: Path, tmp_path: Path
+) -> None:
+    to = tmp_path / "to zip"
+    for _ in range(2):  # the second time the page is there already
+        assert main(["export", str(folder), "--to", str(to)]) == 0
+    files = {path.relative_to(to) for path in to.rglob("*") if path.is_file()}
+    page = [folder / "index.html", *(folder / "page").rglob("*")]
+    assert files == {path.relative_to(folder) for path in page if path.is_file()}
+
+
+def test_a_folder_with_other_files_is_left_as_it_is(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.tex").touch()
+    assert main(["export", str(folder), "--to", str(tmp_path)]) == 2
+    assert f"--to {tmp_path}: has other files; name a new folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_message(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["export", str(folder), "--to", f"{tmp_path}/file/page"]) == 2
+    assert f"--to {tmp_path}/file/page: cannot be written" in capsys.readouterr().err
+
+
+def test_a_notebook_that_is_broken_is_one_line_and_the_page_is_written(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    notebook = folder.parent / "0002.ipynb"
+    whole = notebook.read_text()
+    notebook.write_text("{")
+    try:
+        assert main(["export", str(folder)]) == 0
+        assert "0002.ipynb: not a" in caplog.text
+    finally:
+        notebook.write_text(whole)
+
+
+def test_many_notebooks_are_rendered_by_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.control.paging._NOTEBOOKS_PER_PROCESS", 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    Sweep.from_settings(
+        small_settings("many", study={"trials": 5}),
+        notebook=write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5"),
+        output=f"{tmp_path}/out/{{run_id}}.ipynb",
+        executor=lambda _: InlineExecutor(run_trial),
+    ).run()
+    folder = tmp_path / "out" / "many"
+    for file in (folder / "page" / "notebooks").iterdir():
+        file.unlink()
+    assert main(["export", str(folder)]) == 0
+    assert len(rendered(folder)) == 5

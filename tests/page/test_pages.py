@@ -1,0 +1,145 @@
+"""The files of a study's comparison page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from studies import small_settings
+
+from sweeper.page import Page, PageContent, content_of
+from sweeper.testing import write_notebook
+from sweeper.trials import TrialRecord, TrialState
+
+SPACE = {
+    "x": {"low": 1e-4, "high": 1.0, "log": True},
+    "depth": {"low": 1, "high": 9, "when": {"kind": "tree"}},
+    "kind": ["tree", "line"],
+    "layers": {"choices": [[32], [64, 64]]},
+}
+
+
+def record(number: int, folder: Path, **more: Any) -> TrialRecord:
+    usual: dict[str, Any] = {
+        "state": TrialState.COMPLETED,
+        "params": {"x": 0.5, "kind": "line", "layers": [32]},
+        "scores": {"val": 0.25},
+        "attempt": 1,
+    }
+    return TrialRecord(
+        number=number, seed=1, notebook=folder / f"{number:04d}.ipynb", **{**usual, **more}
+    )
+
+
+def content(records: Sequence[TrialRecord], *, is_running: bool = False) -> PageContent:
+    return content_of(
+        "digits",
+        records,
+        settings=small_settings("digits", space=SPACE),
+        notebook="nb.ipynb",
+        best=[r for r in records if r.state is TrialState.COMPLETED][:1],
+        importances={"val": {"x": 1.0}},
+        compare_url=None,
+        is_running=is_running,
+    )
+
+
+def page_in(folder: Path) -> Page:
+    return Page(folder / "index.html", folder / "page")
+
+
+def data(folder: Path, name: str) -> Any:
+    """The argument of the call that a file of data consists of."""
+    text = (folder / "page" / f"{name}.js").read_text().strip()
+    return json.loads(text.removeprefix(f"sweeper.{name}(").removesuffix(");"))
+
+
+def write_curve(path: Path, points: Sequence[Sequence[float]]) -> None:
+    write_notebook(path, "val = x")
+    node = nbformat.read(path, as_version=4)
+    steps, values = zip(*points, strict=True)
+    node.metadata["sweeper"] = {"series": {"val": {"steps": steps, "values": values}}}
+    nbformat.write(node, path)
+
+
+def test_every_file_that_the_page_loads_lies_beside_it(tmp_path: Path) -> None:
+    page_in(tmp_path).write(content([record(0, tmp_path)]))
+    html = (tmp_path / "index.html").read_text()
+    loaded = [part.partition('"')[0] for part in html.split('="page/')[1:]]
+    assert {"echarts.min.js", "study.js", "page.css"} <= set(loaded)
+    for name in loaded:
+        assert (tmp_path / "page" / name).is_file(), name
+    assert "http://" not in html
+    assert "https://" not in html
+    assert not list(tmp_path.glob("**/*.part"))
+
+
+def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
+    records = [
+        record(0, tmp_path),
+        record(1, tmp_path, state=TrialState.FAILED, scores={"val": float("nan")}, message="oh"),
+    ]
+    (tmp_path / "page" / "notebooks").mkdir(parents=True)
+    (tmp_path / "page" / "notebooks" / "0001.js").touch()
+    page_in(tmp_path).write(content(records, is_running=True))
+    study = data(tmp_path, "study")
+    assert study["is_running"]
+    assert study["best"] == ["0000"]
+    params = {entry["name"]: entry for entry in study["params"]}
+    assert params["x"]["is_log"]
+    assert params["depth"]["is_whole"]
+    assert params["layers"]["choices"] == ["[32]", "[64, 64]"]
+    first, second = study["all"]
+    assert first["params"] == {"x": 0.5, "kind": "line", "layers": "[32]"}
+    assert [first["has_notebook"], second["has_notebook"]] == [False, True]
+    assert second["scores"] == {"val": "nan"}
+    assert second["message"] == "oh"
+
+
+def test_a_curve_is_read_once_and_kept_by_the_next_sweep(tmp_path: Path) -> None:
+    write_curve(tmp_path / "0000.ipynb", [(0, 0.1), (1, 0.2), (1, 0.3)])
+    page_in(tmp_path).write(content([record(0, tmp_path)]))
+    assert data(tmp_path, "curves") == {"0000": [1, {"val": [[0, 1], [0.1, 0.3]]}]}
+    (tmp_path / "0000.ipynb").unlink()
+    write_curve(tmp_path / "0001.ipynb", [(0, 0.5)])
+    page_in(tmp_path).write(content([record(0, tmp_path), record(1, tmp_path)]))
+    assert data(tmp_path, "curves")["0000"] == [1, {"val": [[0, 1], [0.1, 0.3]]}]
+    assert data(tmp_path, "curves")["0001"] == [1, {"val": [[0], [0.5]]}]
+
+
+def test_a_trial_that_was_run_again_gets_its_new_curve(tmp_path: Path) -> None:
+    write_curve(tmp_path / "0000.ipynb", [(0, 0.1)])
+    page_in(tmp_path).write(content([record(0, tmp_path)]))
+    write_curve(tmp_path / "0000.ipynb", [(0, 0.9)])
+    page_in(tmp_path).write(content([record(0, tmp_path, attempt=2)]))
+    assert data(tmp_path, "curves") == {"0000": [2, {"val": [[0], [0.9]]}]}
+
+
+@pytest.mark.parametrize("text", ["", "sweeper.curves({", "sweeper.curves([1]);", "\xff"])
+def test_curves_that_a_kill_or_an_editor_has_left_unreadable_are_read_anew(
+    tmp_path: Path, text: str
+) -> None:
+    write_curve(tmp_path / "0000.ipynb", [(0, 0.1)])
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "curves.js").write_bytes(text.encode("latin-1"))
+    page_in(tmp_path).write(content([record(0, tmp_path)]))
+    assert data(tmp_path, "curves") == {"0000": [1, {"val": [[0], [0.1]]}]}
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
+    write_curve(tmp_path / "0000.ipynb", [(step, step / 2) for step in range(10_001)])
+    page_in(tmp_path).write(content([record(0, tmp_path)]))
+    _, curves = data(tmp_path, "curves")["0000"]
+    steps, values = curves["val"]
+    assert len(steps) == len(values) <= 301
+    assert (steps[0], steps[-1], values[-1]) == (0, 10_000, 5_000.0)
+
+
+def test_a_study_whose_folder_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        page_in(tmp_path / "gone").write(content([record(0, tmp_path)]))
+    assert not (tmp_path / "gone").exists()
