@@ -4,36 +4,22 @@
 {
   const { state } = sweeper;
   const byId = (id) => document.getElementById(id);
-  const charts = new Map(); // by element: the chart
-  const drawers = new Map(); // by element: draws it
-  const stale = new Set();
-  const visible = new Set();
+  const charts = new Map(); // by element: the chart, null before it is in view
   let curves = null;
 
-  const observer = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      if (isIntersecting) visible.add(target);
-      else visible.delete(target);
-      if (isIntersecting && stale.has(target)) draw(target);
-    }
-  }, { rootMargin: "200px" });
-
-  function add(element, drawer) {
-    drawers.set(element, drawer);
-    stale.add(element);
-    observer.observe(element);
-  }
-
-  function draw(element) {
-    stale.delete(element);
-    let chart = charts.get(element);
-    if (!chart) {
-      chart = echarts.init(element);
-      chart.on("click", (event) => event.data?.run_id && sweeper.open(event.data.run_id));
-      charts.set(element, chart);
-    }
-    chart.resize();
-    chart.setOption({ animation: false, aria: { enabled: true }, ...drawers.get(element)() }, { notMerge: true });
+  /* Draw a chart when it is in view. */
+  function add(element, option) {
+    sweeper.whenVisible(element, () => {
+      let chart = charts.get(element);
+      if (!chart) {
+        chart = echarts.init(element);
+        chart.on("click", (event) => event.data?.run_id && sweeper.open(event.data.run_id));
+        charts.set(element, chart);
+      }
+      chart.resize();
+      chart.setOption({ animation: false, aria: { enabled: true }, ...option() }, { notMerge: true });
+    });
+    if (!charts.has(element)) charts.set(element, null);
   }
 
   const escaped = (text) =>
@@ -258,12 +244,12 @@
       state.metric = names.includes(state.goal) ? state.goal : names[0] || null;
     }
     sweeper.fillSelect(byId("metric"), names.map((name) => [name, name]), state.metric);
-    mark(byId("curves"));
+    sweeper.mark(byId("curves"));
   };
 
   byId("metric").addEventListener("change", (event) => {
     state.metric = event.target.value;
-    mark(byId("curves"));
+    sweeper.mark(byId("curves"));
     sweeper.changed("open");
   });
 
@@ -294,14 +280,9 @@
   }
 
   function forget(element) {
-    observer.unobserve(element);
+    sweeper.forget(element);
     charts.get(element)?.dispose();
-    for (const kept of [charts, drawers, stale, visible]) kept.delete(element);
-  }
-
-  function mark(element) {
-    stale.add(element);
-    if (visible.has(element)) draw(element);
+    charts.delete(element);
   }
 
   let n_curves = -1;
@@ -314,7 +295,7 @@
       if (ended !== n_curves) sweeper.load("curves.js");
       n_curves = ended;
     }
-    for (const element of drawers.keys()) mark(element);
+    for (const element of charts.keys()) sweeper.mark(element);
   });
 
   add(byId("history"), history);
@@ -324,6 +305,6 @@
   add(byId("memory"), memory);
   add(byId("timeline"), timeline);
   addEventListener("resize", () => {
-    for (const chart of charts.values()) chart.resize();
+    for (const chart of charts.values()) chart?.resize();
   });
 }

@@ -8,6 +8,7 @@
   let chart = null;
   let axes = [];
   let isRestoring = false;
+  let margins = { left: 60, right: 60 };
 
   /* An axis in the scale in which it is drawn: log10 for logarithmic params, places for
      categories. Trials without a value lie at `missing`, below all others. */
@@ -118,6 +119,14 @@
     return missing === null ? steps : [missing, ...steps];
   }
 
+  /* Where an axis is drawn, in pixels from the chart's left edge; undefined for a hidden one. */
+  sweeper.placeOf = (name) => {
+    const index = axes.filter((axis) => axis.isShown).findIndex((axis) => axis.name === name);
+    const span = chart.getWidth() - margins.left - margins.right;
+    const n_gaps = Math.max(1, axes.filter((axis) => axis.isShown).length - 1);
+    return index < 0 ? undefined : margins.left + (index * span) / n_gaps;
+  };
+
   function optionOf(axis, index, colours) {
     const common = {
       dim: index, name: axis.name, nameLocation: "end", nameGap: 12,
@@ -158,6 +167,9 @@
     const scale = sweeper.colourScale();
     const colours = sweeper.colours();
     const width = visible.reduce((sum, axis) => sum + Math.max(90, widest(axis)), 60);
+    if (visible.length) {
+      margins = { left: widest(visible[0]) / 2, right: widest(visible.at(-1)) / 2 + 30 };
+    }
     element.style.width = `max(100%, ${Math.round(width)}px)`;
     if (chart === null) {
       chart = echarts.init(element);
@@ -165,7 +177,9 @@
       chart.on("click", (event) => event.data && sweeper.open(event.data.name));
     }
     chart.resize();
-    const opacity = trials.length > 500 ? 0.35 : 0.75;
+    const opacity = trials.length > 500 ? 0.4 : 0.75;
+    // Without a GPU, browsers draw hairlines five times as fast as lines that are a bit wider.
+    const width_px = trials.length > 200 ? 1 : 1.4;
     chart.setOption({
       animation: false,
       aria: { enabled: true },
@@ -173,19 +187,14 @@
       tooltip: {
         formatter: (event) => (event.data ? sweeper.describe(event.data.name) : ""),
       },
-      parallel: {
-        left: visible.length ? widest(visible[0]) / 2 : 60,
-        right: visible.length ? widest(visible[visible.length - 1]) / 2 + 30 : 60,
-        top: 40, bottom: 20, axisExpandable: false,
-      },
+      parallel: { ...margins, top: 40, bottom: 20, axisExpandable: false },
       parallelAxis: visible.map((axis, index) => optionOf(axis, index, colours)),
       series: {
-        type: "parallel", inactiveOpacity: 0.03, activeOpacity: opacity, realtime: true,
-        progressive: 1000, smooth: 0.02,
+        type: "parallel", inactiveOpacity: 0.03, activeOpacity: opacity, progressive: 0, emphasis: { disabled: true },
         data: trials.map((trial) => ({
           name: trial.run_id,
           value: visible.map((axis) => axis.position(trial)),
-          lineStyle: { color: scale.of(trial), width: trial.run_id === state.open ? 3 : 1.2, opacity },
+          lineStyle: { color: scale.of(trial), width: width_px, opacity },
         })),
       },
     }, { notMerge: true });
@@ -199,8 +208,6 @@
     isRestoring = false;
   }
 
-  let frame = 0;
-
   function brushed(event) {
     if (isRestoring) return;
     const visible = axes.filter((axis) => axis.isShown);
@@ -212,15 +219,14 @@
       if (part.intervals && part.intervals.length) state.brush[axis.name] = part.intervals;
       else delete state.brush[axis.name];
     }
-    cancelAnimationFrame(frame); // what follows the brush may come one frame later
-    frame = requestAnimationFrame(() => later(() => sweeper.changed("brush")));
+    later(() => sweeper.changed("brush")); // the lines follow at once, all else when it rests
   }
 
   let timer = 0;
 
   function later(call) {
     clearTimeout(timer);
-    timer = setTimeout(call, 60);
+    timer = setTimeout(call, 200);
   }
 
   function axisIndex(id) {

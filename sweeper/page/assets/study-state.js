@@ -175,6 +175,34 @@ const sweeper = (() => {
     sweeper.changed("all");
   }
 
+  /* --- drawing what is in view, one thing in each frame, so that no frame takes long ------------ */
+
+  const drawers = new Map(); // by element: draws it
+  const stale = new Set();
+  const visible = new Set();
+  let frame = 0;
+
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) visible.add(target);
+      else visible.delete(target);
+    }
+    drawLater();
+  }, { rootMargin: "200px" });
+
+  function drawLater() {
+    if (frame === 0) frame = requestAnimationFrame(drawNext);
+  }
+
+  function drawNext() {
+    frame = 0;
+    const next = [...stale].find((element) => visible.has(element));
+    if (!next || study === null) return;
+    stale.delete(next);
+    drawers.get(next)();
+    drawLater();
+  }
+
   const viridis = [
     "#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58",
     "#b5de2b", "#fde725",
@@ -190,6 +218,23 @@ const sweeper = (() => {
     viridis,
     isDark: () => matchMedia("(prefers-color-scheme: dark)").matches,
 
+    /* Draw an element when it is in view, now and whenever it is marked. */
+    whenVisible(element, draw) {
+      drawers.set(element, draw);
+      stale.add(element);
+      observer.observe(element);
+    },
+
+    mark(element) {
+      stale.add(element);
+      drawLater();
+    },
+
+    forget(element) {
+      observer.unobserve(element);
+      for (const kept of [drawers, stale, visible]) kept.delete(element);
+    },
+
     onChange(listener) {
       listeners.push(listener);
     },
@@ -197,7 +242,17 @@ const sweeper = (() => {
     /* What has changed: `all`, `selection`, `brush`, `table` or `open`. */
     changed(what) {
       write();
-      for (const listener of listeners) listener(what);
+      if (what !== "brush") {
+        for (const listener of listeners) listener(what);
+        return;
+      }
+      // One in each frame, so that none takes long: another drag may have begun.
+      const left = [...listeners];
+      const next = () => {
+        left.shift()(what);
+        if (left.length) requestAnimationFrame(next);
+      };
+      requestAnimationFrame(next);
     },
 
     /* Trials in the states that are ticked and with the words that are looked for. */

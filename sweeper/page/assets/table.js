@@ -119,7 +119,9 @@
     const pair = other ? [one, other] : [...ticked];
     sweeper.open(...pair);
   });
+  const section = table.closest("section");
+  sweeper.whenVisible(section, draw);
   sweeper.onChange((what) => {
-    if (what !== "open") draw();
+    if (what !== "open") sweeper.mark(section);
   });
 }
