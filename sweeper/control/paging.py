@@ -51,7 +51,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             study.name,
             records,
             settings=existing.settings,
-            notebook="" if notebook is None else display_path(Path(notebook)),
+            notebook="" if notebook is None else Path(notebook).name,
             best=study.best(),
             importances=study.importances(),
             compare_url=study.facts.get("compare_url"),

@@ -59,7 +59,7 @@ class PageRefresh:
                 study.name,
                 study.records(),
                 settings=plan.settings,
-                notebook=plan.notebook.display_name,
+                notebook=plan.notebook.path.name,
                 best=study.best(),
                 importances=study.importances(),
                 compare_url=compare_url,

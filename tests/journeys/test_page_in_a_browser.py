@@ -1,0 +1,368 @@
+"""What users see of a study on its comparison page; skips without Chromium or Playwright."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+from studies import small_settings, until
+
+from sweeper import Sweep
+from sweeper.page import Page, content_of
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import (
+    Reason,
+    RunningTrial,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    TrialState,
+)
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+TRIALS = 12
+SPACE = {
+    "x": {"low": 0.0, "high": 1.0},
+    "lr": {"low": 1e-4, "high": 1.0, "log": True},
+    "kind": ["a", "a name that is rather long"],
+    "momentum": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}},
+    "layers": {"choices": [[32], [64, 64]]},
+}
+#: Each of these would set `window.top.ran`, ask something, or call another server.
+HOSTILE = """<script>alert(1); top.ran = 1</script><b onclick="alert(2)" id="bold">bold</b>
+<img src="x" onerror="alert(3)"><a id="link" href="javascript:alert(4)">link</a>
+<svg onload="alert(5)"><script>alert(6)</script></svg><img src="http://127.0.0.1:9/pixel.png">
+<iframe srcdoc="<script>alert(7)</script>"></iframe><style>@import "http://127.0.0.1:9/a.css";</style>
+<form action="http://127.0.0.1:9/"><button id="send">send</button></form>
+<meta http-equiv="refresh" content="0;url=http://127.0.0.1:9/">"""
+DRAWING = "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(8)</script></svg>"
+
+
+def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    x = spec.params["x"]
+    assert isinstance(x, float)
+    curve = {"val": [(step, x * (1 - 0.5 ** (step + 1))) for step in range(5)]}
+    state = {3: TrialState.FAILED, 5: TrialState.PRUNED}.get(spec.number, TrialState.COMPLETED)
+    cells = [
+        new_code_cell("import math"),
+        new_code_cell(f"x = {x}"),
+        new_code_cell("print(x)", outputs=[new_output("stream", text=f"x is {x:.6f}\n")]),
+        new_code_cell("show()", outputs=[new_output("display_data", data={"text/html": HOSTILE})]),
+        new_code_cell("d", outputs=[new_output("display_data", data={"image/svg+xml": DRAWING})]),
+        new_code_cell(
+            "j",
+            outputs=[new_output("display_data", data={"application/javascript": "alert(9)"})],
+        ),
+    ]
+    if spec.number == 1:
+        flood = new_output("stream", text="flood " * 8_000_000)
+        cells.append(new_code_cell("print('flood ' * 8_000_000)", outputs=[flood]))
+    node = new_notebook(cells=cells)
+    steps, values = zip(*curve["val"], strict=True)
+    node.metadata["sweeper"] = {"series": {"val": {"steps": steps, "values": values}}}
+    nbformat.write(node, spec.notebook)
+    reason = Reason.CELL_ERROR if state is TrialState.FAILED else None
+    scores = {"val": x} if state is not TrialState.FAILED else {}
+    message = "ValueError: <b>too wide</b>" if reason else ""
+    return TrialOutcome(state=state, scores=scores, series=curve, reason=reason, message=message)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a sweep."""
+    folder = tmp_path_factory.mktemp("a sweep")
+    result = Sweep.from_settings(
+        small_settings("drawn", study={"trials": TRIALS}, space=SPACE),
+        notebook=write_notebook(
+            folder / "nb.ipynb", "val = x", parameters="x = lr = kind = momentum = layers = 0"
+        ),
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        executor=lambda _: InlineExecutor(run_trial, jobs=1),
+    ).run()
+    assert result.page is not None
+    return result.page
+
+
+class Visit:
+    """A browser that has the page open, and whatever went wrong in it."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.wrong: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda line: self._note(line.text))
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
+        page.on("request", lambda request: self.requests.append(request.url))
+
+    def _note(self, line: str) -> None:
+        if "Content Security Policy" not in line:  # what a hostile notebook tried, and could not
+            self.wrong.append(line)
+
+    def open(self, index: Path, fragment: str = "") -> Any:
+        self.page.goto(index.as_uri() + fragment)
+        self.page.locator("#parallel canvas").first.wait_for()
+        return self.page
+
+    def run_ids(self) -> list[str]:
+        """The trials in the table, from its top."""
+        self.page.locator("#trials").scroll_into_view_if_needed()
+        self.page.locator("#trials tbody tr").first.wait_for()
+        return list(self.page.locator("#trials tbody td:nth-child(2)").all_text_contents())
+
+    def brush(self, axis: str, low: float, high: float) -> None:
+        """Drag along an axis, between two shares of its height."""
+        chart = self.page.locator("#parallel")
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        x = box["x"] + self.page.evaluate(f"() => sweeper.placeOf('{axis}')")
+        top, height = box["y"] + 40, box["height"] - 60
+        low, high = max(low, 0.01), min(high, 0.99)  # a brush begins on the axis
+        self.page.mouse.move(x, top + height * (1 - high))
+        self.page.mouse.down()
+        self.page.mouse.move(x, top + height * (1 - (low + high) / 2))
+        self.page.mouse.move(x, top + height * (1 - low))
+        self.page.mouse.up()
+
+    def expect(self, selected: str) -> None:
+        """Wait for the number of selected trials."""
+        self.page.get_by_text(selected, exact=True).wait_for()
+
+
+@pytest.fixture
+def visit() -> Iterator[Visit]:
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(60_000)
+        visit = Visit(page)
+        yield visit
+        browser.close()
+    assert visit.wrong == []
+    assert all(url.startswith(("file:", "data:", "about:")) for url in visit.requests)
+
+
+def values(index: Path, visit: Visit) -> dict[str, dict[str, Any]]:
+    """What the page knows of each trial, by run id."""
+    return {trial["run_id"]: trial for trial in visit.page.evaluate("() => sweeper.data.all")}
+
+
+def test_every_chart_is_drawn_from_the_file_without_a_network(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    assert page.locator("#headline").inner_text().startswith("nb.ipynb: maximize val; best ")
+    for name in ("history", "importance", "curves", "timeline"):
+        page.locator(f"#{name}").scroll_into_view_if_needed()
+        page.locator(f"#{name} canvas").first.wait_for()
+    assert page.locator("#slices > div").count() == len(SPACE)
+    assert page.locator("#pareto-section").is_hidden()
+    assert page.locator("#axes button[aria-pressed=true]").all_text_contents() == [*SPACE, "val"]
+
+
+def test_a_brush_keeps_the_trials_in_its_range_until_it_is_let_go(
+    index: Path, visit: Visit
+) -> None:
+    page = visit.open(index)
+    visit.brush("x", 0.5, 0.96)
+    known = values(index, visit)
+    xs = sorted(trial["params"]["x"] for trial in known.values())
+    low, high = (xs[0] + share * (xs[-1] - xs[0]) for share in (0.5, 0.96))
+    inside = {run_id for run_id, trial in known.items() if low <= trial["params"]["x"] <= high}
+    visit.expect(f"{len(inside)} of {TRIALS} trials")
+    until(lambda: set(visit.run_ids()) == inside)
+    again = page.url
+    page.goto("about:blank")
+    visit.open(Path(index), "#" + again.partition("#")[2])
+    visit.expect(f"{len(inside)} of {TRIALS} trials")
+    page.get_by_role("button", name="show all").click()
+    visit.expect(f"all {TRIALS} trials")
+
+
+def test_trials_without_a_param_can_be_kept_by_it(index: Path, visit: Visit) -> None:
+    visit.open(index)
+    visit.brush("momentum", 0.0, 0.06)
+    without = {i for i, trial in values(index, visit).items() if "momentum" not in trial["params"]}
+    assert without
+    visit.expect(f"{len(without)} of {TRIALS} trials")
+    until(lambda: set(visit.run_ids()) == without)
+
+
+def test_states_and_words_filter_and_the_best_is_first(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    known = values(index, visit)
+    best = max(
+        (t for t in known.values() if t["state"] == "completed"), key=lambda t: t["scores"]["val"]
+    )
+    assert visit.run_ids()[0] == best["run_id"]
+    page.get_by_label("failed (1)").uncheck()
+    visit.expect(f"{TRIALS - 1} of {TRIALS} trials")
+    until(lambda: "0003" not in visit.run_ids())
+    page.get_by_label("failed (1)").check()
+    page.get_by_label("find").fill("too wide")
+    visit.expect(f"1 of {TRIALS} trials")
+    until(lambda: visit.run_ids() == ["0003"])
+    assert "cell_error: ValueError: <b>too wide</b>" in page.locator("#trials").inner_text()
+
+
+def test_an_axis_moves_with_the_keyboard_and_hides(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    axes = page.locator("#axes button")
+    page.get_by_role("button", name="lr", exact=True).focus()
+    page.keyboard.press("ArrowLeft")
+    assert axes.all_text_contents()[:2] == ["lr", "x"]
+    left_of = "() => sweeper.placeOf('lr') < sweeper.placeOf('x')"
+    assert page.evaluate(left_of)
+    page.keyboard.press("Delete")
+    assert page.evaluate("() => sweeper.placeOf('lr')") is None
+    page.reload()
+    until(lambda: page.locator("#axes button[aria-pressed=false]").all_text_contents() == ["lr"])
+
+
+def test_the_table_sorts_by_any_column(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    known = values(index, visit)
+    visit.run_ids()
+    page.locator("#trials th").get_by_role("button", name="x", exact=True).click()
+    wanted = sorted(known, key=lambda run_id: known[run_id]["params"]["x"])
+    until(lambda: visit.run_ids() == wanted)
+    page.locator("#trials th").get_by_role("button", name="x ↑").click()
+    until(lambda: visit.run_ids() == wanted[::-1])
+
+
+def test_a_run_id_opens_the_notebook_and_arrows_lead_to_the_next(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    first, second, *_ = visit.run_ids()
+    page.get_by_role("button", name=first, exact=True).click()
+    frame = page.frame_locator("#frame")
+    x = values(index, visit)[first]["params"]["x"]
+    frame.get_by_text(f"x is {x:.6f}").wait_for()
+    page.keyboard.press("ArrowRight")
+    x = values(index, visit)[second]["params"]["x"]
+    frame.get_by_text(f"x is {x:.6f}").wait_for()
+    assert page.locator("#notebook-title").inner_text() == second
+    assert f"open={second}" in page.url
+    page.keyboard.press("Escape")
+    page.locator("#notebook").wait_for(state="hidden")
+    assert "open=" not in page.url
+
+
+def test_two_trials_are_compared_by_what_differs(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    one, other, *_ = visit.run_ids()
+    for run_id in (one, other):
+        page.get_by_label(f"compare {run_id}").check()
+    page.get_by_role("button", name="compare", exact=True).click()
+    frame = page.frame_locator("#frame")
+    known = values(index, visit)
+    for run_id in (one, other):
+        frame.get_by_text(f"x is {known[run_id]['params']['x']:.6f}").wait_for()
+    assert frame.get_by_text("import math").count() == 1
+    page.get_by_label("only cells that differ").check()
+    frame.get_by_text("import math").wait_for(state="detached")
+    assert frame.locator(".differs").count() == 2  # the params, and what the third cell printed
+    facts = page.locator("#facts")
+    assert known[one]["params"]["kind"] != known[other]["params"]["kind"] or (
+        "kind" not in facts.inner_text()
+    )
+    again = page.url
+    page.goto("about:blank")
+    visit.open(index, "#" + again.partition("#")[2])
+    assert page.locator("#notebook-title").inner_text() == f"{one} beside {other}"
+    frame.locator(".differs").first.wait_for()
+
+
+def test_nothing_that_a_notebook_displays_runs(index: Path, visit: Visit) -> None:
+    page = visit.open(index, "#open=0000")
+    frame = page.frame_locator("#frame")
+    frame.get_by_text("bold").click()
+    frame.get_by_text("link").click()
+    frame.get_by_text("interactive: open the notebook").wait_for()
+    page.wait_for_timeout(500)
+    assert page.evaluate("() => window.ran") is None
+    assert (
+        frame.locator(
+            "script, iframe, form, [onclick], [onerror], meta[http-equiv=refresh]"
+        ).count()
+        == 0
+    )
+    sandbox = page.locator("#frame").get_attribute("sandbox").split()
+    assert "allow-scripts" not in sandbox
+    assert "allow-same-origin" not in sandbox
+
+
+def test_a_notebook_with_50_mb_of_output_opens_like_the_others(index: Path, visit: Visit) -> None:
+    page = visit.open(index, "#open=0001")
+    page.frame_locator("#frame").get_by_text("… 47.9 MB more: open the notebook …").wait_for()
+    assert (index.parent / "page" / "notebooks" / "0001.js").stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_cut_off_on_a_narrow_screen(index: Path, visit: Visit, scheme: str) -> None:
+    visit.page.set_viewport_size({"width": 400, "height": 800})
+    visit.page.emulate_media(color_scheme=scheme)
+    page = visit.open(index)
+    visit.run_ids()
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 400
+    grounds = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert (grounds == "rgb(255, 255, 255)") is (scheme == "light")
+
+
+def made_up(folder: Path, n_trials: int, *, is_running: bool = False) -> Path:
+    """A page of trials that nobody has run."""
+    records = [
+        TrialRecord(
+            number=n,
+            state=TrialState.COMPLETED,
+            params={"x": n / n_trials, "lr": 10 ** -(n % 4), "kind": "a", "layers": [32]},
+            seed=n,
+            attempt=1,
+            notebook=folder / f"{n:04d}.ipynb",
+            scores={"val": (n * 7919) % n_trials / n_trials},
+            started_at_s=1.7e9 + n,
+            duration_s=1.0,
+        )
+        for n in range(n_trials)
+    ]
+    content = content_of(
+        "made-up",
+        records,
+        settings=small_settings("made-up", space=SPACE),
+        notebook="nb.ipynb",
+        best=records[:1],
+        importances={},
+        compare_url=None,
+        is_running=is_running,
+    )
+    Page(folder / "index.html", folder / "page").write(content)
+    return folder / "index.html"
+
+
+def test_a_thousand_trials_can_be_brushed_and_listed(tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(made_up(tmp_path, 1000))
+    visit.brush("x", 0.7, 0.99)
+    until(lambda: 270 < page.evaluate("() => sweeper.selected().length") < 310)
+    n_selected = page.evaluate("() => sweeper.selected().length")
+    visit.expect(f"{n_selected} of 1000 trials")
+    assert len(visit.run_ids()) == 100
+    left = n_selected - 100
+    page.get_by_role("button", name=f"{left} more of {left}").click()
+    until(lambda: len(visit.run_ids()) == n_selected)
+
+
+def test_the_page_follows_a_sweep_that_runs(tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(made_up(tmp_path, 3, is_running=True))
+    visit.expect("all 3 trials")
+    made_up(tmp_path, 8)
+    visit.expect("all 8 trials")
+    assert "running" not in page.locator("#moment").inner_text()
