@@ -56,7 +56,7 @@ OWNERS = {
     "pynvml": {"execution"},
     "optuna": {"study"},
     "papermill": {"kernels"},
-    "platformdirs": {"tracking"},
+    "platformdirs": {"study_folder"},
     "pydantic": {"settings", "study", "sync"},
     "pytest": {"testing"},
     "pydantic_core": {"settings"},

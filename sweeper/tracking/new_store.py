@@ -7,21 +7,16 @@ an empty one of each version of MLflow is kept in the user's cache, to be copied
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import sqlite3
 from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from platformdirs import user_cache_path
 
-_log = logging.getLogger(__name__)
-
-_CACHE = "notebook-hpo"
+from ..study_folder.empty_databases import EmptyDatabase
 
 
 def make_store(place: Path) -> None:
@@ -37,12 +32,12 @@ def make_store(place: Path) -> None:
         beside = place.with_name(f".{place.name}.part")
         _clear(beside)
         try:
-            template = _template()
-            if _is_sound(template):
-                shutil.copyfile(template, beside)
+            empty = EmptyDatabase("mlflow")
+            if empty.is_kept():
+                shutil.copyfile(empty.file, beside)
             else:
                 _migrate(beside)
-                _keep(beside, template)
+                empty.keep(beside)
             _replace(beside, place)
         except BaseException:
             _clear(beside)
@@ -64,16 +59,7 @@ def put_in_place(file: Path, place: Path) -> bool:
 
 def has_tables_of_installed(file: Path) -> bool:
     """Whether a store has the tables of the installed MLflow; False also where it is unknown."""
-    template = _template()
-    return _is_sound(template) and _revisions(file) == _revisions(template)
-
-
-def _revisions(file: Path) -> list[Any]:
-    try:
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
-            return connection.execute("SELECT * FROM alembic_version").fetchall()
-    except sqlite3.Error:
-        return []
+    return EmptyDatabase("mlflow").has_same_tables(file)
 
 
 def _migrate(file: Path) -> None:
@@ -85,36 +71,6 @@ def _migrate(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection, connection:
         # MLflow makes its default experiment again on opening, in the folder it is opened in.
         connection.execute("DELETE FROM experiments")
-
-
-def _template() -> Path:
-    return user_cache_path(_CACHE) / f"mlflow-{version('mlflow')}.db"
-
-
-def _is_sound(template: Path) -> bool:
-    """Whether there is a template, with the last thing that a migration writes."""
-    if not template.is_file():
-        return False
-    try:
-        with closing(sqlite3.connect(f"{template.as_uri()}?mode=ro", uri=True)) as connection:
-            is_whole = connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
-            return is_whole and bool(connection.execute("SELECT * FROM alembic_version").fetchone())
-    except sqlite3.Error:
-        return False
-
-
-def _keep(file: Path, template: Path) -> None:
-    """Keep a copy of a new store as a template, where the user's cache can be written."""
-    if not template.is_absolute():  # this user has no home
-        return
-    beside = template.with_name(f".{template.name}.{os.getpid()}.part")
-    try:
-        template.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, beside)
-        os.replace(beside, template)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        _log.info("no MLflow store is kept for the next study: %s", error)
 
 
 def _replace(file: Path, place: Path) -> None:
