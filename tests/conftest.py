@@ -26,8 +26,10 @@ LONGEST = (
     *("test_storage.py", "test_determinism.py", "test_executors.py", "test_credentials.py"),
 )
 
-# Each process compiles all files of tests; they are kept, also where bytecode is turned off.
+# Each process compiles all files of tests, and each zygote, kernel and process of a notebook those
+# of the package; they are kept, also where bytecode is turned off.
 sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
