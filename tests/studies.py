@@ -49,11 +49,11 @@ def until(found: Callable[[], _Found], message: str = "it has not happened") -> 
     """
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
-        before_s = time.thread_time()
+        before_s = time.monotonic()
         if what := found():
             return what
         assert time.monotonic() < deadline_s, message
-        time.sleep(min(max(0.005, 5 * (time.thread_time() - before_s)), 0.5))
+        time.sleep(min(max(0.005, 5 * (time.monotonic() - before_s)), 0.5))
 
 
 def run_until(

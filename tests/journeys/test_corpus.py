@@ -301,6 +301,21 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
 }  # fmt: skip
 
 
+#: Notebooks that leave nothing behind in their kernel but names and imported modules.
+LEAVES_NAMES_ONLY = {
+    *("printed and returned", "rich displays", "an image in bytes", "a table", "a wide table"),
+    *("an error", "an error from an error", "a group of errors", "a syntax error"),
+    *("an indentation error", "an allowed error", "a skipped cell", "both streams"),
+    *("displays below text that are updated", "progress on one line", "colours and signs"),
+    *("await", "a task that goes on in later cells", "a line of shell", "an updated display"),
+    *("a progress bar between printed lines", "threads that print", "a widget's types", "input"),
+    *("pickles of main", "seeded numbers", "many displays", "much text", "megabytes of text"),
+    *("cells without code", "names of the system", "help", "progress on stderr"),
+    *("displays that are updated", "the time of a cell", "a caught cell", "a loop of events"),
+    *("a function that fails later", "a question", "no code", "a failure", "a star"),
+    *("a subprocess", "joblib's workers", "a file written by a cell"),
+}
+
 #: What forked kernels have imported.
 IMPORTS = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
 
@@ -320,36 +335,76 @@ def pool(
 _CELL_S = 120
 
 
-def by_nbclient(node: NotebookNode, pool: KernelPool) -> tuple[NotebookNode, bool]:
-    """The same cells, and whether all of them ran.
+class References:
+    """Notebooks as nbclient leaves them, each of which is the same for all ways of ours.
 
-    By Unix sockets, as those of the pool: TCP ports of kernels that start together may collide.
+    A notebook that leaves no more behind than names is executed in a kernel that has executed
+    others of that kind, as nobody could see the difference: most of the time is spent on starts.
+
+    Args:
+        cwd: the folder of that kernel.
     """
-    fresh = copy.deepcopy(node)
-    for cell in fresh.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a short path, for sockets
-        manager = AsyncKernelManager(
-            kernel_name=pool.name, transport="ipc", connection_file=f"{folder}/k.json"
-        )
-        client = NotebookClient(
-            fresh,
-            km=manager,
-            kernel_name=pool.name,
-            resources={"metadata": {"path": str(pool.cwd)}},
+
+    def __init__(self, kernelspec: str, cwd: Path) -> None:
+        self._kernelspec = kernelspec
+        self._cwd = cwd
+        self._kept: NotebookClient | None = None
+        self._made: dict[str, tuple[NotebookNode, bool]] = {}
+        # A short path, for sockets, in place of TCP ports: those of kernels that start together
+        # may collide.
+        self._folder = tempfile.TemporaryDirectory(dir="/tmp")
+
+    def of(self, name: str, node: NotebookNode, *, cwd: Path) -> tuple[NotebookNode, bool]:
+        """The same cells as in `node`, and whether all of them ran.
+
+        Args:
+            name: of the notebook, by which it is kept.
+            cwd: the folder of a kernel that only this notebook has.
+        """
+        if name not in self._made:
+            fresh = copy.deepcopy(node)
+            for cell in fresh.cells:
+                if cell.cell_type == "code":
+                    cell.outputs, cell.execution_count = [], None
+            is_last = name not in LEAVES_NAMES_ONLY
+            client = self._client(fresh, cwd if is_last else self._cwd)
+            if not is_last and self._kept is not None:
+                client.km, client.kc = self._kept.km, self._kept.kc
+                client.kc.execute("get_ipython().reset(new_session=True)", silent=True)
+            try:
+                client.execute(env=ENVIRONMENT, cleanup_kc=is_last)
+                self._made[name] = fresh, True
+            except (CellExecutionError, DeadKernelError):
+                self._made[name] = fresh, False
+            if not is_last:
+                self._kept = client
+        return self._made[name]
+
+    def close(self) -> None:
+        """End the kernel that notebooks have shared."""
+        if self._kept is not None:
+            self._kept._cleanup_kernel()
+        self._folder.cleanup()
+
+    def _client(self, node: NotebookNode, cwd: Path) -> NotebookClient:
+        connection = Path(self._folder.name, f"{len(self._made)}.json")
+        return NotebookClient(
+            node,
+            km=AsyncKernelManager(
+                kernel_name=self._kernelspec, transport="ipc", connection_file=str(connection)
+            ),
+            kernel_name=self._kernelspec,
+            resources={"metadata": {"path": str(cwd)}},
             iopub_timeout=60,
             timeout=_CELL_S,
         )
-        try:
-            client.execute(env=ENVIRONMENT, cleanup_kc=True)
-        except (CellExecutionError, DeadKernelError):
-            return fresh, False
-    return fresh, True
 
 
-#: What nbclient has made of a notebook, which is the same for all ways of ours.
-_theirs: dict[str, tuple[NotebookNode, bool]] = {}
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory, kernelspec: str) -> Iterator[References]:
+    references = References(kernelspec, tmp_path_factory.mktemp("shared by references"))
+    yield references
+    references.close()
 
 
 _MOSTLY_WARM = {name for place, name in enumerate([*CORPUS, *LEADING]) if place % 3}
@@ -359,6 +414,7 @@ _MOSTLY_WARM = {name for place, name in enumerate([*CORPUS, *LEADING]) if place 
 def test_a_notebook_looks_as_in_a_kernel_of_its_own(
     name: str,
     pool: KernelPool,
+    references: References,
     tmp_path: Path,
     request: pytest.FixtureRequest,
     caplog: pytest.LogCaptureFixture,
@@ -385,9 +441,7 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
     for cell in ours.cells:
         for output, following in itertools.pairwise(cell.get("outputs", [])):
             assert "name" not in output or output.name != following.get("name"), "in one piece"
-    if name not in _theirs:
-        _theirs[name] = by_nbclient(ours, pool)
-    theirs, ran_all = _theirs[name]
+    theirs, ran_all = references.of(name, ours, cwd=pool.cwd)
     assert (result.ending is Ending.FINISHED) == ran_all
     for cell, other in zip(seen(ours), seen(theirs), strict=True):
         assert cell == other
