@@ -8,6 +8,7 @@ the processes that write to MLflow, of commands and of sweeps in the tests' own 
 from __future__ import annotations
 
 import array
+import atexit
 import gc
 import importlib
 import json
@@ -19,12 +20,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from sweeper.tracking import writing_process
 
@@ -194,18 +196,30 @@ _PRELOADED = (
 def _serve(requests: socket.socket) -> list[str]:
     """Fork a process for each request; return in that of a command, with its arguments."""
     of_commands, to_commands = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    woken, waking = os.pipe()
+    os.set_blocking(waking, False)
+    signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    statuses: dict[int, int] = {}
     while True:
-        ready = select.select([requests, of_commands], [], [])[0]
+        watched: list[Any] = [requests, of_commands, woken]
+        ready = select.select(watched, [], [])[0]
+        if woken in ready:
+            os.read(woken, 1024)
+            _report_ends(statuses)
+            continue
         data, descriptors, _, _ = socket.recv_fds(ready[-1], _MESSAGE_BYTES, 3)
         if not data:
             os._exit(0)
-        if os.fork() == 0:
+        *others, status = descriptors
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             requests.close()
             of_commands.close()
-            *others, status = descriptors
-            if (pid := os.fork()) != 0:
-                _await_end(pid, status, closing=others)
-            os.close(status)
+            for descriptor in (woken, waking, status, *statuses.values()):
+                os.close(descriptor)
             request = json.loads(data)
             os.environ.clear()
             os.environ.update(request["env"])
@@ -217,9 +231,26 @@ def _serve(requests: socket.socket) -> list[str]:
                 os.close(descriptor)
             writing_process.launch = partial(launch_writer, to_commands)
             return list(request["arguments"])
-        for descriptor in descriptors:
+        for descriptor in others:
             os.close(descriptor)
-        _reap()
+        statuses[pid] = status
+        _tell(status, pid)
+
+
+def _report_ends(statuses: dict[int, int]) -> None:
+    """Pass on the exit codes of the processes that have ended."""
+    while statuses:
+        pid, state = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        status = statuses.pop(pid)
+        _tell(status, os.waitstatus_to_exitcode(state))
+        os.close(status)
+
+
+def _tell(status: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # a test has ended without the process
+        os.write(status, array.array("i", [number]).tobytes())
 
 
 def _write(connection: int) -> None:
@@ -231,22 +262,16 @@ def _write(connection: int) -> None:
     writing_process.main(connection)
 
 
-def _await_end(pid: int, status: int, closing: Iterable[int]) -> None:
-    """Pass on the number of a process, and its exit code in the end; never returns."""
-    for descriptor in closing:
-        os.close(descriptor)
-    os.write(status, array.array("i", [pid]).tobytes())
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    os.write(status, array.array("i", [code]).tobytes())
-    os._exit(0)
+def _end(code: int) -> NoReturn:
+    """End as an interpreter does, but without tearing down every module.
 
-
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
+    That would write to all the memory which forks share, and take most of a short call.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _write_once() -> None:
@@ -282,4 +307,4 @@ if __name__ == "__main__":
     assert threading.active_count() == 1, threading.enumerate()
     gc.freeze()
     sys.argv = ["notebook_hpo.py", *_serve(socket.socket(fileno=int(sys.argv[1])))]
-    sys.exit(main())
+    _end(main())
