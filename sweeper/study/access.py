@@ -21,7 +21,7 @@ from ..errors import StorageAwayError, StudyError, root_cause
 from ..settings.addresses import Address, driver_missing
 from ..study_folder.loss import LostFileError, Presence
 from ..trials import display_path
-from .files import has_tables_of_installed, make_tables
+from .files import make_tables
 
 #: How long to wait for another process's lock on an SQLite file.
 _BUSY_TIMEOUT_S = 30
@@ -95,8 +95,7 @@ def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
     parsed = make_url(url)
     file = None if parsed.query else file_of(parsed)  # a query may say that nothing is to be made
     if file is not None and not is_known:
-        make_tables(file)
-        is_known = has_tables_of_installed(file)
+        is_known = make_tables(file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         storage = RDBStorage(

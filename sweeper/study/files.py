@@ -36,15 +36,23 @@ WHERE studies.study_name = ? AND attributes.key = ?
 """
 
 
-def make_tables(file: Path) -> None:
+def make_tables(file: Path) -> bool:
     """Put the tables into a file where there is none.
 
     Where this is not possible, nothing is written: Optuna makes its tables itself, or says why not.
+
+    Returns:
+        whether the file has the tables of the installed Optuna; False also where it is unknown.
     """
-    if file.exists():
-        return
-    with suppress(OSError, SQLAlchemyError, sqlite3.Error), TemporaryDirectory() as folder:
-        empty = EmptyDatabase("optuna")
+    empty = EmptyDatabase("optuna")
+    if not file.exists():
+        with suppress(OSError, SQLAlchemyError, sqlite3.Error):
+            _make_tables(file, empty)
+    return empty.has_same_tables(file)
+
+
+def _make_tables(file: Path, empty: EmptyDatabase) -> None:
+    with TemporaryDirectory() as folder:
         source = empty.file
         if not empty.is_kept():
             source = Path(folder, "study.db")
@@ -57,11 +65,6 @@ def make_tables(file: Path) -> None:
         with closing(sqlite3.connect(file)) as made:
             # Another process may have created the tables; then this fails, and changes nothing.
             made.executescript(statements.replace("BEGIN TRANSACTION", "BEGIN IMMEDIATE", 1))
-
-
-def has_tables_of_installed(file: Path) -> bool:
-    """Whether a storage has the tables of the installed Optuna; False also where it is unknown."""
-    return EmptyDatabase("optuna").has_same_tables(file)
 
 
 def is_storage(file: Path) -> bool:
