@@ -370,6 +370,7 @@ class References:
             client = self._client(fresh, cwd if is_last else self._cwd)
             if not is_last and self._kept is not None:
                 client.km, client.kc = self._kept.km, self._kept.kc
+                assert client.kc is not None
                 client.kc.execute("get_ipython().reset(new_session=True)", silent=True)
             try:
                 client.execute(env=ENVIRONMENT, cleanup_kc=is_last)
