@@ -19,7 +19,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benc
 #: Paths that pages name and that are not in the repository: made by a sweep, planned, or a "no".
 ELSEWHERE = {
     *("requests/", "copying/", "checkpoints/by-hand/", "notebooks/0007.ipynb"),
-    *("page/", "tests/page/"),
     "sweeper/trial.py",
 }
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
