@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +46,15 @@ SPACE = {
 #: Each of these would set `window.top.ran`, ask something, or call another server.
 HOSTILE = """<script>alert(1); top.ran = 1</script><b onclick="alert(2)" id="bold">bold</b>
 <img src="x" onerror="alert(3)"><a id="link" href="javascript:alert(4)">link</a>
-<svg onload="alert(5)"><script>alert(6)</script></svg><img src="http://127.0.0.1:9/pixel.png">
-<iframe srcdoc="<script>alert(7)</script>"></iframe><style>@import "http://127.0.0.1:9/a.css";</style>
-<form action="http://127.0.0.1:9/"><button id="send">send</button></form>
-<meta http-equiv="refresh" content="0;url=http://127.0.0.1:9/">"""
+<svg onload="alert(5)"><script>alert(6)</script></svg><img src="http://127.0.0.1:PORT/pixel.png">
+<iframe srcdoc="<script>alert(7)</script>"></iframe><style>@import "http://127.0.0.1:PORT/a.css";</style>
+<form action="http://127.0.0.1:PORT/"><button id="send">send</button></form>
+<meta http-equiv="refresh" content="0;url=http://127.0.0.1:PORT/">"""
 DRAWING = "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(8)</script></svg>"
 
 
-def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+def run_trial(elsewhere: int, spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    hostile = HOSTILE.replace("PORT", str(elsewhere))
     x = spec.params["x"]
     assert isinstance(x, float)
     curve = {"val": [(step, x * (1 - 0.5 ** (step + 1))) for step in range(5)]}
@@ -59,7 +63,7 @@ def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
         new_code_cell("import math"),
         new_code_cell(f"x = {x}"),
         new_code_cell("print(x)", outputs=[new_output("stream", text=f"x is {x:.6f}\n")]),
-        new_code_cell("show()", outputs=[new_output("display_data", data={"text/html": HOSTILE})]),
+        new_code_cell("show()", outputs=[new_output("display_data", data={"text/html": hostile})]),
         new_code_cell("d", outputs=[new_output("display_data", data={"image/svg+xml": DRAWING})]),
         new_code_cell(
             "j",
@@ -79,8 +83,31 @@ def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
     return TrialOutcome(state=state, scores=scores, series=curve, reason=reason, message=message)
 
 
+called: list[str] = []
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """A server that notebooks try to reach."""
+
+    def do_GET(self) -> None:
+        called.append(self.path)
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def elsewhere() -> Iterator[int]:
+    """The port of a server that no notebook may reach."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, elsewhere: int) -> Path:
     """The page of a sweep."""
     folder = tmp_path_factory.mktemp("a sweep")
     result = Sweep.from_settings(
@@ -89,7 +116,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder / "nb.ipynb", "val = x", parameters="x = lr = kind = momentum = layers = 0"
         ),
         output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(run_trial, jobs=1),
+        executor=lambda _: InlineExecutor(partial(run_trial, elsewhere), jobs=1),
     ).run()
     assert result.page is not None
     return result.page
@@ -101,11 +128,9 @@ class Visit:
     def __init__(self, page: Any) -> None:
         self.page = page
         self.wrong: list[str] = []
-        self.requests: list[str] = []
         page.on("console", lambda line: self._note(line.text))
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
         page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
-        page.on("request", lambda request: self.requests.append(request.url))
 
     def _note(self, line: str) -> None:
         if "Content Security Policy" not in line:  # what a hostile notebook tried, and could not
@@ -151,7 +176,7 @@ def visit() -> Iterator[Visit]:
         yield visit
         browser.close()
     assert visit.wrong == []
-    assert all(url.startswith(("file:", "data:", "about:")) for url in visit.requests)
+    assert called == []
 
 
 def values(index: Path, visit: Visit) -> dict[str, dict[str, Any]]:
@@ -167,7 +192,8 @@ def test_every_chart_is_drawn_from_the_file_without_a_network(index: Path, visit
         page.locator(f"#{name} canvas").first.wait_for()
     assert page.locator("#slices > div").count() == len(SPACE)
     assert page.locator("#pareto-section").is_hidden()
-    assert page.locator("#axes button[aria-pressed=true]").all_text_contents() == [*SPACE, "val"]
+    axes = page.locator("#axes button[aria-pressed=true]").all_text_contents()
+    assert sorted(axes) == sorted([*SPACE, "val"])
 
 
 def test_a_brush_keeps_the_trials_in_its_range_until_it_is_let_go(

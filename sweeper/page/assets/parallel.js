@@ -98,7 +98,7 @@
     if (axis.missing !== null && value < axis.low - (axis.high - axis.low) * 0.06) {
       return Math.abs(value - axis.missing) < 1e-9 * Math.max(1, Math.abs(value)) ? "n/a" : "";
     }
-    return sweeper.text(axis.column.isLog ? +(10 ** value).toPrecision(3) : +value.toPrecision(6));
+    return sweeper.text(axis.column.isLog ? +(10 ** value).toPrecision(3) : +value.toPrecision(4));
   }
 
   function ticks(axis) {
@@ -129,7 +129,7 @@
 
   function optionOf(axis, index, colours) {
     const common = {
-      dim: index, name: axis.name, nameLocation: "end", nameGap: 12,
+      id: axis.name, dim: index, name: axis.name, nameLocation: "end", nameGap: 12,
       nameTextStyle: { color: colours.ink, fontWeight: 600 },
       axisLine: { lineStyle: { color: colours.line } },
       axisLabel: {
@@ -201,23 +201,18 @@
     drawLegend(scale);
     drawNames();
     isRestoring = true;
-    visible.forEach((axis, parallelAxisIndex) => {
-      const intervals = state.brush[axis.name];
-      if (intervals) chart.dispatchAction({ type: "axisAreaSelect", parallelAxisIndex, intervals });
-    });
+    for (const { name } of visible) {
+      const intervals = state.brush[name];
+      if (intervals) chart.dispatchAction({ type: "axisAreaSelect", parallelAxisId: name, intervals });
+    }
     isRestoring = false;
   }
 
   function brushed(event) {
     if (isRestoring) return;
-    const visible = axes.filter((axis) => axis.isShown);
-    const parts = event.batch || [event];
-    for (const part of parts) {
-      const index = part.parallelAxisIndex ?? axisIndex(part.parallelAxisId);
-      const axis = visible[index];
-      if (!axis) continue;
-      if (part.intervals && part.intervals.length) state.brush[axis.name] = part.intervals;
-      else delete state.brush[axis.name];
+    for (const { parallelAxisId: name, intervals } of event.batch || [event]) {
+      if (intervals && intervals.length) state.brush[name] = intervals;
+      else delete state.brush[name];
     }
     later(() => sweeper.changed("brush")); // the lines follow at once, all else when it rests
   }
@@ -227,10 +222,6 @@
   function later(call) {
     clearTimeout(timer);
     timer = setTimeout(call, 200);
-  }
-
-  function axisIndex(id) {
-    return chart.getOption().parallelAxis.findIndex((axis) => axis.id === id);
   }
 
   /* --- the names of the axes: their order, and which are hidden ------------------------------- */
