@@ -40,12 +40,13 @@ MOST_ENTRIES, MOST_FILES, MOST_LINES, MOST_CLASS_LINES = 22, 12, 400, 360
 OWNERS = {
     "filelock": {"study_folder", "tracking"},
     "fsspec": {"sync"},
-    "IPython": {"kernels", "notebooks"},
+    "IPython": {"display", "kernels", "notebooks"},
     "comm": {"kernels"},
     "ipykernel": {"kernels"},
     "joblib": {"execution"},
     "jupyter_client": {"kernels"},
     "jupyter_core": {"kernels"},
+    "matplotlib": {"display"},
     "mlflow": {"tracking"},
     "nbclient": {"kernels"},
     "nbconvert": {"notebooks"},
@@ -69,7 +70,11 @@ OWNERS = {
     "zmq": {"kernels"},
 }
 #: A library's name that a folder may use without owning the library: (folder, library, name).
-LENT = {("kernels", "nbformat", "NotebookNode"), ("control", "nbformat", "NotebookNode")}
+LENT = {
+    ("kernels", "nbformat", "NotebookNode"),
+    ("control", "nbformat", "NotebookNode"),
+    ("control", "matplotlib", "Figure"),
+}
 
 #: What a kernel must not pay for when its notebook imports sweeper.
 HEAVY = ("torch", "mlflow", "optuna", "numpy", "IPython", "nbformat", "pydantic")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..trials import TrialRecord, count_by_state, value_text
+from ..errors import StudyError
+from ..trials import TrialRecord, count_by_state, headline, value_text
 from .lookup import ExistingStudy, find_study
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
     from nbformat import NotebookNode
 
 #: How many trials a study shows of itself; `dataframe` has them all.
@@ -143,6 +146,37 @@ class LoadedStudy:
         """
         return TrialNotebook(self._found().record(run_id).notebook)
 
+    def plot(self, objective: str | None = None) -> Figure:
+        """Parallel coordinates over the swept params and the objectives, and the history of one.
+
+        `study.plot().savefig("digits.png")` keeps the picture.
+
+        Args:
+            objective: the one that the colours and the history follow; None for the first.
+
+        Raises:
+            StudyError: no trial has completed, or the study has no such objective.
+            ImportError: matplotlib is not installed.
+        """
+        from ..display.plot import plotted, study_figure
+
+        existing = self._found()
+        objectives, records = _directions(existing), existing.study.records()
+        wanted = next(iter(objectives)) if objective is None else objective
+        if wanted not in objectives:
+            raise StudyError(
+                f"the study has no objective {wanted!r}; it has {', '.join(objectives)}"
+            )
+        if not plotted(records, wanted):
+            raise StudyError(f"no trial of {self.name} has completed yet, so there is no plot")
+        return study_figure(
+            f"study {existing.study.name}",
+            records,
+            space=existing.settings.search_space,
+            objectives=objectives,
+            objective=wanted,
+        )
+
     def __repr__(self) -> str:
         return f"<{self._headline()}>"
 
@@ -153,19 +187,27 @@ class LoadedStudy:
         rows = table.head(_MOST_ROWS).dropna(axis="columns", how="all")
         left = len(table) - len(rows)
         more = f"<p>and {left} more: <code>.dataframe()</code></p>" if left > 0 else ""
-        return f"<p>{html.escape(self._headline())}</p>{rows.to_html(na_rep='')}{more}"
+        head = f"<p>{html.escape(self._headline())}</p>"
+        return f"{head}{rows.to_html(na_rep='')}{more}{self._picture()}"
+
+    def _picture(self) -> str:
+        """The plot as HTML; empty where there is none."""
+        from ..display.plot import as_png
+
+        try:
+            picture = base64.b64encode(as_png(self.plot())).decode()
+        except (ImportError, StudyError):
+            return ""
+        return (
+            '<img alt="parallel coordinates of the trials, and the best score so far" '
+            f'style="max-width:100%" src="data:image/png;base64,{picture}">'
+        )
 
     def _headline(self) -> str:
         existing = self._found()
         study = existing.study
         counts = count_by_state(study.records())
-        counted = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
-        best = "; ".join(
-            f"best: {record.run_id}, "
-            + ", ".join(f"{name}={record.scores[name]:.6g}" for name in _directions(existing))
-            for record in study.best()[:1]
-        )
-        return f"study {study.name}: {counted}" + (f"; {best}" if best else "")
+        return headline(study.name, counts, study.best(), [*_directions(existing)])
 
     def _found(self) -> ExistingStudy:
         return find_study(self._wanted, storage=self._storage)

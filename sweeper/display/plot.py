@@ -42,7 +42,7 @@ class _Coordinate:
 
     @property
     def heights(self) -> list[float]:
-        """Where each trial crosses the axis: 0 at its foot, 1 at its top, less where it has none."""
+        """Where each trial crosses the axis: 0 at its foot, 1 at its top, below for none."""
         scale: Callable[[float], float] = math.log if self.is_log else float
         low, high = scale(self.low), scale(self.high)
         return [
@@ -140,10 +140,7 @@ def _of_dimension(
         ]
         low, high = _apart(0, len(ticks) - 1)
         return _Coordinate(name=name, values=indexes, low=low, high=high, ticks=ticks)
-    numbers = [
-        float(value) if isinstance(value, int | float) else None
-        for value in found
-    ]
+    numbers = [float(value) if isinstance(value, int | float) else None for value in found]
     known = [number for number in numbers if number is not None]
     is_log = dimension.log and min(known, default=1.0) > 0
     low, high = _apart(min([dimension.low, *known]), max([dimension.high, *known]), is_log=is_log)
@@ -198,7 +195,9 @@ def _draw_coordinates(
         axis.set_ylim(coordinate.low, coordinate.high)
         if coordinate.ticks is not None:
             axis.set_yticks(range(len(coordinate.ticks)), coordinate.ticks)
+        axis.title.set_parse_math(False)
         for label in axis.get_yticklabels(which="both"):
+            label.set_parse_math(coordinate.ticks is None)
             label.set_bbox({"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5})
         if None in coordinate.values:
             axes.text(place, _MISSING_Y, f"{_MISSING} ", ha="right", va="center")

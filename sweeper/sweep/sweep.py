@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ..display.in_jupyter import live_output
 from ..errors import BrokenError, StudyError, TrackingError
 from ..execution.executor import Executor
 from ..execution.workload import Workload
@@ -147,6 +148,8 @@ class Sweep:
     def run(self) -> SweepResult:
         """Run trials until the study has as many as it should, or the sweep is stopped.
 
+        In a Jupyter notebook the cell displays the live table meanwhile.
+
         Raises:
             SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
             BrokenError: the study's storage was lost, or its sampler failed, while trials ran.
@@ -154,6 +157,7 @@ class Sweep:
         began_s = time.monotonic()
         with (
             self._events.delivering(),
+            live_output(self.snapshot),
             opened(
                 self.plan,
                 on_request=partial(self._carry_out, sender="the command stop"),

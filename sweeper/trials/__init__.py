@@ -21,6 +21,7 @@ from .records import (
     Value,
     value_text,
 )
+from .result_html import headline
 from .results import Progress, Snapshot, SweepResult, count_by_state
 from .running import RunningTrial
 
@@ -50,6 +51,7 @@ __all__ = [
     "count_by_state",
     "display_path",
     "forecast_budget",
+    "headline",
     "run_id_of",
     "samples_in",
     "to_metadata",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from .forecast import BudgetForecast
 from .gpu_usage import GpuTotal, total_of
 from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
+from .result_html import headline, link, trials_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +73,9 @@ def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
     return {**ended, **running}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
-    """The result of a sweep.
+    """The result of a sweep. In Jupyter it shows the best trial, a link to its page, and a table.
 
     Attributes:
         best: the best trial, or all Pareto-optimal ones where there are several objectives; empty
@@ -126,6 +128,19 @@ class SweepResult:
     def gpu_s(self) -> float:
         """GPU seconds: the time of the sweep, times its GPUs, whether trials held them or not."""
         return self.duration_s * len(self.gpus)
+
+    def __repr__(self) -> str:
+        return f"<{self._headline()}>"
+
+    def _repr_html_(self) -> str:
+        stopped = None if self.stopped_by is None else html.escape(f"stopped by {self.stopped_by}")
+        page = None if self.page is None else link(self.page, "compare all trials")
+        about = [html.escape(self._headline()), stopped, page]
+        lines = "".join(f"<p>{line}</p>" for line in about if line is not None)
+        return lines + trials_table(self.records, self.best, self.objectives)
+
+    def _headline(self) -> str:
+        return headline(self.study, self.counts, self.best, self.objectives)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""

@@ -1,0 +1,102 @@
+"""The live table in a Jupyter notebook: one output of the cell, which is updated in place."""
+
+from __future__ import annotations
+
+import contextvars
+import io
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..trials import Snapshot
+from .screen import table
+
+_log = logging.getLogger(__name__)
+
+_INTERVAL_S = 1.0
+#: How long the end of a sweep waits for a drawing that has begun.
+_MAX_DRAW_S = 10.0
+#: About what an output of JupyterLab is wide; narrower ones scroll.
+_COLUMNS = 115
+_FORMAT = (
+    "<pre style=\"white-space:pre;line-height:normal;font-family:Menlo,'DejaVu Sans Mono',"
+    "consolas,'Courier New',monospace\">{code}</pre>"
+)
+
+
+def is_jupyter() -> bool:
+    """Whether this process is a Jupyter kernel that runs a notebook's cells."""
+    # Who has not imported IPython is none; a terminal's IPython has a shell without a kernel.
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+@contextmanager
+def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
+    """Display the table while the block runs, and as it is at its end; outside Jupyter nothing.
+
+    Args:
+        look: returns the state to draw; None while there is none.
+    """
+    if not is_jupyter():
+        yield
+        return
+    output, ended = _Output(look), threading.Event()
+
+    def draw() -> None:
+        while not ended.wait(_INTERVAL_S):
+            output.draw()
+
+    # The context has the cell to which an output belongs.
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=[draw], name="table", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_MAX_DRAW_S)
+        if not thread.is_alive():
+            output.draw()
+
+
+class _Output:
+    """The output of one sweep."""
+
+    def __init__(self, look: Callable[[], Snapshot | None]) -> None:
+        from IPython.display import DisplayHandle
+
+        self._look = look
+        self._handle = DisplayHandle()
+        self._drawn: dict[str, str] | None = None
+
+    def draw(self) -> None:
+        """Display what has changed, or for the first time what there is; raises nothing."""
+        try:
+            snapshot = self._look()
+            drawn = None if snapshot is None else _bundle(snapshot)
+            if drawn is None or drawn == self._drawn:
+                return
+            if self._drawn is None:
+                self._handle.display(drawn, raw=True)
+            else:
+                self._handle.update(drawn, raw=True)  # type: ignore[no-untyped-call]
+            self._drawn = drawn
+        except Exception:  # noqa: BLE001  the sweep goes on, and the next look may succeed
+            _log.info("the table was not drawn", exc_info=True)
+
+
+def _bundle(snapshot: Snapshot) -> dict[str, str]:
+    from rich.console import Console
+
+    console = Console(
+        file=io.StringIO(), record=True, width=_COLUMNS, force_jupyter=False, highlight=False
+    )
+    console.print(table(snapshot))
+    return {
+        "text/plain": console.export_text(clear=False).rstrip(),
+        "text/html": console.export_html(inline_styles=True, code_format=_FORMAT),
+    }

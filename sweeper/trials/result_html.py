@@ -1,0 +1,77 @@
+"""What a study shows of itself in Jupyter: a headline, and its trials as a table."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from .records import TrialRecord, TrialState, value_text
+
+#: How many trials are shown; the others are in the study.
+MOST_ROWS = 20
+
+
+def headline(
+    study: str,
+    counts: Mapping[str, int],
+    best: Sequence[TrialRecord],
+    objectives: Sequence[str],
+) -> str:
+    """A study in one line: its counts and its best trial, or the first of several."""
+    counted = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
+    scores = [
+        f"best: {record.run_id}, "
+        + ", ".join(f"{name}={record.scores[name]:.6g}" for name in objectives)
+        for record in best[:1]
+    ]
+    return "; ".join([f"study {study}: {counted}", *scores])
+
+
+def link(path: Path, text: str) -> str:
+    """A link to a file, relative to the working folder as Jupyter takes it."""
+    return f'<a href="{html.escape(quote(os.path.relpath(path)))}">{html.escape(text)}</a>'
+
+
+def trials_table(
+    records: Sequence[TrialRecord], best: Sequence[TrialRecord], objectives: Sequence[str]
+) -> str:
+    """The trials as a table, the best ones first, each with a link to its executed notebook."""
+    rows = _best_first(records, best, objectives)
+    params = [*dict.fromkeys(name for record in records for name in record.params)]
+    head = "".join(
+        f"<th>{html.escape(name)}</th>" for name in ("run_id", "state", *objectives, *params)
+    )
+    body = "".join(f"<tr>{_row(record, objectives, params)}</tr>" for record in rows[:MOST_ROWS])
+    left = len(rows) - MOST_ROWS
+    more = f"<p>and {left} more</p>" if left > 0 else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _best_first(
+    records: Sequence[TrialRecord], best: Sequence[TrialRecord], objectives: Sequence[str]
+) -> list[TrialRecord]:
+    first = {record.number for record in best}
+    rows = sorted(records, key=lambda record: (record.number not in first, record.number))
+    if len(objectives) != 1 or not best:
+        return rows
+    scored = [record for record in rows if record.state is TrialState.COMPLETED]
+    values = [record.scores[objectives[0]] for record in scored]
+    # What the best trial has most of is maximised.
+    is_maximized = best[0].scores[objectives[0]] == max(values)
+    order = sorted(scored, key=lambda record: record.scores[objectives[0]], reverse=is_maximized)
+    return order + [record for record in rows if record.state is not TrialState.COMPLETED]
+
+
+def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) -> str:
+    scores = [f"{record.scores[name]:.6g}" if name in record.scores else "" for name in objectives]
+    values = [_short(record.params[name]) if name in record.params else "" for name in params]
+    cells = [html.escape(text) for text in (str(record.state), *scores, *values)]
+    run_id = link(record.notebook, record.run_id)
+    return f"<th>{run_id}</th>" + "".join(f"<td>{cell}</td>" for cell in cells)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else value_text(value)
