@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ..trials import Snapshot
 from .screen import table
@@ -70,7 +71,7 @@ class _Output:
         from IPython.display import DisplayHandle
 
         self._look = look
-        self._handle = DisplayHandle()
+        self._handle: Any = DisplayHandle()  # type: ignore[no-untyped-call]
         self._drawn: dict[str, str] | None = None
 
     def draw(self) -> None:
@@ -83,7 +84,7 @@ class _Output:
             if self._drawn is None:
                 self._handle.display(drawn, raw=True)
             else:
-                self._handle.update(drawn, raw=True)  # type: ignore[no-untyped-call]
+                self._handle.update(drawn, raw=True)
             self._drawn = drawn
         except Exception:  # noqa: BLE001  the sweep goes on, and the next look may succeed
             _log.info("the table was not drawn", exc_info=True)

@@ -285,7 +285,7 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
 
 def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if state != "running")
-    left = "" if snapshot.left_s is None else f" · about {duration(snapshot.left_s)} left"
+    left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""  # 0 at the end
     of = f"{ended} of {snapshot.trials} trials"
     budget = "" if snapshot.budget is None else f" · {snapshot.budget}"
     late_s = snapshot.copy_late_s

@@ -7,6 +7,7 @@ trial is not run again.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,14 @@ from ..notebooks import read_metadata
 from ..trials import Reason, TrialRecord, TrialState, use_in
 from .samplers import CONSTRAINT, VIOLATED
 from .trial_codec import record_of
+
+
+def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
+    """Give Optuna the names of the scores that `tell_optuna` stores, as its dashboard shows them."""
+    with warnings.catch_warnings():
+        # Optuna has called the names experimental since its version 3.2.
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names(list(objectives))
 
 
 def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[str]) -> None:

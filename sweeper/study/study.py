@@ -29,7 +29,7 @@ from ..settings.addresses import Address
 from ..study_folder.patience import Patience
 from ..trials import Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, held_by_session, log_ahead, open_storage, place_of, refuse_another_file
-from .endings import interrupted, left_open, tell_optuna
+from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .importances import param_importances
 from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
 from .pruners import why_pruned
@@ -133,6 +133,7 @@ class Study:
         if "id" not in opened.facts:  # the study is new, or its creator was killed
             for params in settings.start_params[len(opened._trials()) :]:
                 opened._study.enqueue_trial(as_queued(params))
+            name_objectives(opened._study, names)
             opened.note_facts(id=uuid.uuid4().hex, objectives=names)
         opened._requeue()
         return opened

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from .records import TrialRecord, TrialState, value_text
+from .records import TrialRecord, TrialState, Value, value_text
 
 #: How many trials are shown; the others are in the study.
 MOST_ROWS = 20
@@ -73,5 +73,5 @@ def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) 
     return f"<th>{run_id}</th>" + "".join(f"<td>{cell}</td>" for cell in cells)
 
 
-def _short(value: object) -> str:
+def _short(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else value_text(value)

@@ -132,3 +132,31 @@ def test_best_is_one_trial_or_a_list_where_there_are_several_objectives(
         assert [trial["run_id"] for trial in found] == expected
     else:
         assert (found and found["run_id"]) == expected
+
+
+def test_in_jupyter_a_result_shows_the_best_trial_first_and_links_to_its_files() -> None:
+    better = record(2, TrialState.COMPLETED, scores={"acc": 0.95})
+    worse = replace(BEST, number=3, params={"lr": "<b>"}, scores={"acc": 0.5})
+    found = result(records=[worse, BEST, FAILED, better], best=[better])
+    page = replace(found, page=Path("out/a study/index.html"))._repr_html_()
+    places = [page.index(f">{run_id}</a>") for run_id in ("0002", "0000", "0003", "0001")]
+    assert places == sorted(places)
+    assert "study s: 3 completed, 1 failed; best: 0002, acc=0.95" in page
+    assert 'href="out/a%20study/index.html"' in page
+    assert 'href="out/0002.ipynb"' in page
+    assert "<b>" not in page
+
+
+def test_a_result_with_several_objectives_shows_all_best_trials_first() -> None:
+    records = [
+        record(n, TrialState.COMPLETED, scores={"acc": n / 50, "loss": n / 50}) for n in range(30)
+    ]
+    several = result(records=records, best=[records[25], records[9]], objectives=["acc", "loss"])
+    page = several._repr_html_()
+    assert page.index(">0009</a>") < page.index(">0025</a>") < page.index(">0000</a>")
+    assert "and 10 more" in page
+
+
+def test_a_result_is_one_line_of_text() -> None:
+    assert repr(result()) == "<study s: 1 completed, 1 failed; best: 0000, acc=0.9>"
+    assert repr(result(records=[], best=[])) == "<study s: no trials>"

@@ -1,0 +1,121 @@
+"""A sweep that runs from a notebook's cell, and the notebook that compares its trials."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from sweeper.testing import write_notebook
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+TRAINING = """
+import time
+
+import sweeper
+
+for epoch in range(2):
+    sweeper.report(epoch, val_acc=lr * (epoch + 1))
+    time.sleep(1)
+"""
+SWEEP = """
+from sweeper import Settings, Sweep
+
+settings = Settings.from_mapping({
+    "objective": {"val_acc": "maximize"},
+    "study": {"name": "digits", "trials": 2, "sampler": "random"},
+    "space": {
+        "lr": {"low": 0.001, "high": 0.5, "log": True},
+        "batch_size": [32, 64],
+        "width": {"low": 8, "high": 40},
+        "dropout": {"low": 0.0, "high": 0.5},
+        "optimizer": ["sgd", "adam"],
+    },
+})
+result = Sweep.from_settings(
+    settings, notebook="training.ipynb", output="../out/digits.{run_id}.ipynb", jobs=2
+).run()
+"""
+
+
+class Client(NotebookClient):
+    """Runs a notebook, and keeps what its cells displayed until something else replaced it."""
+
+    def __init__(self, node: Any, folder: Path) -> None:
+        super().__init__(node, timeout=300, resources={"metadata": {"path": str(folder)}})
+        self.drawn: list[tuple[str, str]] = []
+
+    def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+        kind = msg["header"]["msg_type"]
+        if kind in ("display_data", "update_display_data"):
+            self.drawn.append((kind, msg["content"]["data"]["text/plain"]))
+        return super().process_message(msg, cell, cell_index)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder `notebooks`, beside which outputs go."""
+    folder = tmp_path_factory.mktemp("project") / "notebooks"
+    names = "lr, batch_size, width, dropout, optimizer = 0.1, 32, 8, 0.1, 'sgd'"
+    write_notebook(folder / "training.ipynb", TRAINING, parameters=names)
+    shutil.copy(ROOT / "notebooks" / "compare.ipynb", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def swept(folder: Path) -> Client:
+    """A notebook that has run a sweep of two trials."""
+    cells = [nbformat.v4.new_code_cell(source) for source in (SWEEP, "result")]
+    client = Client(nbformat.v4.new_notebook(cells=cells), folder)
+    client.execute()
+    return client
+
+
+def test_a_cell_that_sweeps_has_one_output_which_is_updated_in_place(swept: Client) -> None:
+    kinds = [kind for kind, _ in swept.drawn]
+    assert kinds == ["display_data"] + ["update_display_data"] * (len(kinds) - 1)
+    assert any("running" in text for _, text in swept.drawn)
+    kept = [o for o in swept.nb.cells[0].outputs if o.output_type != "stream"]
+    assert len(kept) == 1
+    assert kept[0].data["text/plain"].startswith("digits · 2 of 2 trials · 2 completed\nbest: ")
+    assert "<pre" in kept[0].data["text/html"]
+
+
+def test_the_result_shows_itself(swept: Client) -> None:
+    [output] = swept.nb.cells[1].outputs
+    assert output.data["text/plain"].startswith("<study digits: 2 completed; best: 000")
+    assert 'href="../out/digits/index.html"' in output.data["text/html"]
+    assert 'href="../out/digits.0001.ipynb"' in output.data["text/html"]
+
+
+def test_the_notebook_that_compares_trials_runs_on_a_study(swept: Client, folder: Path) -> None:
+    node = nbformat.read(folder / "compare.ipynb", as_version=4)
+    Client(node, folder).execute()
+    outputs = {cell.id: cell.get("outputs", []) for cell in node.cells}
+    assert "<table" in outputs["load"][-1].data["text/html"]
+    assert "<img alt=" in outputs["load"][-1].data["text/html"]
+    assert "image/png" in outputs["plot"][-1].data
+    best = swept.nb.cells[1].outputs[0].data["text/plain"].split("best: ")[1][:4]
+    assert best in outputs["series"][-1].data["text/html"]
+    assert outputs["open"][-1].data["text/html"].startswith("<iframe sandbox")
+    assert not any(o.output_type == "error" for found in outputs.values() for o in found)
+
+
+def test_without_a_study_it_names_the_command_in_one_line(folder: Path, tmp_path: Path) -> None:
+    node = nbformat.read(folder / "compare.ipynb", as_version=4)
+    with pytest.raises(CellExecutionError):
+        Client(node, tmp_path).execute()
+    [load] = [cell for cell in node.cells if cell.id == "load"]
+    error = next(output for output in load.outputs if output.output_type == "error")
+    assert "Run this first, one folder up: uv run notebook_hpo.py" in error.evalue
+    assert error.evalue.count("\n") == 0
+    assert len(error.traceback) <= 2
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert error.evalue.split("up: ")[1] in readme
