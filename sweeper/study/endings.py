@@ -25,7 +25,7 @@ from .trial_codec import record_of
 
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
-    """Give Optuna the names of the scores that `tell_optuna` stores, as its dashboard shows them."""
+    """Give Optuna the names of the scores that `tell_optuna` stores, for its dashboard."""
     with warnings.catch_warnings():
         # Optuna has called the names experimental since its version 3.2.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

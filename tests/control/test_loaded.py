@@ -127,8 +127,8 @@ def test_a_study_shows_itself_with_the_best_trial_first(folder: Path) -> None:
 
 
 def test_a_study_plots_its_params_and_its_objective(folder: Path) -> None:
-    figure = sweeper.load(folder).plot()
-    titles = [axes.get_title() for axes in figure.axes[0].child_axes]
+    axes: list[Any] = [*sweeper.load(folder).plot().axes[0].child_axes]
+    titles = [axis.get_title() for axis in axes]
     assert titles == ["x", "kind", "seed", "depth", "val"]
     with pytest.raises(StudyError, match="no objective 'loss'; it has val"):
         sweeper.load(folder).plot("loss")

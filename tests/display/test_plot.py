@@ -22,7 +22,7 @@ KINDS: list[Any] = SPACE["kind"]  # type: ignore[assignment]
 
 
 def record(number: int, **scores: float) -> TrialRecord:
-    params = {"lr": 10.0 ** (-number % 5), "kind": KINDS[number % 3], "once": True}
+    params = {"lr": 10.0 ** -(number % 5), "kind": KINDS[number % 3], "once": True}
     return TrialRecord(
         number=number,
         state=TrialState.COMPLETED if scores else TrialState.FAILED,
