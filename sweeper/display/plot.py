@@ -109,7 +109,7 @@ def study_figure(
     figure = StudyFigure(figsize=size, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     left = len(records) - len(drawn)
-    figure.suptitle(title + (f" ({left} without {objective} are not drawn)" if left else ""))
+    figure.suptitle(title + (f" (not drawn: {left} without {objective})" if left else ""))
     above, below = figure.subplots(2, 1, height_ratios=[3, 2])
     is_maximized = objectives[objective] == "maximize"
     _draw_coordinates(above, coordinates, [0.0, *itertools.accumulate(gaps)], is_maximized)

@@ -98,7 +98,7 @@ def test_the_history_has_each_score_and_the_best_so_far(figure: Any) -> None:
 def test_trials_without_a_finite_score_are_counted_and_not_drawn() -> None:
     records = [*RECORDS, record(6, val=float("inf"))]
     assert [one.number for one in plotted(records, "val")] == [0, 1, 2, 3, 4]
-    assert drawn(records=records).get_suptitle() == "study seen (2 without val are not drawn)"
+    assert drawn(records=records).get_suptitle() == "study seen (not drawn: 2 without val)"
 
 
 def test_a_figure_is_a_picture_without_pyplot_and_without_a_warning(
