@@ -66,6 +66,11 @@ NAMES = [
     ),
     ("nbclient", "nbclient.client.NotebookClient._display_id_map", "kernels/cells/client.py"),
     (
+        "nbconvert",
+        "nbconvert.exporters.html.HTMLExporter._init_resources",
+        "notebooks/html.py",
+    ),
+    (
         "ipykernel",
         "ipykernel.kernelbase.Kernel._process_children",
         "kernels/cells/expressions.py",

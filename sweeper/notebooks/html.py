@@ -238,9 +238,7 @@ def _exporter() -> Any:
             language = node.metadata.get("language_info", {})
             lexer = language.get("pygments_lexer", language.get("name"))
             resources = self._init_resources(None)  # type: ignore[no-untyped-call]
-            kinds = WidgetsDataTypeFilter(
-                notebook_metadata=self._nb_metadata, parent=self, resources=resources
-            )
+            kinds = WidgetsDataTypeFilter(notebook_metadata={"": node.metadata}, parent=self)
             register: Any = self.register_filter
             register("highlight_code", highlighters(lexer))
             register("filter_data_type", kinds)

@@ -19,9 +19,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from optuna.storages import RDBStorage
-from sqlalchemy.exc import SQLAlchemyError
-
 from ..study_folder.empty_databases import EmptyDatabase
 from ..trials import TrialState
 from .stored import FACTS, FACTS_OF_STUDY
@@ -44,6 +41,8 @@ def make_tables(file: Path) -> bool:
     Returns:
         whether the file has the tables of the installed Optuna; False also where it is unknown.
     """
+    from sqlalchemy.exc import SQLAlchemyError  # looking at a study needs neither this nor Optuna
+
     empty = EmptyDatabase("optuna")
     if not file.exists():
         with suppress(OSError, SQLAlchemyError, sqlite3.Error):
@@ -52,6 +51,8 @@ def make_tables(file: Path) -> bool:
 
 
 def _make_tables(file: Path, empty: EmptyDatabase) -> None:
+    from optuna.storages import RDBStorage
+
     with TemporaryDirectory() as folder:
         source = empty.file
         if not empty.is_kept():

@@ -50,7 +50,13 @@
     return order.map((name) => ({ ...axisFor(known.get(name)), name, isShown: !isOff(name) }));
   }
 
-  sweeper.axisOf = (name) => axes.find((axis) => axis.name === name);
+  let axesOf = null;
+
+  sweeper.axisOf = (name) => {
+    if (axesOf !== sweeper.data) axes = allAxes();
+    axesOf = sweeper.data;
+    return axes.find((axis) => axis.name === name);
+  };
 
   /* --- colours -------------------------------------------------------------------------------- */
 
@@ -140,7 +146,7 @@
     if (axis.places) return { ...common, type: "category", data: axis.places };
     const at = ticks(axis);
     return {
-      ...common, type: "value", min: axis.missing ?? axis.low, max: axis.high, scale: true,
+      ...common, type: "value", min: axis.missing === null ? axis.low : axis.missing - (axis.high - axis.low) * 0.04, max: axis.high, scale: true,
       axisLabel: { ...common.axisLabel, customValues: at, formatter: (v) => label(axis, v) },
       axisTick: { customValues: at },
     };
