@@ -82,8 +82,14 @@
       grid, tooltip, xAxis: axis("trial", { type: "value", minInterval: 1 }),
       yAxis: valueAxis(state.goal),
       series: [
-        { type: "scatter", symbolSize: 8, data: done.map((t) => point(t, [+t.run_id, t.scores[state.goal]], scale, picked)) },
-        { type: "line", step: "end", showSymbol: false, data: line, silent: true, lineStyle: { color: sweeper.colours().ink, width: 1.5 } },
+        {
+          type: "scatter", symbolSize: 8,
+          data: done.map((t) => point(t, [+t.run_id, t.scores[state.goal]], scale, picked)),
+        },
+        {
+          type: "line", step: "end", showSymbol: false, data: line, silent: true,
+          lineStyle: { color: sweeper.colours().ink, width: 1.5 },
+        },
       ],
     };
   }
@@ -91,24 +97,36 @@
   function importance() {
     const shares = Object.entries(sweeper.data.importances[state.goal] || {}).reverse();
     const colours = sweeper.colours();
+    const percent = (v) => `${Math.round(100 * v)} %`;
     return {
-      grid: { ...grid, left: 20, containLabel: true }, tooltip: { valueFormatter: (v) => `${(100 * v).toFixed(1)} %` },
-      xAxis: axis("share", { type: "value", max: 1, axisLabel: { color: colours.soft, formatter: (v) => `${Math.round(100 * v)} %` } }),
-      yAxis: axis("", { type: "category", data: shares.map(([name]) => name), axisLabel: { color: colours.ink } }),
-      series: { type: "bar", data: shares.map(([, share]) => share), itemStyle: { color: colours.accent } },
+      grid: { ...grid, left: 20, containLabel: true },
+      tooltip: { valueFormatter: (v) => `${(100 * v).toFixed(1)} %` },
+      xAxis: axis("share", {
+        type: "value", max: 1, axisLabel: { color: colours.soft, formatter: percent },
+      }),
+      yAxis: axis("", {
+        type: "category", data: shares.map(([name]) => name), axisLabel: { color: colours.ink },
+      }),
+      series: {
+        type: "bar", data: shares.map(([, share]) => share), itemStyle: { color: colours.accent },
+      },
     };
   }
 
   function slice(column) {
+    const place = (t) => (column.categories ? String(column.of(t)) : column.of(t));
     const scale = sweeper.colourScale();
     const picked = chosen();
     const points = sweeper.data.all
       .filter((t) => t.state === "completed" && hasGoal(t) && column.of(t) !== undefined)
-      .map((t) => point(t, [column.categories ? String(column.of(t)) : column.of(t), t.scores[state.goal]], scale, picked));
+      .map((t) => point(t, [place(t), t.scores[state.goal]], scale, picked));
     const x = column.categories
       ? axis(column.name, { type: "category", data: column.categories })
       : axis(column.name, { type: column.isLog ? "log" : "value" });
-    return { grid: { ...grid, left: 58 }, tooltip, xAxis: x, yAxis: valueAxis(""), series: { type: "scatter", symbolSize: 6, data: points } };
+    return {
+      grid: { ...grid, left: 58 }, tooltip, xAxis: x, yAxis: valueAxis(""),
+      series: { type: "scatter", symbolSize: 6, data: points },
+    };
   }
 
   function pareto() {
@@ -128,7 +146,10 @@
       yAxis: valueAxis(`${second.name} (${second.direction})`),
       series: [
         { type: "scatter", data: points },
-        { type: "line", data: front, showSymbol: false, silent: true, lineStyle: { color: sweeper.colours().ink, type: "dashed", width: 1 } },
+        {
+          type: "line", data: front, showSymbol: false, silent: true,
+          lineStyle: { color: sweeper.colours().ink, type: "dashed", width: 1 },
+        },
       ],
     };
   }
@@ -140,7 +161,10 @@
     const points = sweeper.data.all
       .filter((t) => column.of(t) !== undefined)
       .map((t) => point(t, [t.duration_s, column.of(t)], scale, picked));
-    return { grid, tooltip, xAxis: axis("duration [s]", { type: "value" }), yAxis: valueAxis(column.name), series: { type: "scatter", symbolSize: 8, data: points } };
+    return {
+      grid, tooltip, xAxis: axis("duration [s]", { type: "value" }), yAxis: valueAxis(column.name),
+      series: { type: "scatter", symbolSize: 8, data: points },
+    };
   }
 
   function drawnCurves() {

@@ -103,7 +103,8 @@
     ];
     if (trials.length === 1) {
       const [trial] = trials;
-      const lines = [rows.map(([name, of]) => `${name}: ${of(trial)}`).filter((l) => !l.endsWith(": n/a")).join(" · ")];
+      const known = rows.filter(([, of]) => of(trial) !== "n/a");
+      const lines = [known.map(([name, of]) => `${name}: ${of(trial)}`).join(" · ")];
       if (trial.message) lines.unshift(trial.message);
       return lines.map((line) => {
         const p = document.createElement("p");
@@ -136,6 +137,10 @@
 
   /* --- the dialog ----------------------------------------------------------------------------------- */
 
+  /* What the frame is to display, as text that can be compared. */
+  const wantedNow = () => JSON.stringify([pairOpen(), state.isDiffering, sweeper.isDark()]);
+  const pairOpen = () => [state.open, ...(state.beside ? [state.beside] : [])];
+
   function draw() {
     if (!state.open || !sweeper.trial(state.open)) {
       if (dialog.open) dialog.close();
@@ -143,11 +148,13 @@
       return;
     }
     if (!sweeper.trial(state.beside) || state.beside === state.open) state.beside = null;
-    const run_ids = [state.open, ...(state.beside ? [state.beside] : [])];
+    const run_ids = pairOpen();
     byId("notebook-title").textContent = run_ids.join(" beside ");
     const others = sweeper.ordered().filter((t) => t.run_id !== state.open);
-    if (state.beside && !others.some((t) => t.run_id === state.beside)) others.push(sweeper.trial(state.beside));
-    sweeper.fillSelect(byId("beside"), [["", "none"], ...others.map((t) => [t.run_id, t.run_id])], state.beside || "");
+    const isListed = others.some((t) => t.run_id === state.beside);
+    if (state.beside && !isListed) others.push(sweeper.trial(state.beside));
+    const choices = [["", "none"], ...others.map((t) => [t.run_id, t.run_id])];
+    sweeper.fillSelect(byId("beside"), choices, state.beside || "");
     byId("differing").checked = state.isDiffering;
     byId("differing-label").hidden = !state.beside;
     byId("facts").replaceChildren(...facts(run_ids));
@@ -155,10 +162,9 @@
     byId("previous").disabled = at <= 0;
     byId("next").disabled = at < 0 || at >= sweeper.ordered().length - 1;
     if (!dialog.open) dialog.showModal();
-    const wanted = JSON.stringify([run_ids, state.isDiffering, sweeper.isDark()]);
+    const wanted = wantedNow();
     whenLoaded(run_ids, () => {
-      if (wanted !== JSON.stringify([[state.open, ...(state.beside ? [state.beside] : [])], state.isDiffering, sweeper.isDark()])) return;
-      if (wanted === drawn) return;
+      if (wanted !== wantedNow() || wanted === drawn) return;
       const [one, other] = run_ids.map((id) => cells.get(id));
       if (one && (other || !state.beside)) drawn = wanted; // else once more when they have ended
       frame.srcdoc = page(

@@ -77,23 +77,30 @@
     return { column, axis, of };
   };
 
+  function text(words) {
+    const span = document.createElement("span");
+    span.textContent = words;
+    return span;
+  }
+
   function drawLegend(scale) {
     const legend = document.getElementById("legend");
     const { column, axis } = scale;
-    const parts = [column.name];
+    const parts = [text(column.name)];
     if (axis.places) {
       axis.places.forEach((place, i) => {
         const dot = document.createElement("i");
         dot.className = "dot";
         dot.style.background = place === "n/a" ? "grey" : palette[i % palette.length];
-        parts.push(dot, place);
+        parts.push(dot, text(place));
       });
     } else {
       const bar = document.createElement("i");
       const stops = [0, 0.25, 0.5, 0.75, 1].map(sweeper.shade);
       bar.style.background = `linear-gradient(to right, ${stops.join(",")})`;
       const back = column.isLog ? (v) => 10 ** v : (v) => v;
-      parts.push(sweeper.text(back(axis.low)), bar, sweeper.text(back(axis.high)), "grey: n/a");
+      const [low, high] = [axis.low, axis.high].map((at) => text(sweeper.text(back(at))));
+      parts.push(low, bar, high, text("grey: n/a"));
     }
     legend.replaceChildren(...parts);
   }
@@ -146,7 +153,9 @@
     if (axis.places) return { ...common, type: "category", data: axis.places };
     const at = ticks(axis);
     return {
-      ...common, type: "value", min: axis.missing === null ? axis.low : axis.missing - (axis.high - axis.low) * 0.04, max: axis.high, scale: true,
+      ...common, type: "value", scale: true, max: axis.high,
+      // A little room below, so that a range can be dragged around "n/a".
+      min: axis.missing === null ? axis.low : axis.missing - (axis.high - axis.low) * 0.04,
       axisLabel: { ...common.axisLabel, customValues: at, formatter: (v) => label(axis, v) },
       axisTick: { customValues: at },
     };
@@ -196,7 +205,8 @@
       parallel: { ...margins, top: 40, bottom: 20, axisExpandable: false },
       parallelAxis: visible.map((axis, index) => optionOf(axis, index, colours)),
       series: {
-        type: "parallel", inactiveOpacity: 0.03, activeOpacity: opacity, progressive: 0, emphasis: { disabled: true },
+        type: "parallel", inactiveOpacity: 0.03, activeOpacity: opacity, progressive: 0,
+        emphasis: { disabled: true },
         data: trials.map((trial) => ({
           name: trial.run_id,
           value: visible.map((axis) => axis.position(trial)),
