@@ -276,7 +276,8 @@ const sweeper = (() => {
 
     /* A colour for a share from 0 to 1. */
     shade(share) {
-      const at = Math.max(0, Math.min(1, share)) * (viridis.length - 1);
+      const first = sweeper.isDark() ? 0.2 : 0; // the darkest ones cannot be seen on a dark ground
+      const at = (first + (1 - first) * Math.max(0, Math.min(1, share))) * (viridis.length - 1);
       const low = Math.floor(at);
       const high = Math.min(low + 1, viridis.length - 1);
       const mixed = viridis[low].map((v, i) => Math.round(v + (viridis[high][i] - v) * (at - low)));
