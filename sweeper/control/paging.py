@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import NotebookError, OutputError, first_line
 from ..files import copy_atomically
 from ..notebooks import render, write_cells
-from ..page import Page, content_of
+from ..page import Page, content_of, is_rendered
 from ..trials import TrialRecord, TrialState, display_path
 from .lookup import ExistingStudy
 
@@ -93,11 +93,8 @@ def copy_page(page: Path, folder: Path) -> Path:
 
 
 def _is_to_render(record: TrialRecord, folder: Path) -> bool:
-    """Whether a trial has ended and its notebook is newer than its rendering."""
-    if record.state is TrialState.RUNNING or not record.notebook.exists():
-        return False
-    rendered = folder / f"{record.run_id}.js"
-    return not rendered.exists() or rendered.stat().st_mtime_ns < record.notebook.stat().st_mtime_ns
+    has_ended = record.state is not TrialState.RUNNING and record.notebook.exists()
+    return has_ended and not is_rendered(record, folder)
 
 
 def _render(records: Sequence[TrialRecord], folder: Path) -> None:

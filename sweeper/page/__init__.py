@@ -7,6 +7,6 @@ to `notebooks`, serving the page to `control`.
 from __future__ import annotations
 
 from .content import PageContent, content_of
-from .pages import Page
+from .pages import Page, is_rendered
 
-__all__ = ["Page", "PageContent", "content_of"]
+__all__ = ["Page", "PageContent", "content_of", "is_rendered"]

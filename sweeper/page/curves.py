@@ -21,31 +21,36 @@ class Curves:
     """The curves of the trials that have ended."""
 
     def __init__(self) -> None:
-        #: By run id: the attempt that they are of, and the steps and values of each score.
-        self._known: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        #: By run id: the stamp of the attempt, and the steps and values of each score.
+        self._known: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def load(self, text: str) -> None:
         """Take the curves that were written before; what is not readable is read anew."""
         with suppress(ValueError, TypeError, AttributeError):
-            for run_id, (attempt, curves) in json.loads(text).items():
-                self._known[run_id] = int(attempt), curves
+            for run_id, (stamp, curves) in json.loads(text).items():
+                self._known[run_id] = stamp, curves
 
     def update(self, records: Iterable[TrialRecord]) -> bool:
         """Read the curves of trials that have ended since; whether there were some."""
         new = [
             record
             for record in records
-            if record.is_final and self._known.get(record.run_id, (0,))[0] != record.attempt
+            if record.is_final and self._known.get(record.run_id, ("",))[0] != _stamp(record)
         ]
         for record in new:
             series = series_of(read_metadata(record.notebook) or {})
             curves = {name: _thinned(points) for name, points in series.items()}
-            self._known[record.run_id] = record.attempt, curves
+            self._known[record.run_id] = _stamp(record), curves
         return bool(new)
 
     def to_json(self) -> str:
         """What `load` takes."""
         return json.dumps(self._known, separators=(",", ":"), ensure_ascii=False)
+
+
+def _stamp(record: TrialRecord) -> str:
+    """What no other attempt has, not even one of an earlier study in the same folder."""
+    return f"{record.attempt} {record.started_at_s}"
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float | str]]:

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from ..files import copy_atomically, write_atomically
+from ..trials import TrialRecord
 from .content import PageContent, trial_of
 from .curves import Curves, read_file
 
@@ -41,8 +42,8 @@ class Page:
             self._begin()
         if self._curves.update(content.records) or not (self._files / _CURVES).exists():
             write_atomically(self._files / _CURVES, _call("curves", self._curves.to_json()))
-        rendered = {path.stem for path in (self._files / "notebooks").glob("*.js")}
-        trials = [trial_of(r, has_notebook=r.run_id in rendered) for r in content.records]
+        notebooks = self._files / "notebooks"
+        trials = [trial_of(r, has_notebook=is_rendered(r, notebooks)) for r in content.records]
         study = json.dumps(
             {**content.facts, "all": trials}, separators=(",", ":"), ensure_ascii=False
         )
@@ -58,6 +59,21 @@ class Page:
         self._curves.load(read_file(self._files / _CURVES, "sweeper.curves"))
         write_atomically(self._index, (ASSETS / _INDEX).read_text(encoding="utf-8"))
         self._has_begun = True
+
+
+def is_rendered(record: TrialRecord, folder: Path) -> bool:
+    """Whether a folder has the executed notebook of a trial as it is now, rendered.
+
+    An older rendering is of an earlier attempt, or of an earlier study in the same folder.
+    """
+    try:
+        rendered_ns = (folder / f"{record.run_id}.js").stat().st_mtime_ns
+    except OSError:
+        return False
+    try:
+        return rendered_ns >= record.notebook.stat().st_mtime_ns
+    except OSError:
+        return True  # somebody has moved the notebook; its rendering is what is left
 
 
 def _call(name: str, argument: str) -> str:

@@ -84,6 +84,7 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
         record(1, tmp_path, state=TrialState.FAILED, scores={"val": float("nan")}, message="oh"),
     ]
     (tmp_path / "page" / "notebooks").mkdir(parents=True)
+    records[1].notebook.touch()
     (tmp_path / "page" / "notebooks" / "0001.js").touch()
     page_in(tmp_path).write(content(records, is_running=True))
     study = data(tmp_path, "study")
@@ -103,12 +104,12 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
 def test_a_curve_is_read_once_and_kept_by_the_next_sweep(tmp_path: Path) -> None:
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1), (1, 0.2), (1, 0.3)])
     page_in(tmp_path).write(content([record(0, tmp_path)]))
-    assert data(tmp_path, "curves") == {"0000": [1, {"val": [[0, 1], [0.1, 0.3]]}]}
+    assert data(tmp_path, "curves") == {"0000": ["1 0.0", {"val": [[0, 1], [0.1, 0.3]]}]}
     (tmp_path / "0000.ipynb").unlink()
     write_curve(tmp_path / "0001.ipynb", [(0, 0.5)])
     page_in(tmp_path).write(content([record(0, tmp_path), record(1, tmp_path)]))
-    assert data(tmp_path, "curves")["0000"] == [1, {"val": [[0, 1], [0.1, 0.3]]}]
-    assert data(tmp_path, "curves")["0001"] == [1, {"val": [[0], [0.5]]}]
+    assert data(tmp_path, "curves")["0000"] == ["1 0.0", {"val": [[0, 1], [0.1, 0.3]]}]
+    assert data(tmp_path, "curves")["0001"] == ["1 0.0", {"val": [[0], [0.5]]}]
 
 
 def test_a_trial_that_was_run_again_gets_its_new_curve(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_trial_that_was_run_again_gets_its_new_curve(tmp_path: Path) -> None:
     page_in(tmp_path).write(content([record(0, tmp_path)]))
     write_curve(tmp_path / "0000.ipynb", [(0, 0.9)])
     page_in(tmp_path).write(content([record(0, tmp_path, attempt=2)]))
-    assert data(tmp_path, "curves") == {"0000": [2, {"val": [[0], [0.9]]}]}
+    assert data(tmp_path, "curves") == {"0000": ["2 0.0", {"val": [[0], [0.9]]}]}
 
 
 @pytest.mark.parametrize("text", ["", "sweeper.curves({", "sweeper.curves([1]);", "\xff"])
@@ -127,7 +128,19 @@ def test_curves_that_a_kill_or_an_editor_has_left_unreadable_are_read_anew(
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "curves.js").write_bytes(text.encode("latin-1"))
     page_in(tmp_path).write(content([record(0, tmp_path)]))
-    assert data(tmp_path, "curves") == {"0000": [1, {"val": [[0], [0.1]]}]}
+    assert data(tmp_path, "curves") == {"0000": ["1 0.0", {"val": [[0], [0.1]]}]}
+
+
+def test_a_new_study_in_the_folder_of_an_old_one_shows_nothing_of_it(tmp_path: Path) -> None:
+    write_curve(tmp_path / "0000.ipynb", [(0, 0.1)])
+    (tmp_path / "page" / "notebooks").mkdir(parents=True)
+    (tmp_path / "page" / "notebooks" / "0000.js").touch()
+    page_in(tmp_path).write(content([record(0, tmp_path, started_at_s=1.0)]))
+    assert data(tmp_path, "study")["all"][0]["has_notebook"]
+    write_curve(tmp_path / "0000.ipynb", [(0, 0.9)])
+    page_in(tmp_path).write(content([record(0, tmp_path, started_at_s=2.0)]))
+    assert data(tmp_path, "curves")["0000"][1] == {"val": [[0], [0.9]]}
+    assert not data(tmp_path, "study")["all"][0]["has_notebook"]
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
