@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import re
-import shutil
-import socket
-import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import MARKS, opened_page, serving
 from studies import small_settings, until
 
 from sweeper import Sweep
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = MARKS
 TRIALS = 12
 
 
@@ -66,41 +56,19 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def server(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of MLflow's UI over the sweep's store."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", result["tracking_uri"]]
-    address = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        try:
-            urllib.request.urlopen(f"{address}/health", timeout=5).close()
-        except OSError:
-            return False
-        return True
-
-    process = subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
-        cwd=tmp_path_factory.mktemp("server"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        until(answers)
+    with serving(
+        lambda port: [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+        folder=tmp_path_factory.mktemp("server"),
+        path="/health",
+    ) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.fixture
 def page(server: str) -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1600, "height": 1000})
-        page.set_default_timeout(60_000)
+    with opened_page(width=1600, height=1000) as page:
         yield page
-        browser.close()
 
 
 def link(result: dict[str, Any], server: str, *, without: str = "") -> str:

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import re
-import shutil
-import socket
-import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import MARKS, opened_page, serving
 from studies import small_settings, until
 
 from sweeper import Sweep
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 pytest.importorskip("optuna_dashboard", reason="needs optuna-dashboard")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = MARKS
 TRIALS, FAILED, PRUNED = 12, 3, 5
 SPACE = {
     "lr": {"low": 1e-4, "high": 1.0, "log": True},
@@ -60,41 +51,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         output=f"{folder}/out/{{run_id}}.ipynb",
         executor=lambda _: InlineExecutor(score, jobs=1),
     ).run()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        try:
-            urllib.request.urlopen(f"{address}/api/studies", timeout=5).close()
-        except OSError:
-            return False
-        return True
-
-    command = Path(sys.executable).with_name("optuna-dashboard")
-    process = subprocess.Popen(
-        [command, "--port", str(port), "sqlite:///out/seen/study.db"],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        until(answers)
+    program = Path(sys.executable).with_name("optuna-dashboard")
+    with serving(
+        lambda port: [program, "--port", str(port), "sqlite:///out/seen/study.db"],
+        folder=folder,
+        path="/api/studies",
+    ) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1600, "height": 1600})
-        page.set_default_timeout(60_000)
+    with opened_page(width=1600, height=1600) as page:
         yield page
-        browser.close()
 
 
 def test_its_page_of_a_study_has_the_history_and_the_importance_of_params(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from browsing import MARKS, opened_page
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings, until
 
@@ -27,14 +27,7 @@ from sweeper.trials import (
     TrialState,
 )
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = MARKS
 TRIALS = 12
 SPACE = {
     "x": {"low": 0.0, "high": 1.0},
@@ -167,13 +160,9 @@ class Visit:
 
 @pytest.fixture
 def visit() -> Iterator[Visit]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.set_default_timeout(60_000)
+    with opened_page(width=1280, height=900) as page:
         visit = Visit(page)
         yield visit
-        browser.close()
     assert visit.wrong == []
     assert called == []
 

@@ -1,0 +1,70 @@
+"""A browser and a server for tests of pages; importing it skips a module without Playwright."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies import until
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+#: The marks of every module with tests in a browser.
+MARKS = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+
+
+@contextmanager
+def opened_page(*, width: int, height: int) -> Iterator[Any]:
+    """An empty page in a browser of its own."""
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": height})
+        page.set_default_timeout(60_000)
+        yield page
+        browser.close()
+
+
+@contextmanager
+def serving(
+    command: Callable[[int], Sequence[str | Path]], *, folder: Path, path: str
+) -> Iterator[str]:
+    """The address of a server that runs meanwhile.
+
+    Args:
+        command: starts it at a port of this machine.
+        folder: its working folder.
+        path: answers when the server is ready.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            urllib.request.urlopen(f"{address}{path}", timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    process = subprocess.Popen(
+        command(port), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until(answers)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
