@@ -18,7 +18,7 @@ from ..page import Page, content_of, is_rendered
 from ..trials import TrialRecord, TrialState, display_path
 from .lookup import ExistingStudy
 
-#: So many notebooks are rendered in the time in which another process has started.
+#: Starting another process takes as long as rendering this many notebooks.
 _NOTEBOOKS_PER_PROCESS = 50
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from ..notebooks.scores import series_of
 from ..trials import TrialRecord
 from .content import number_of
 
-#: The most points of one curve: more than a screen has room for, less than a browser minds.
+#: The most points of one curve; more of them would lie on the same pixels of a screen.
 _MOST_POINTS = 300
 
 

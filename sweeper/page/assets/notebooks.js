@@ -70,7 +70,7 @@
       const [a, b] = [one[i] || "", other[i] || ""];
       const differs = essence(a) !== essence(b);
       if (state.isDiffering && !differs) continue;
-      // Of code that is the same, once is enough to read.
+      // Code that is the same in both is displayed once, on the left.
       const right = differs && a && inputOf(a) === inputOf(b) ? outputOf(b) : b;
       rows.push(
         differs

@@ -50,7 +50,7 @@
     return order.map((name) => ({ ...axisFor(known.get(name)), name, isShown: !isOff(name) }));
   }
 
-  let axesOf = null;
+  let axesOf = null; // the data that the axes were made of
 
   sweeper.axisOf = (name) => {
     if (axesOf !== sweeper.data) axes = allAxes();

@@ -246,7 +246,7 @@ const sweeper = (() => {
         for (const listener of listeners) listener(what);
         return;
       }
-      // One in each frame, so that none takes long: another drag may have begun.
+      // Each listener has a frame of its own: a long frame would hold up a drag that has begun.
       const left = [...listeners];
       const next = () => {
         left.shift()(what);
