@@ -52,7 +52,7 @@ OWNERS = {
     "nbconvert": {"notebooks"},
     "nbformat": {"notebooks", "testing"},
     "nh3": {"notebooks"},
-    "numpy": {"notebook_api", "sweep"},
+    "numpy": {"notebook_api", "sweep", "trials"},
     "pandas": {"control"},
     "pynvml": {"execution"},
     "optuna": {"study"},

@@ -17,6 +17,7 @@ from ..trials import (
     TrialState,
     count_by_state,
     forecast_budget,
+    seconds_left,
 )
 from .lookup import ExistingStudy
 
@@ -42,13 +43,20 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         cost=cost,
         budget=budget,
     )
+    progress = [_progress(record, is_here=not existing.is_elsewhere) for record in running]
+    to_start = max(0, planned - sum(record.is_final for record in records) - len(running))
     snapshot = Snapshot(
         study=study.name,
         trials=planned,
         counts=count_by_state(records),
         objectives=facts["objectives"],
-        running=[_progress(record, is_here=not existing.is_elsewhere) for record in running],
+        running=progress,
         best=best,
+        left_s=(
+            seconds_left(records, progress, to_start=to_start, at_once=len(progress))
+            if progress
+            else None
+        ),
         budget=budget,
     )
     return result, snapshot

@@ -3,6 +3,7 @@
 What proposes, runs or stores a trial does not belong here.
 """
 
+from .durations import mean_at_once, seconds_left
 from .events import Event, Events, Observer
 from .forecast import BudgetForecast, forecast_budget
 from .gpu_usage import GpuTotal, samples_in, to_metadata, total_of, use_in
@@ -52,8 +53,10 @@ __all__ = [
     "display_path",
     "forecast_budget",
     "headline",
+    "mean_at_once",
     "run_id_of",
     "samples_in",
+    "seconds_left",
     "to_metadata",
     "total_of",
     "use_in",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import statistics
 import threading
 import time
 from collections import Counter
@@ -38,8 +37,10 @@ from ...trials import (
     TrialState,
     attempt_path,
     count_by_state,
+    mean_at_once,
     run_id_of,
     samples_in,
+    seconds_left,
 )
 from ..spending import Spending
 from ..stop_switch import StopSwitch
@@ -118,7 +119,7 @@ class TrialScheduler:
         # depends on nothing but the study, and not on when things happen.
         prepare = partial(study.prepare, settings, samplers)
         self._prefetcher = ProposalPrefetcher(prepare) if jobs > 1 else None
-        self._jobs = jobs
+        self._jobs, self._since_s = jobs, time.time()
         self.broken: Exception | None = None
         self.kernels: list[KernelUse] = []
         self.stopped_by: str | None = None
@@ -231,10 +232,8 @@ class TrialScheduler:
             if number in records
         ]
         ended = [record for record in records.values() if record.is_final]
-        took_s = [r.duration_s for r in ended if r.state is not TrialState.FAILED]
-        left = self._settings.study.trials - len(ended) - len(running)
-        # Those that run are half done, as far as anybody knows.
-        to_run = max(0, left) + len(running) / 2
+        at_once = mean_at_once(ended, running, since_s=self._since_s, jobs=self._jobs)
+        to_start = max(0, self._settings.study.trials - len(ended) - len(running))
         return Snapshot(
             study=self._study.name,
             trials=self._settings.study.trials,
@@ -242,7 +241,7 @@ class TrialScheduler:
             objectives=list(self._settings.objective),
             running=running,
             best=self._best,
-            left_s=statistics.fmean(took_s) * to_run / self._jobs if took_s else None,
+            left_s=seconds_left(ended, running, to_start=to_start, at_once=at_once),
             budget=self._budget_forecast(),
         )
 
