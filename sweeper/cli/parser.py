@@ -8,11 +8,14 @@ from typing import Any, NoReturn
 
 from ..errors import SettingsError
 from ..settings.messages import nearest
-from . import drafts, run, studies
+from . import drafts, replays, run, studies
 
-COMMANDS = ("run", "init", "schema", "status", "stop", "enqueue", "retry", "diff", "ui", "export")
+COMMANDS = (
+    *("run", "init", "schema", "status", "stop", "enqueue", "retry"),
+    *("replay", "diff", "ui", "export"),
+)
 #: Commands and flags that are planned and not in this version.
-PLANNED_COMMANDS = ("check", "replay", "data")
+PLANNED_COMMANDS = ("check", "data")
 PLANNED_FLAGS = ("--cluster", "--confirm", "--seeds", "--shared")
 
 
@@ -135,6 +138,7 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
     _add_stop(command("stop", "stop a running trial, or the sweep, from another terminal"))
     _add_enqueue(command("enqueue", "add a trial by hand to a study, also while it runs"))
     _add_retry(command("retry", "queue failed trials again with the same parameters"))
+    _add_replay(command("replay", "run trials again as they were, and compare every score and step"))
     _add_diff(command("diff", "print what differs between two trials"))
     _add_ui(command("ui", "serve the comparison page and MLflow's UI of a study, until Ctrl-C"))
     _add_export(command("export", "write the comparison page of a study, or its trials as a table"))
@@ -157,13 +161,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p", "--parameters", required=True, metavar="PATH", help="the parameters file (YAML)"
     )
-    parser.add_argument(
-        "-j",
-        "--jobs",
-        default="1",
-        metavar="N|auto",
-        help="trials at once; auto is as many as cores and memory carry (default: 1)",
-    )
+    _add_jobs(parser, "trials at once")
     parser.add_argument(
         "--trials",
         metavar="N",
@@ -237,6 +235,35 @@ def _add_diff(parser: argparse.ArgumentParser) -> None:
         help="the two trials, and the study's name or folder where several could be meant",
     )
     _add_storage_of_study(parser)
+    _add_output(parser)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=replays.replay)
+    parser.epilog = "Example: notebook_hpo.py replay out/digits.0007.ipynb"
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="EXECUTED_NOTEBOOK… | [STUDY_OR_FOLDER] [RUN_ID…]",
+        help="executed notebooks of trials, or a study and the run ids of some of its trials",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="all trials of the study that completed or were pruned"
+    )
+    parser.add_argument(
+        "--sample",
+        type=int,
+        metavar="N",
+        help="only N of them: the best, and others evenly spread over the study",
+    )
+    parser.add_argument(
+        "--here",
+        action="store_true",
+        help="on a machine without the trials' kernel or GPU, too",
+    )
+    _add_jobs(parser, "replays at once")
+    parser.add_argument("--cold", action="store_true", help="start every kernel anew")
+    _add_stores_of_study(parser)
     _add_output(parser)
 
 
@@ -321,6 +348,16 @@ def _add_retry(parser: argparse.ArgumentParser) -> None:
 def _add_notebook(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-i", "--input", required=True, metavar="PATH", help="the research notebook"
+    )
+
+
+def _add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "-j",
+        "--jobs",
+        default="1",
+        metavar="N|auto",
+        help=f"{what}; auto is as many as cores and memory carry (default: 1)",
     )
 
 

@@ -83,7 +83,7 @@ class Differences:
         lines += [f"  {name}: {a} → {b}" for name, (a, b) in self.facts.items()]
         lines += ["params", *(f"  {name}: {a} → {b}" for name, (a, b) in self.params.items())]
         lines += ["scores", *(f"  {name}: {_change(*pair)}" for name, pair in self.scores.items())]
-        lines += ["series", *(f"  {name}: {_parting(it)}" for name, it in self.series.items())]
+        lines += ["series", *(f"  {name}: {parting_in_words(it)}" for name, it in self.series.items())]
         lines += ["outputs", *(f"  {_cell(it)}" for it in self.cells)]
         return _without_empty(lines, "params", "scores", "series", "outputs")
 
@@ -128,7 +128,7 @@ def differences(existing: ExistingStudy, first: str, second: str) -> Differences
             if a.scores.get(name) != b.scores.get(name)
         },
         facts=_changed(_facts(a), _facts(b)),
-        series={name: _part(found[0].get(name, []), found[1].get(name, [])) for name in names},
+        series={name: parting(found[0].get(name, []), found[1].get(name, [])) for name in names},
         cells=list(_cells(nodes[0].cells, nodes[1].cells)),
     )
 
@@ -154,7 +154,8 @@ def _changed(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, t
     }
 
 
-def _part(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, float]]) -> Parting:
+def parting(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, float]]) -> Parting:
+    """Where two series part; their points are (step, value) pairs."""
     for index, (a, b) in enumerate(itertools.zip_longest(first, second)):
         # The representation is compared, because no NaN equals another.
         if repr(a) != repr(b):
@@ -210,7 +211,8 @@ def _change(first: float | None, second: float | None) -> str:
     return f"{first!r} → {second!r} ({second - first:+.3g})"
 
 
-def _parting(it: Parting) -> str:
+def parting_in_words(it: Parting) -> str:
+    """Say where two series part, for people."""
     if it.step is None:
         return f"equal at all {it.steps} points"
     alike = f"equal at the first {it.steps} points; " if it.steps else ""

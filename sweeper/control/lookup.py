@@ -21,6 +21,7 @@ from ..trials import Reason, StudyPaths, TrialRecord, TrialState, display_path
 if TYPE_CHECKING:
     from ..settings import Settings
     from ..study import Study
+    from ..tracking import RunWriter
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +87,25 @@ class ExistingStudy:
             known = f"it has {min(records)} to {max(records)}" if records else "it has none yet"
             raise StudyError(f"the study {self.study.name!r} has no trial {run_id}; {known}")
         return records[run_id]
+
+    def runs(self) -> RunWriter:
+        """The study's runs in MLflow, for changes.
+
+        Raises:
+            TrackingError: MLflow is away.
+        """
+        from ..tracking import RunWriter, store_of
+
+        return RunWriter.open(
+            store_of(
+                self.tracking,
+                study=self.study.name,
+                study_id=self.study.study_id,
+                embedded=self.paths.tracking,
+                artifacts=self.paths.artifacts,
+                cells=self.paths.page_notebooks,
+            )
+        )
 
     @property
     def owner(self) -> str | None:
@@ -249,20 +269,11 @@ def _correct_runs(existing: ExistingStudy) -> None:
     Raises:
         TrackingError: MLflow is away.
     """
-    from ..tracking import RunWriter, store_of, usable
+    from ..tracking import usable
 
-    study, paths = existing.study, existing.paths
-    store = store_of(
-        existing.tracking,
-        study=study.name,
-        study_id=study.study_id,
-        embedded=paths.tracking,
-        artifacts=paths.artifacts,
-        cells=paths.page_notebooks,
-    )
-    writer = RunWriter.open(store)
+    study, writer = existing.study, existing.runs()
     existing.opened().note_facts(experiment_id=writer.experiment_id)
-    with usable(store.address):
+    with usable(existing.tracking):
         for record in study.records():
             if writer.has_end_of(record):
                 continue

@@ -52,14 +52,39 @@ def fingerprint_of(
     return {
         "cells": [_digest(source) for source in notebook.code],
         "files": {
-            os.path.relpath(path, notebook.path.parent): _digest(_read(path))
-            for path in sorted(_local_code(notebook.code, notebook.path.parent.resolve()))
+            name: _digest(text)
+            for name, text in modules_beside(notebook.code, notebook.path.parent).items()
         },
         "study.seed": settings.study.seed,
         "resources.cpus_per_trial": settings.resources.threads,
         "kernel": kernel_name,
         **{f"{key}.{name}": part for key in _SECTIONS for name, part in data[key].items()},
     }
+
+
+def modules_beside(code: Sequence[str], folder: Path) -> dict[str, str]:
+    """Read the files beside a notebook that its cells import or run, directly or indirectly.
+
+    Args:
+        code: the sources of the notebook's code cells.
+        folder: the notebook's.
+
+    Returns:
+        the text of each file, by its path relative to the folder.
+    """
+    paths = sorted(_local_code(code, folder.resolve()))
+    return {os.path.relpath(path, folder): _read(path) for path in paths}
+
+
+def changed_modules(before: Fingerprint, code: Sequence[str], folder: Path) -> list[str]:
+    """List in words which files beside a notebook are not as a fingerprint has them.
+
+    Args:
+        code: the sources of the notebook's code cells.
+        folder: the notebook's.
+    """
+    now = {name: _digest(text) for name, text in modules_beside(code, folder).items()}
+    return changes({"cells": [], "files": before["files"]}, {"cells": [], "files": now})
 
 
 def version(fingerprint: Fingerprint) -> str:

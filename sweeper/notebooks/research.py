@@ -16,6 +16,8 @@ from .metadata import METADATA
 from .reading import cell_tags, code_cells, read_notebook
 
 PARAMETERS_TAG = "parameters"
+#: papermill's tag of the cell with a trial's params.
+_INJECTED_TAG = "injected-parameters"
 _HOW_TO_TAG = "'parameters' (JupyterLab: property inspector, cell tags)"
 #: The most names that a message lists.
 _MAX_NAMES = 4
@@ -30,14 +32,21 @@ class ResearchNotebook:
         node: its content, repaired and without outputs.
         parameters_source: the source of the parameters cell.
 
+    Args:
+        is_executed: whether it is the executed notebook of a trial, whose injected parameters are
+            to be left out.
+
     Raises:
         NotebookError: the file is missing or not a notebook, or does not have one parameters cell.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, is_executed: bool = False) -> None:
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self.display_name = str(path)
         self.node = read_notebook(self.path, self.display_name, for_execution=True)
+        if is_executed:
+            cells = self.node.cells
+            self.node.cells = [cell for cell in cells if _INJECTED_TAG not in cell_tags(cell)]
         tagged = [c for c in code_cells(self.node) if PARAMETERS_TAG in cell_tags(c)]
         if not tagged:
             raise NotebookError(

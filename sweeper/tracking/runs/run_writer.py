@@ -160,6 +160,11 @@ class RunWriter:
             raise failure
         self.ends[record.run_id] = end
 
+    def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Add tags to the run of a trial; nothing happens where MLflow has no such run."""
+        if run_id in self.runs:
+            self._client.log_batch(self.runs[run_id], tags=as_tags(dict(tags)))
+
     def describe(self, note: str, best: Mapping[str, str]) -> None:
         """Write the text above the runs, with links to the best ones.
 

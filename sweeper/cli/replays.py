@@ -1,0 +1,60 @@
+"""The command `replay`: run trials again as they were, and print whether they repeat."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import TrackingError, first_line
+from .codes import DIFFERENT, OK
+from .console_output import ConsoleOutput
+
+if TYPE_CHECKING:
+    from ..control.replaying.verdict import Verdict
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Run trials again and compare; 0 where all numbers are the same bits."""
+    from ..control.lookup import clean_up_after_crash
+    from ..control.replaying import runs
+    from ..control.replaying.recording import record_in_mlflow
+    from ..control.replaying.targets import targets_of
+    from ..control.replaying.verdict import ReplayState
+
+    console = ConsoleOutput(options)
+    existing, targets = targets_of(
+        options.targets, storage=options.storage, takes_all=options.all, sample=options.sample
+    )
+    clean_up_after_crash(existing)
+
+    def announce(verdict: Verdict) -> None:
+        for line in verdict.lines():
+            console.line(line)
+
+    verdicts = runs.replay(
+        existing,
+        targets,
+        jobs=options.jobs,
+        here=options.here,
+        cold=options.cold,
+        on_verdict=announce,
+    )
+    try:
+        record_in_mlflow(existing, verdicts)
+    except TrackingError as error:
+        console.line(f"MLflow does not have the verdicts: {first_line(error)}")
+    if len(verdicts) > 1:
+        console.line(f"{existing.study.name}: {_summary(verdicts)}")
+    found = [verdict.to_json() for verdict in verdicts]
+    console.json({"study": existing.study.name, "replays": found})
+    is_same = all(verdict.state is ReplayState.EQUAL for verdict in verdicts)
+    return OK if is_same else DIFFERENT
+
+
+def _summary(verdicts: Sequence[Verdict]) -> str:
+    counts = {state: 0 for state in ("equal", "different", "failed")}
+    for verdict in verdicts:
+        counts[verdict.state] += 1
+    parts = [f"{count} {state}" for state, count in counts.items() if count]
+    return f"{len(verdicts)} replays: {', '.join(parts)}"

@@ -1,0 +1,293 @@
+"""Run trials again in kernels of this machine, and judge each replay when it has ended."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from ...errors import KernelError, StudyError
+from ...execution.local import LocalExecutor
+from ...execution.workload import Workload
+from ...files import write_atomically
+from ...kernels import check_kernel
+from ...notebook_api.messages import Point, StopReason
+from ...notebooks import METADATA, ResearchNotebook, read_executed, read_metadata
+from ...notebooks.fingerprint import changed_modules, modules_beside
+from ...notebooks.scores import scrape
+from ...settings import Settings
+from ...trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState
+from ..lookup import ExistingStudy
+from .suspects import changed_data, find_suspects
+from .targets import ReplayTarget
+from .verdict import ReplayState, Verdict, compare
+
+OnVerdict = Callable[[Verdict], None]
+#: How many causes a verdict names at most.
+_MOST_CAUSES = 8
+_HERE = "--here replays it on this machine as it is, and gives the difference as a number"
+
+
+def replay(
+    existing: ExistingStudy,
+    targets: Sequence[ReplayTarget],
+    *,
+    jobs: int | str = 1,
+    here: bool = False,
+    cold: bool = False,
+    on_verdict: OnVerdict,
+) -> list[Verdict]:
+    """Run trials again with the same cells, params, seed and threads, and compare the results.
+
+    Args:
+        jobs: how many at once, or `"auto"`.
+        here: whether a machine without the trials' kernel or GPU will do.
+        cold: whether each gets a kernel of its own that is started, not forked.
+        on_verdict: called with each verdict, one at a time.
+
+    Raises:
+        SweepError: this machine has not what the trials need; nothing was run.
+    """
+    verdicts: list[Verdict] = []
+    lock = threading.Lock()
+
+    def note(verdict: Verdict) -> None:
+        with lock:
+            verdicts.append(verdict)
+            on_verdict(verdict)
+
+    with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+        groups = list(_groups(existing, targets, Path(folder), here=here, cold=cold))
+        runs = [(group, LocalExecutor.on_this_machine(group.workload, jobs)) for group in groups]
+        for group, executor in runs:
+            executor.run(_Replays(group, note))
+    return sorted(verdicts, key=lambda verdict: verdict.run_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Trials that ran the same cells with the same fixed values, so that one workload has them.
+
+    Attributes:
+        fixed: the values that the sweep of these trials had fixed.
+        changes: what has changed of their code since, in words.
+    """
+
+    existing: ExistingStudy
+    workload: Workload
+    fixed: Mapping[str, Any]
+    targets: Sequence[ReplayTarget]
+    changes: Sequence[str]
+
+    def spec(self, target: ReplayTarget) -> TrialSpec:
+        """The trial, to be run as if for the first time and written beside its own notebook."""
+        metadata = read_metadata(target.original) or {}
+        spec = target.record.spec(
+            study=self.existing.study.name,
+            study_id=self.existing.study.study_id,
+            fixed=self.fixed,
+            checkpoint_dir=self.workload.paths.checkpoints(target.record.run_id),
+            code=str(metadata.get("code", "")),
+        )
+        return replace(spec, attempt=1, notebook=target.replay)
+
+
+def _groups(
+    existing: ExistingStudy,
+    targets: Sequence[ReplayTarget],
+    folder: Path,
+    *,
+    here: bool,
+    cold: bool,
+) -> Iterator[_Group]:
+    facts = existing.study.facts
+    if "notebook" not in facts:
+        raise StudyError(
+            f"the study {existing.study.name!r} has not stored where its notebook is; sweep it once"
+        )
+    cwd = Path(facts["notebook"]).parent
+    if not cwd.is_dir():
+        raise StudyError(
+            f"{cwd}: the folder of the notebook is gone, in which trials find their data and "
+            "modules; put it back"
+        )
+    settings = _settings_for(existing, targets, here=here, cold=cold)
+    kernel = _kernel_for(existing, here=here)
+    alike: dict[str, list[ReplayTarget]] = {}
+    for target in targets:
+        metadata = read_metadata(target.original) or {}
+        alike.setdefault(f"{metadata.get('code')} {metadata.get('fixed')}", []).append(target)
+    for index, members in enumerate(alike.values()):
+        notebook = ResearchNotebook(members[0].original, is_executed=True)
+        metadata = read_metadata(members[0].original) or {}
+        paths = StudyPaths.parse(f"{folder}/{index}/{{run_id}}.ipynb", study="replay")
+        paths.folder.mkdir(parents=True)
+        workload = Workload(
+            notebook=notebook, settings=settings, kernel_name=kernel, cwd=cwd, paths=paths
+        )
+        yield _Group(
+            existing=existing,
+            workload=workload,
+            fixed=metadata.get("fixed", {}),
+            targets=members,
+            changes=changed_modules(facts["made_of"], notebook.code, cwd),
+        )
+
+
+def _settings_for(
+    existing: ExistingStudy, targets: Sequence[ReplayTarget], *, here: bool, cold: bool
+) -> Settings:
+    settings = existing.settings
+    if cold:
+        execution = settings.execution.model_copy(update={"kernels": "cold"})
+        settings = settings.model_copy(update={"execution": execution})
+    if here:  # the numbers of the other machine's GPUs mean nothing here
+        resources = settings.resources.model_copy(update={"gpus": "auto", "gpus_per_trial": 1})
+        settings = settings.model_copy(update={"resources": resources})
+    return settings
+
+
+def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
+    name = str(existing.study.facts["made_of"]["kernel"])
+    try:
+        check_kernel(name, asked_by=f"the study {existing.study.name!r}")
+    except KernelError as error:
+        if not here:
+            raise KernelError(f"{error}; {_HERE}") from error
+        return "python3"
+    return name
+
+
+class _Replays:
+    """Gives the trials of a group to an executor, and judges each that has ended.
+
+    Safe to call from any thread.
+    """
+
+    def __init__(self, group: _Group, on_verdict: OnVerdict) -> None:
+        self._group = group
+        self._on_verdict = on_verdict
+        self._lock = threading.Lock()
+        self._waiting = list(group.targets)
+        self._running: dict[int, tuple[ReplayTarget, RunningTrial]] = {}
+
+    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
+        """The next replay; None when all were given out."""
+        with self._lock:
+            if not self._waiting:
+                return None
+            target = self._waiting.pop(0)
+            running = RunningTrial(trials_left=len(self._waiting))
+            if target.record.state is TrialState.PRUNED:
+                running.subscribe(_CutAsBefore(target, self._group.workload.settings, running))
+            self._running[target.record.number] = target, running
+        return self._group.spec(target), running
+
+    def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
+        """Compare a replay with its trial."""
+        with self._lock:
+            target, _ = self._running.pop(spec.number)
+        verdict = _judge(self._group, target, outcome)
+        _mark(target, verdict)
+        self._on_verdict(verdict)
+
+    def stop(self, reason: str) -> None:
+        """Give out no more, and stop those that run."""
+        with self._lock:
+            self._waiting.clear()
+            running = [trial for _, trial in self._running.values()]
+        for trial in running:
+            trial.stop(StopReason.INTERRUPTED, reason)
+
+    def patience_s(self) -> float:
+        """Do not wait for a disk that is full."""
+        return 0.0
+
+    def left_s(self) -> float | None:
+        """As long as it takes."""
+        return None
+
+
+class _CutAsBefore:
+    """Ends the replay of a pruned trial when it has reported as many points as the trial had."""
+
+    def __init__(self, target: ReplayTarget, settings: Settings, running: RunningTrial) -> None:
+        node = read_executed(target.original)
+        series = scrape(node, sources=settings.scores, objectives=settings.objective).series
+        self._left = {name: len(points) for name, points in series.items()}
+        self._running = running
+
+    def __call__(self, point: Point) -> None:
+        for name in point.metrics:
+            if point.step is not None and name in self._left:
+                self._left[name] -= 1
+        if all(left <= 0 for left in self._left.values()):
+            self._running.stop(StopReason.PRUNED, "the trial was pruned here")
+
+
+def _judge(group: _Group, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
+    known: dict[str, Any] = {
+        "run_id": target.record.run_id,
+        "original": target.original,
+        "replay": target.replay,
+        "duration_s": outcome.duration_s,
+    }
+    is_cut = target.record.state is TrialState.PRUNED
+    if outcome.state not in (TrialState.COMPLETED, target.record.state):
+        message = f"the replay is {outcome.state}: {outcome.message}"
+        causes = _causes(group, target)
+        return Verdict(state=ReplayState.FAILED, scores={}, message=message, causes=causes, **known)
+    found = compare(
+        read_executed(target.original),
+        read_executed(target.replay),
+        group.workload.settings,
+        is_cut=is_cut,
+    )
+    state = ReplayState.EQUAL if found.is_equal else ReplayState.DIFFERENT
+    return Verdict(
+        state=state,
+        n_scores=found.n_scores,
+        n_points=found.n_points,
+        scores=found.scores,
+        first=found.first,
+        distance=found.distance,
+        output=found.output,
+        causes=() if found.is_equal else _causes(group, target),
+        **known,
+    )
+
+
+def _causes(group: _Group, target: ReplayTarget) -> list[str]:
+    """What may have made the difference: changes since the trial ran, then code that varies."""
+    notebook, cwd = group.workload.notebook, group.workload.cwd
+    record = target.record
+    since = [f"since the study was swept: {change}" for change in group.changes]
+    causes = [*since, *changed_data(notebook.code, record.params, cwd, since_s=record.started_at_s)]
+    if record.attempt > 1 or record.retry_of is not None:
+        causes.append(
+            "the trial was interrupted and begun again: if it went on from a checkpoint, that may "
+            "lack a part of its state, such as the optimizer's or a generator's"
+        )
+    if record.gpu is not None and record.gpu.was_short:
+        causes.append("memory of its GPU ran short, by which libraries choose other algorithms")
+    suspects = find_suspects(notebook.code, modules_beside(notebook.code, cwd))
+    return [*causes, *map(str, suspects)][:_MOST_CAUSES]
+
+
+def _mark(target: ReplayTarget, verdict: Verdict) -> None:
+    """Write the verdict into the notebook of the replay, where there is one."""
+    metadata = read_metadata(target.replay)
+    if metadata is None:
+        return
+    node = read_executed(target.replay)
+    node.metadata[METADATA]["replay"] = {
+        "of": target.original.name,
+        "verdict": str(verdict.state),
+        "difference": verdict.difference,
+    }
+    write_atomically(target.replay, nbformat.writes(node, version=4))
