@@ -53,7 +53,7 @@ def replay(options: argparse.Namespace) -> int:
 
 
 def _summary(verdicts: Sequence[Verdict]) -> str:
-    counts = {state: 0 for state in ("equal", "different", "failed")}
+    counts = dict.fromkeys(("equal", "different", "failed"), 0)
     for verdict in verdicts:
         counts[verdict.state] += 1
     parts = [f"{count} {state}" for state, count in counts.items() if count]

@@ -83,7 +83,10 @@ class Differences:
         lines += [f"  {name}: {a} → {b}" for name, (a, b) in self.facts.items()]
         lines += ["params", *(f"  {name}: {a} → {b}" for name, (a, b) in self.params.items())]
         lines += ["scores", *(f"  {name}: {_change(*pair)}" for name, pair in self.scores.items())]
-        lines += ["series", *(f"  {name}: {parting_in_words(it)}" for name, it in self.series.items())]
+        lines += [
+            "series",
+            *(f"  {name}: {parting_in_words(it)}" for name, it in self.series.items()),
+        ]
         lines += ["outputs", *(f"  {_cell(it)}" for it in self.cells)]
         return _without_empty(lines, "params", "scores", "series", "outputs")
 

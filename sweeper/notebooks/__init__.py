@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .executed import ExecutedNotebook, mark_ended, read_executed
+    from .executed import ExecutedNotebook, annotate, mark_ended, read_executed
     from .html import render, render_html, write_cells
     from .metadata import METADATA, read_metadata, read_progress
     from .research import PARAMETERS_TAG, ResearchNotebook
@@ -19,6 +19,7 @@ __all__ = [
     "PARAMETERS_TAG",
     "ExecutedNotebook",
     "ResearchNotebook",
+    "annotate",
     "mark_ended",
     "read_executed",
     "read_metadata",
@@ -34,6 +35,7 @@ _HOMES = {
     "PARAMETERS_TAG": "research",
     "ExecutedNotebook": "executed",
     "ResearchNotebook": "research",
+    "annotate": "executed",
     "mark_ended": "executed",
     "read_executed": "executed",
     "read_metadata": "metadata",

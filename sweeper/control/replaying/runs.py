@@ -9,15 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from ...errors import KernelError, StudyError
 from ...execution.local import LocalExecutor
 from ...execution.workload import Workload
-from ...files import write_atomically
 from ...kernels import check_kernel
 from ...notebook_api.messages import Point, StopReason
-from ...notebooks import METADATA, ResearchNotebook, read_executed, read_metadata
+from ...notebooks import ResearchNotebook, annotate, read_executed, read_metadata
 from ...notebooks.fingerprint import changed_modules, modules_beside
 from ...notebooks.scores import scrape
 from ...settings import Settings
@@ -281,13 +278,8 @@ def _causes(group: _Group, target: ReplayTarget) -> list[str]:
 
 def _mark(target: ReplayTarget, verdict: Verdict) -> None:
     """Write the verdict into the notebook of the replay, where there is one."""
-    metadata = read_metadata(target.replay)
-    if metadata is None:
-        return
-    node = read_executed(target.replay)
-    node.metadata[METADATA]["replay"] = {
-        "of": target.original.name,
-        "verdict": str(verdict.state),
-        "difference": verdict.difference,
-    }
-    write_atomically(target.replay, nbformat.writes(node, version=4))
+    if read_metadata(target.replay) is not None:
+        of, state = target.original.name, str(verdict.state)
+        annotate(
+            target.replay, replay={"of": of, "verdict": state, "difference": verdict.difference}
+        )

@@ -38,6 +38,8 @@ _LISTINGS = frozenset("os.listdir os.scandir os.walk glob.glob glob.iglob".split
 _LISTING_METHODS = frozenset({"iterdir", "rglob"})
 #: Calls in which the order of what they are given does not matter.
 _ORDERLESS = frozenset("sorted len min max any all set frozenset".split())
+#: Calls that put what they are given into an order.
+_ORDERS = frozenset({"list", "tuple", "enumerate"})
 #: What seeds the global generators of each library; the last part of the name is enough.
 _SEEDS_ALL = frozenset({"seed_everything", "set_seed", "set_random_seed", "fix_seed", "set_seeds"})
 _SEEDS = {
@@ -183,7 +185,9 @@ class _Names:
         if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) or node.value is None:
             return
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        stored = {it.id for target in targets for it in ast.walk(target) if isinstance(it, ast.Name)}
+        stored = {
+            it.id for target in targets for it in ast.walk(target) if isinstance(it, ast.Name)
+        }
         if self.reads_clock(node.value):
             self.of_clocks |= stored
         if self.is_set(node.value):
@@ -196,9 +200,9 @@ def _found_in(tree: ast.Module, names: _Names) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield from _of_call(node, names, is_ordered=id(node) not in harmless)
-        if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension) and names.is_set(node.iter):
-            if id(node) not in harmless:
-                yield node.iter.lineno, _of_set(node.iter)
+        loop = node if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension) else None
+        if loop is not None and names.is_set(loop.iter) and id(loop) not in harmless:
+            yield loop.iter.lineno, _of_set(loop.iter)
         if isinstance(node, ast.Compare) and names.reads_clock(node):
             what = "decides by the clock; count steps or epochs instead"
             yield node.lineno, f"`{_short(node)}` {what}"
@@ -214,9 +218,8 @@ def _of_call(node: ast.Call, names: _Names, *, is_ordered: bool) -> Iterator[tup
         yield node.lineno, f"{text} depends on the machine; write the number down as a parameter"
     elif is_ordered and (name in _LISTINGS or _is_listing_method(node)):
         yield node.lineno, f"{text} lists files in no fixed order; put sorted(…) around it"
-    elif is_ordered and name in ("list", "tuple", "enumerate") and node.args:
-        if names.is_set(node.args[0]):
-            yield node.lineno, _of_set(node)
+    elif is_ordered and name in _ORDERS and any(map(names.is_set, node.args[:1])):
+        yield node.lineno, _of_set(node)
 
 
 def _of_set(node: ast.AST) -> str:

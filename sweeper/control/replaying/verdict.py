@@ -9,8 +9,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from nbformat import NotebookNode
-
 from ...kernels.forking.evidence import difference, gather
 from ...notebooks.scores import Scraped, Series, scrape
 from ...settings import Settings
@@ -79,7 +77,9 @@ class Verdict:
             compared = _compared(self.n_scores, self.n_points)
             lines = [f"{self.run_id}: equal, bit for bit: {compared} ({self.duration_s:.1f} s)"]
             return lines + ([f"  an output differs: {self.output}"] if self.output else [])
-        far = "" if math.isinf(self.distance) else f"; at most {self.distance:.2g} apart, relatively"
+        far = (
+            "" if math.isinf(self.distance) else f"; at most {self.distance:.2g} apart, relatively"
+        )
         lines = [f"{self.run_id}: different: {self.difference}{far}"]
         none = "nothing that is known to change results was found in the code or the environment"
         lines += [f"  {cause}" for cause in self.causes or [none]]
@@ -121,9 +121,7 @@ class Comparison:
         return not self.scores and self.first is None
 
 
-def compare(
-    original: NotebookNode, replay: NotebookNode, settings: Settings, *, is_cut: bool
-) -> Comparison:
+def compare(original: Any, replay: Any, settings: Settings, *, is_cut: bool) -> Comparison:
     """Compare the executed notebook of a trial with that of its replay.
 
     Args:
@@ -181,7 +179,7 @@ def _distance(before: float | None, now: float | None) -> float:
     return abs(before / largest - now / largest) if largest else 0.0
 
 
-def _output(original: NotebookNode, replay: NotebookNode, before: Scraped, now: Scraped) -> str:
+def _output(original: Any, replay: Any, before: Scraped, now: Scraped) -> str:
     """The first output that differs, in words, times and addresses not counted; else empty."""
     first, second = (
         gather(node, scores={}, series={}, at_start={}, at_end={}) for node in (original, replay)

@@ -1,0 +1,195 @@
+"""Trials that are run again: what repeats is equal, what does not is explained."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from studies import small_settings
+
+from sweeper import Sweep
+from sweeper.cli import main
+from sweeper.notebooks import read_metadata
+from sweeper.testing import write_notebook
+from sweeper.trials import SweepResult
+
+pytestmark = pytest.mark.kernel
+
+#: Each fault makes one kind of trial unable to repeat, and is named by these words.
+FAULTS = {
+    "generator": "`random.Random()` has no seed",
+    "clock": "decides by the clock",
+    "set": "goes through a set",
+    "cores": "depends on the machine",
+    "file": "data.txt was changed",
+}
+PARAMETERS = "fault = 'none'\nx = 0.5\nseed = 0\nrun_id = ''"
+CELLS = (
+    "import os, random, time\nimport sweeper\nfrom shapes import Shape\ntrial = sweeper.trial()",
+    """
+rng = random.Random(seed)
+bits = 0.0
+if fault == "generator":
+    bits = random.Random().random()
+elif fault == "clock":
+    until = time.perf_counter() + 0.02
+    while time.perf_counter() < until:
+        bits += 1
+elif fault == "set":
+    for shape in {Shape(n) for n in range(500)}:
+        bits = bits / 2 + shape.n
+elif fault == "cores":
+    bits = float(len(os.sched_getaffinity(0)))
+elif fault == "file":
+    bits = float(open("data.txt").read())
+""",
+    """
+for step in range(4):
+    sweeper.report(step, val=x + rng.random() + (bits if step > 1 else 0.0))
+print(run_id, seed)
+""",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """A study with a trial for each fault, one without, one that failed, and one that was cut."""
+
+    folder: Path
+    result: SweepResult
+
+    def trial(self, fault: str) -> Path:
+        return next(r.notebook for r in self.result.records if r.params["fault"] == fault)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
+    folder = tmp_path_factory.mktemp("re play")
+    (folder / "shapes.py").write_text("class Shape:\n    def __init__(self, n): self.n = n\n")
+    (folder / "data.txt").write_text("1.0")
+    faults = ["none", *FAULTS, "error"]
+    cells = (*CELLS, "assert fault != 'error', 'planted'")
+    settings = small_settings(
+        "again",
+        study={"trials": len(faults)},
+        space={"fault": faults, "x": {"low": 0.0, "high": 1.0}},
+        start=[{"fault": fault, "x": 0.25} for fault in faults],
+    )
+    result = Sweep.from_settings(
+        settings,
+        notebook=write_notebook(folder / "nb.ipynb", *cells, parameters=PARAMETERS),
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        jobs=2,
+    ).run()
+    yield Swept(folder=folder, result=result)
+
+
+def replayed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, list[Any], str]:
+    """Call the command; its exit code, the replays in its JSON, and what people read."""
+    code = main(["replay", "--json", *map(str, words)])
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    return code, json.loads(lines[-1])["replays"] if lines else [], printed.err
+
+
+def tags_of(swept: Swept, run_id: str) -> dict[str, str]:
+    client = mlflow.MlflowClient(swept.result.tracking_uri)
+    return dict(client.get_run(swept.result.mlflow_run_ids[run_id]).data.tags)
+
+
+def test_a_trial_repeats_bit_for_bit_and_nothing_of_it_is_written(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = swept.trial("none")
+    before = original.read_bytes(), (swept.folder / "out/again/study.db").read_bytes()
+    code, (found,), printed = replayed(capsys, original)
+    assert code == 0
+    assert found["verdict"] == "equal"
+    assert found["compared"] == {"scores": 1, "points": 4}
+    assert "0000: equal, bit for bit: 1 score and 4 reported points" in printed
+    assert (original.read_bytes(), (swept.folder / "out/again/study.db").read_bytes()) == before
+    metadata = read_metadata(swept.folder / "out" / "0000.replay.ipynb")
+    assert metadata is not None
+    assert metadata["replay"] == {"of": "0000.ipynb", "verdict": "equal", "difference": ""}
+    assert (metadata["seed"], metadata["params"]["x"]) == (swept.result.records[0].seed, 0.25)
+    assert tags_of(swept, "0000")["sweeper.replay"] == "equal"
+
+
+def test_each_planted_fault_is_found_and_named(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("needs two cores, of which the replays get one")
+    (swept.folder / "data.txt").write_text("2.0")
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        code, found, printed = replayed(
+            capsys, swept.folder / "out" / "again", "--all", "-j", 2, "--cold"
+        )
+    finally:
+        os.sched_setaffinity(0, cores)
+    by_fault = dict(zip(["none", *FAULTS], found, strict=True))
+    assert code == 1
+    assert {fault: it["verdict"] for fault, it in by_fault.items()} == {
+        "none": "equal",
+        **dict.fromkeys(FAULTS, "different"),
+    }
+    for fault, words in FAULTS.items():
+        it = by_fault[fault]
+        assert it["first_step"] == 2, fault  # the faults act from there on
+        assert any(words in cause for cause in it["causes"]), fault
+        assert it["distance"] > 0
+    assert "replays: 1 equal, 5 different" in printed
+    tags = tags_of(swept, swept.trial("file").stem)
+    assert tags["sweeper.replay"] == "different"
+    assert "from step 2 on" in tags["sweeper.replay_difference"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["out/again", "0006"], "0006 is failed, and only completed and pruned trials"),
+        (["out/again", "0099"], "has no trial 0099"),
+        (["out/again"], "Give run ids, --all, or --sample N"),
+        (["out/again", "0001", "--all"], "Give run ids, --all, or --sample N"),
+        (["out/again", "--sample", "0"], "--sample 0: expected a whole number of 1 or more"),
+        (["out/0000.ipynb", "--all"], "--all and --sample go with a study"),
+        (["out/0000.ipynb", "out/again"], "executed notebooks, or a study with run ids; not both"),
+        (["out/none.ipynb"], "there is no such notebook"),
+        (["nb.ipynb"], "no sweep has executed this notebook"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_with_one_message(
+    swept: Swept,
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(swept.folder)
+    code, _, printed = replayed(capsys, *words)
+    assert code == 2
+    assert message in printed
+    assert len(printed.strip().splitlines()) == 1
+
+
+def test_another_file_in_the_way_is_never_overwritten(
+    swept: Swept, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    copied = tmp_path / "copy.ipynb"
+    copied.write_bytes(swept.trial("none").read_bytes())
+    (tmp_path / "copy.replay.ipynb").write_text("mine")
+    code, _, printed = replayed(capsys, copied, "--storage", swept.result.storage)
+    assert code == 2
+    assert "copy.replay.ipynb: is in the way" in printed
+    assert (tmp_path / "copy.replay.ipynb").read_text() == "mine"
+    code, _, printed = replayed(capsys, copied)
+    assert code == 2
+    assert "its study 'again' is in no folder above it; give its storage with --storage" in printed
