@@ -27,7 +27,8 @@ class RunningTrial:
         steps: how often the step has changed.
         stepped_at_s: when it did last, on the monotonic clock.
         metrics: the last value of each metric.
-        trials_left: how many trials had not begun when this one did, as far as was known.
+        trials_left: how many trials had not begun when this one did and each free slot had taken
+            one, as far as was known.
         reports: the number of points that the notebook has reported, neither printed nor displayed.
     """
 

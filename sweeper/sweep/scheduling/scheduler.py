@@ -101,6 +101,8 @@ class TrialScheduler:
         self._losses: Counter[int] = Counter()
         self._gpu_needs = GpuNeeds(settings.resources.gpu_memory)
         self._begun = 0
+        #: The numbers of the trials that slots have taken and not brought back.
+        self._taken: set[int] = set()
         self._asking, self._lock = threading.Lock(), threading.Lock()
         self._cleaner = CheckpointCleaner(study, settings.checkpoints, paths.all_checkpoints)
         self._records = {record.number: record for record in study.records()}
@@ -136,10 +138,12 @@ class TrialScheduler:
             except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
                 self._break(error)
                 return None
-        if record is None:
-            return None
+            if record is None:
+                return None
+            self._begun = max(self._begun, record.number + 1)
+            self._taken.add(record.number)
+            trials_left = self._trials_left()
         self._records[record.number] = record
-        self._begun = max(self._begun, record.number + 1)
         if self._prefetcher is not None:
             self._prefetcher.request()
         spec = self._spec(record)
@@ -151,7 +155,7 @@ class TrialScheduler:
             if self._pruning is not None:
                 self._pruning.consider(spec.number, point, running)
 
-        running = RunningTrial(on_point, trials_left=self._trials_left())
+        running = RunningTrial(on_point, trials_left=trials_left)
         self._stop_switch.enter(spec.number, running)
         return spec, running
 
@@ -181,6 +185,7 @@ class TrialScheduler:
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Record how a trial ended: in the study, in MLflow, for the observer."""
         self._stop_switch.leave(spec.number)
+        self._taken.discard(spec.number)
         if self._pruning is not None:
             self._pruning.forget(spec.number)
         with self._lock:
@@ -314,10 +319,11 @@ class TrialScheduler:
         return is_new
 
     def _trials_left(self) -> int:
-        """How many trials have not begun, as far as is known."""
+        """How many trials have not begun when each free slot has taken one, as far as is known."""
         if self._stop_switch.closed_by is not None:
             return 0
-        return max(0, self._settings.study.trials - self._begun)
+        n_free = self._jobs - len(self._taken)
+        return max(0, self._settings.study.trials - self._begun - n_free)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
         return record.spec(

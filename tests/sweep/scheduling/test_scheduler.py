@@ -263,10 +263,28 @@ def test_each_trial_knows_how_many_have_not_begun(
         left.append(running.trials_left)
         return completed(spec, running)
 
-    scheduler = make_scheduler(Study.open(storage, settings), settings)
+    scheduler = make_scheduler(Study.open(storage, settings), settings, jobs=1)
     InlineExecutor(run).run(scheduler)
     scheduler.close()
     assert left == [2, 1, 0]
+
+
+def test_a_trial_that_a_free_slot_takes_is_not_left(
+    storage: RDBStorage, make_scheduler: Make
+) -> None:
+    settings = small_settings("free", study={"trials": 3})
+    scheduler = make_scheduler(Study.open(storage, settings), settings, jobs=2)
+
+    def begin() -> tuple[TrialSpec, RunningTrial]:
+        begun = scheduler.next_trial()
+        assert begun is not None
+        return begun
+
+    (spec, first), (_, second) = begin(), begin()
+    scheduler.finish_trial(spec, completed(spec, first))
+    _, third = begin()
+    scheduler.close()
+    assert [running.trials_left for running in (first, second, third)] == [1, 1, 0]
 
 
 def test_a_budget_that_does_not_last_is_reported_once_while_the_sweep_runs(
