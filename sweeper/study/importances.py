@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import optuna
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -30,6 +29,10 @@ def param_importances(
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(completed) < _FEWEST_TRIALS:
         return {}
+    # It imports scikit-learn where that is installed, which takes more than all other imports of
+    # a sweep together, and which no sweep needs to begin.
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
     evaluator = PedAnovaImportanceEvaluator()
     found = {}
     for index, name in enumerate(objectives):

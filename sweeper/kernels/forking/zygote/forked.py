@@ -23,8 +23,19 @@ from .shell import App
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 
 
-def serve_forks(path: str, *, owner: int, report: int) -> NoReturn:
-    """Import what stdin lists, write to `report` whether kernels can be forked, and fork them."""
+def serve_forks(
+    path: str, *, owner: int, report: int, thresholds: tuple[int, int, int]
+) -> NoReturn:
+    """Import what stdin lists, write to `report` whether kernels can be forked, and fork them.
+
+    Args:
+        path: of the socket at which requests for forks come in.
+        owner: a pipe whose end ends this process.
+        report: where the report goes.
+        thresholds: those of the garbage collector in an interpreter that starts; it sleeps until
+            the imports are done.
+    """
+    asleep = gc.get_threshold()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is meant for the sweep
     wanted = json.load(sys.stdin)
     before = dict(os.environ)
@@ -37,6 +48,8 @@ def serve_forks(path: str, *, owner: int, report: int) -> NoReturn:
         nothing = {"exclude": [], "acting": [], "duration_s": 0.0}
         _write_report(report, {**nothing, "refusal": _why_not_booted(error)})
         os._exit(1)
+    if gc.get_threshold() == asleep:  # else an import has set others, as in a started kernel
+        gc.set_threshold(*thresholds)
     server = Server(path, owner)
     _write_report(
         report,
