@@ -189,7 +189,7 @@ def _server() -> socket.socket:
 _PRELOADED = (
     *("sweeper.sweep", "sweeper.sync", "sweeper.control.lookup", "sweeper.control.status"),
     *("mlflow", "mlflow.store.tracking.sqlalchemy_store", "optuna.storages", "rich.console"),
-    *("ipykernel.kernelspec", "s3fs"),
+    *("ipykernel.kernelspec", "s3fs", "optuna.importance"),
 )
 
 
@@ -297,6 +297,7 @@ def _write_once() -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # it would look at all that is imported, again and again
     sys.path[0] = str(ROOT)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # its thread would not be in the forks
     for module in _PRELOADED:
@@ -306,5 +307,6 @@ if __name__ == "__main__":
 
     assert threading.active_count() == 1, threading.enumerate()
     gc.freeze()
+    gc.enable()
     sys.argv = ["notebook_hpo.py", *_serve(socket.socket(fileno=int(sys.argv[1])))]
     _end(main())

@@ -26,6 +26,9 @@ LONGEST = (
     *("test_storage.py", "test_determinism.py", "test_executors.py", "test_credentials.py"),
 )
 
+# What is imported stays, so the garbage collector waits for the end of the collection.
+gc.disable()
+
 # Each process compiles all files of tests, and each zygote, kernel and process of a notebook those
 # of the package; they are kept, also where bytecode is turned off.
 sys.dont_write_bytecode = False
@@ -58,6 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """What was imported stays: the garbage collector need not look at it again and again."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -99,9 +99,13 @@ class Import:
         return f"{where}: {self.module}" + (f".{self.name}" if self.name else "")
 
 
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
 @cache
 def sources() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    """The modules, parsed when a test needs them: all processes of the tests import this file."""
+    return {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
 
 
 def folder_of(path: Path) -> str:
@@ -179,7 +183,7 @@ def test_the_plan_can_be_seen_at_once() -> None:
         assert len(list(folder.glob("*.py"))) <= MOST_FILES, folder.name
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent.name for path in sources()} - {"sweeper"}))
+@pytest.mark.parametrize("folder", sorted({path.parent.name for path in MODULES} - {"sweeper"}))
 def test_a_folder_says_what_belongs_in_it_and_what_does_not(folder: str) -> None:
     (face,) = [p for p in sources() if p.parent.name == folder and p.name == "__init__.py"]
     first, _, rest = (ast.get_docstring(sources()[face]) or "").partition("\n\n")
@@ -231,7 +235,7 @@ def test_the_package_imports_its_own_modules_relatively() -> None:
     assert absolute == []
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_module_is_small_and_says_what_it_is(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= MOST_LINES
     assert ast.get_docstring(sources()[path])
