@@ -144,6 +144,7 @@ def summary(result: SweepResult) -> str:
             "the same command sends them again"
         )
     lines += gpu_lines(result.records) + gpu_time_lines(result)
+    lines += replicability_lines(result.records)
     if result.kernels:
         lines.append(kernels_line(result.kernels, findings=result.findings))
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
@@ -161,6 +162,21 @@ def gpu_lines(records: Iterable[TrialRecord]) -> list[str]:
     whose = "its" if n_short == 1 else "their"
     short = f"; {n_short} ran short, so that {whose} last bits may differ" if n_short else ""
     return [f"GPU memory of a trial: {span}{short}"]
+
+
+def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
+    """How many trials need not repeat bit for bit, and by which operations; empty without any."""
+    found = [record.not_replicable for record in records if record.not_replicable]
+    if not found:
+        return []
+    names = list(dict.fromkeys(name for names in found for name in names))
+    some = ", ".join(names[:_MOST_FAILURES])
+    more = f" and {len(names) - _MOST_FAILURES} more" if len(names) > _MOST_FAILURES else ""
+    trials = "1 trial" if len(found) == 1 else f"{len(found)} trials"
+    return [
+        f"{trials} used operations that need not repeat bit for bit: {some}{more}; "
+        "seed_everything(seed, strict=True) raises instead"
+    ]
 
 
 def cost_lines(result: SweepResult) -> list[str]:

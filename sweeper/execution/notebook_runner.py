@@ -88,7 +88,7 @@ class NotebookRunner:
             is_alone=stay is not None and stay.is_alone,
             is_alone_on_gpu=lease is not None and lease.is_alone,
         )
-        outcome = replace(outcome, kernel=_kernel_use(result))
+        outcome = replace(outcome, kernel=_kernel_use(result), not_replicable=result.not_replicable)
         if use is None or lease is None or lease.gpu is None:
             return result, outcome
         seen, samples = self.gpus.use_of(lease)

@@ -80,6 +80,7 @@ class KernelResult:
         states_at_start: of the global random generators, if they were requested.
         states_at_end: the same after the last cell.
         gpu: what torch has held of its GPU, CUDA's own share not included; None if it used none.
+        not_replicable: the operations that need not repeat bit for bit, as torch has warned.
     """
 
     ending: Ending
@@ -93,6 +94,7 @@ class KernelResult:
     states_at_start: GeneratorStates = field(default_factory=dict)
     states_at_end: GeneratorStates = field(default_factory=dict)
     gpu: GpuUse | None = None
+    not_replicable: tuple[str, ...] = ()
 
     @property
     def way(self) -> Way:

@@ -11,7 +11,6 @@ import errno
 import io
 import os
 import pickle
-import random
 import re
 import sys
 import threading
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .calls import trial
+from .generators import random_states, restore_random_states
 from .sealed import SealedFile, is_intact
 
 _FORMAT = 1
@@ -61,21 +61,8 @@ def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any)
         raise ValueError(f"save_checkpoint(keep=…): expected 1 or more, got {keep!r}")
     with _lock:
         _finish_background()
-        info = trial()
-        content: dict[str, Any] = {
-            "format": _FORMAT,
-            "run_id": info.run_id,
-            "attempt": info.attempt,
-            "random": _random_states(),
-            "states": {},
-            "values": {},
-        }
-        for name, value in state.items():
-            if _has_state(value):
-                content["states"][name] = _storable(name, value.state_dict(), copy=in_background)
-            else:
-                content["values"][name] = _storable(name, value, copy=in_background, plain=True)
-        folder = Path(os.path.abspath(info.folder))
+        content = content_of(state, copy=in_background)
+        folder = Path(os.path.abspath(trial().folder))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
@@ -85,10 +72,10 @@ def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any)
         if in_background:
             global _background
             writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sweeper-checkpoint")
-            _background = writer.submit(_write, content, path, keep=keep)
+            _background = writer.submit(write_file, content, path, keep=keep)
             writer.shutdown(wait=False)  # the thread ends with its work
         else:
-            _write(content, path, keep=keep)
+            write_file(content, path, keep=keep)
     return path
 
 
@@ -123,25 +110,14 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
     if found is None:
         return None
     path, content = found
-    states, values = content["states"], content["values"]
-    for name, target in state.items():  # all of them before any object is changed
-        _check_target(name, target, path, content)
-    for name, target in state.items():
-        try:
-            target.load_state_dict(states[name] if name in states else values[name])
-        except Exception as error:
-            raise ValueError(
-                f"load_checkpoint({name}=…): the state in {path} does not fit this "
-                f"{type(target).__name__}: {error}"
-            ) from error
-    if forgotten := [name for name in states if name not in state]:
+    values = restore(content, path, state)
+    if forgotten := [name for name in content["states"] if name not in state]:
         warnings.warn(
             f"load_checkpoint: {path} also has the state of {', '.join(forgotten)}, which is not "
             "restored; to go on exactly, pass the same objects that were saved",
             stacklevel=2,
         )
-    _restore_random_states(content["random"])
-    return {name: value for name, value in values.items() if name not in state}
+    return values
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
@@ -154,6 +130,58 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 # --- what is stored --------------------------------------------------------------------------
+
+
+def content_of(state: Mapping[str, Any], *, copy: bool = False) -> dict[str, Any]:
+    """Gather what a checkpoint holds, as `save_checkpoint` describes it.
+
+    Args:
+        state: the objects and values to store, by name.
+        copy: copy all of it to the CPU's memory.
+
+    Raises:
+        TypeError: a value cannot be stored.
+    """
+    info = trial()
+    content: dict[str, Any] = {
+        "format": _FORMAT,
+        "run_id": info.run_id,
+        "attempt": info.attempt,
+        "random": random_states(),
+        "states": {},
+        "values": {},
+    }
+    for name, value in state.items():
+        if has_state(value):
+            content["states"][name] = _storable(name, value.state_dict(), copy=copy)
+        else:
+            content["values"][name] = _storable(name, value, copy=copy, plain=True)
+    return content
+
+
+def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Restore objects, and the random states last, from the content of the file `path`.
+
+    Returns:
+        The stored values without a state, by name.
+
+    Raises:
+        ValueError, TypeError: as `load_checkpoint`.
+    """
+    states, values = content["states"], content["values"]
+    for name, target in state.items():  # all of them before any object is changed
+        _check_target(name, target, path, content)
+    for name, target in state.items():
+        try:
+            target.load_state_dict(states[name] if name in states else values[name])
+        except Exception as error:
+            raise ValueError(
+                f"load_checkpoint({name}=…): the state in {path} does not fit this "
+                f"{type(target).__name__}: {error}"
+            ) from error
+    restore_random_states(content["random"])
+    return {name: value for name, value in values.items() if name not in state}
+
 
 _lock = threading.Lock()
 _background: Future[None] | None = None
@@ -177,7 +205,8 @@ def _forget_background() -> None:
 os.register_at_fork(after_in_child=_forget_background)
 
 
-def _has_state(value: Any) -> bool:
+def has_state(value: Any) -> bool:
+    """Whether a checkpoint stores the state of an object, and not the object itself."""
     return callable(getattr(value, "state_dict", None)) and not isinstance(value, type)
 
 
@@ -223,7 +252,7 @@ class _StatePickler(pickle.Pickler):
         if isinstance(value, self._tensor):
             self.tensors.append(value.detach().to("cpu", copy=True) if self._copy else None)
             return len(self.tensors) - 1
-        if self._plain and _has_state(value):
+        if self._plain and has_state(value):
             # Loading would make a new object and not restore the one in the notebook.
             raise TypeError(f"the {type(value).__name__} in it needs a name of its own")
         return None
@@ -244,38 +273,10 @@ class _NullFile:
         pass
 
 
-def _random_states() -> dict[str, Any]:
-    states: dict[str, Any] = {"python": random.getstate()}
-    if numpy := sys.modules.get("numpy"):
-        states["numpy"] = numpy.random.get_state()
-    if torch := sys.modules.get("torch"):
-        states["torch"] = torch.get_rng_state()
-        if torch.cuda.is_initialized():
-            states["cuda"] = torch.cuda.get_rng_state_all()
-    return states
-
-
-def _restore_random_states(states: Mapping[str, Any]) -> None:
-    random.setstate(states["python"])
-    if "numpy" in states:
-        import numpy as np
-
-        np.random.set_state(states["numpy"])
-    if "torch" in states:
-        import torch
-
-        torch.set_rng_state(states["torch"])
-        if "cuda" in states and torch.cuda.is_available():
-            for device, state in zip(
-                range(torch.cuda.device_count()), states["cuda"], strict=False
-            ):
-                torch.cuda.set_rng_state(state, device)
-
-
 # --- the file --------------------------------------------------------------------------------
 
 
-def _write(content: Mapping[str, Any], path: Path, *, keep: int) -> None:
+def write_file(content: Mapping[str, Any], path: Path, *, keep: int = 1) -> None:
     """Write a checkpoint; make its folder again where that is removed meanwhile."""
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -337,7 +338,7 @@ def _newest_complete(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     for n, path in enumerate(files, start=1):
         with path.open("rb") as file:
             if is_intact(file):
-                return path, _read(file, path)
+                return path, read_file(file, path)
         then = (
             f"using {files[n].name}" if n < len(files) else "there is no older one: starting again"
         )
@@ -345,7 +346,12 @@ def _newest_complete(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
-def _read(file: IO[bytes], path: Path) -> dict[str, Any]:
+def read_file(file: IO[bytes], path: Path) -> dict[str, Any]:
+    """Read a checkpoint from its open file; `path` is for messages.
+
+    Raises:
+        ValueError: the file is of another format or cannot be unpickled.
+    """
     is_from_torch = file.read(2) == b"PK"  # torch writes zip files
     file.seek(0)
     try:

@@ -5,26 +5,45 @@ Runs in the kernel.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .generators import random_states_restored, seed_generators
+from .replicability import observe_warnings
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 
-def seed_everything(seed: int) -> None:
+def seed_everything(seed: int, strict: bool = False) -> None:
     """Seed `random`, numpy and torch, as far as installed, and make torch deterministic.
 
-    Operations without a deterministic version only warn. Call it before anything else uses CUDA,
-    which this function does not start. torch takes any 64-bit seed; numpy gets its lowest 32 bits.
+    Call it first, before anything uses a GPU; the call itself does not start CUDA. torch then takes
+    the deterministic version of each operation that has one. Of the others torch only warns, and a
+    sweep names them in its summary and in the tag `sweeper.not_replicable` of the run.
+
+    The precision of float32 on GPUs is set to what torch does by default: full in matrix products,
+    TF32 in convolutions and recurrent layers of cuDNN. TF32 repeats bit for bit, and convolutions
+    without it take several times as long. It is set because environment variables of containers
+    change it, and the same trial would then differ between machines. To choose otherwise, call
+    `torch.set_float32_matmul_precision` afterwards.
+
+    TensorFlow is seeded where the notebook has imported it already. JAX has no global generator:
+    pass `seed` to `jax.random.key`.
+
+    Args:
+        seed: up to 64 bits, which torch takes; numpy and TensorFlow get the lowest 32.
+        strict: raise where an operation has no deterministic version. TensorFlow and JAX, which
+            cannot merely warn, are made deterministic only with it, and JAX only as long as it has
+            computed nothing.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first cuBLAS call
     random.seed(seed)
+    _prepare_others(seed, strict=strict)
     try:
         import numpy as np
     except ImportError:
@@ -38,10 +57,55 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)  # CUDA too: now, or when it is initialized
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True, warn_only=not strict)
     # Filling costs time; mypy does not know the property of torch's module.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_num_threads(torch.get_num_threads())  # from now on MKL does not use fewer
+    _set_float32_precision(torch)
+    observe_warnings()
+
+
+def _set_float32_precision(torch: Any) -> None:
+    """Set the precision of float32 on GPUs to torch's default; warn where it was another one."""
+    before = _float32_precision(torch)
+    with warnings.catch_warnings():
+        # torch 2.9 and later prefer names for this that older versions lack; these set both.
+        warnings.simplefilter("ignore")
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = True
+    changed = [
+        name
+        for name, then, now in zip(("matrix products", "cuDNN"), before, _float32_precision(torch))
+        if then != now
+    ]
+    if changed:
+        warnings.warn(
+            f"seed_everything: the float32 precision of {' and '.join(changed)} was changed before "
+            "and is torch's default again; to keep another one, set it after seed_everything",
+            stacklevel=3,
+        )
+
+
+def _float32_precision(torch: Any) -> tuple[bool, bool]:
+    """Whether matrix products and cuDNN use TF32 on a GPU."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if hasattr(cudnn, "conv"):  # torch 2.9 or later
+        layers = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+        return matmul.fp32_precision == "tf32", layers == ("tf32", "tf32")
+    return matmul.allow_tf32, cudnn.allow_tf32
+
+
+def _prepare_others(seed: int, *, strict: bool) -> None:
+    """Seed TensorFlow, and with `strict` make TensorFlow and JAX deterministic, if imported."""
+    if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.random.set_seed(seed % 2**32)
+        if strict:
+            tensorflow.config.experimental.enable_op_determinism()
+    if strict and "jax" in sys.modules:
+        flag = "--xla_gpu_deterministic_ops=true"  # read when JAX computes for the first time
+        stated = os.environ.get("XLA_FLAGS", "")
+        if flag not in stated:
+            os.environ["XLA_FLAGS"] = f"{stated} {flag}".strip()
 
 
 def seeded_loader(
@@ -157,8 +221,8 @@ class _KeySampler:
     def _order(self, epoch: int) -> Any:
         import torch
 
-        with _random_states_restored():
-            _seed_generators(self._seed, epoch)
+        with random_states_restored():
+            seed_generators(self._seed, epoch)
             if self._sampler is not None:  # one without a length may have no end
                 return list(self._sampler) if hasattr(self._sampler, "__len__") else self._sampler
             length = len(self._dataset)
@@ -204,11 +268,11 @@ class _SeededDataset:
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, _Key):  # loader.dataset[3], by hand
             return self._dataset[key]
-        with _random_states_restored():
+        with random_states_restored():
             return self._collate(self._sample(key))
 
     def __getitems__(self, keys: list[_Key]) -> Any:
-        with _random_states_restored():
+        with random_states_restored():
             return self._collate([self._sample(key) for key in keys])
 
     def __getattr__(self, name: str) -> Any:  # loader.dataset.classes
@@ -217,43 +281,9 @@ class _SeededDataset:
         return getattr(self._dataset, name)
 
     def _sample(self, key: _Key) -> Any:
-        _seed_generators(self._seed, *key)
+        seed_generators(self._seed, *key)
         return self._dataset[key.index]
 
 
 def _unchanged(batch: Any) -> Any:
     return batch
-
-
-def _seed_generators(*key: object) -> None:
-    import torch
-
-    digest = hashlib.blake2b(repr(key).encode(), digest_size=20).digest()
-    random.seed(digest[:8])
-    # torch.manual_seed would seed the training's CUDA generator as well.
-    torch.default_generator.manual_seed(int.from_bytes(digest[8:16]))
-    if numpy := sys.modules.get("numpy"):  # torch has imported it if it is installed
-        # Both use the same Mersenne Twister: with one seed torch and numpy would draw alike.
-        numpy.random.seed(int.from_bytes(digest[16:]))
-
-
-@contextmanager
-def _random_states_restored() -> Iterator[None]:
-    """Restore the global random states after the block, except in a worker process."""
-    import torch
-
-    if torch.utils.data.get_worker_info() is not None:
-        yield
-        return
-    numpy = sys.modules.get("numpy")
-    states = random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in a worker: the number can change the bits of a sum
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        random.setstate(states[0])
-        torch.set_rng_state(states[1])
-        if numpy:
-            numpy.random.set_state(states[2])

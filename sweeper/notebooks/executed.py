@@ -98,6 +98,8 @@ class ExecutedNotebook:
             self.metadata["message"] = outcome.message
         if outcome.is_infeasible:
             self.metadata["is_infeasible"] = True
+        if outcome.not_replicable:
+            self.metadata["not_replicable"] = list(outcome.not_replicable)
 
     def write(self) -> None:
         """Write the file atomically; once the trial has ended, as Jupyter formats it."""

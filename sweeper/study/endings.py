@@ -112,6 +112,7 @@ def _end_in_notebook(record: TrialRecord, *, study_id: str | None) -> TrialRecor
             duration_s=float(metadata.get("duration_s", 0.0)),
             is_infeasible=metadata.get("is_infeasible") is True or None,
             gpu=use_in(metadata),
+            not_replicable=tuple(metadata.get("not_replicable", ())),
         )
     except (KeyError, ValueError, TypeError, AttributeError):
         return None  # the metadata was edited by hand

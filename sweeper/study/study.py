@@ -326,6 +326,7 @@ class Study:
             duration_s=outcome.duration_s,
             gpu=outcome.gpu,
             is_infeasible=outcome.is_infeasible or None,
+            not_replicable=outcome.not_replicable,
         )
 
     def queue_again(self, record: TrialRecord) -> None:

@@ -28,6 +28,8 @@ def encode(record: TrialRecord) -> dict[str, Any]:
         stored["gpu"] = {name: v for name, v in stored["gpu"].items() if v is not None}
     if record.is_infeasible is None:
         del stored["is_infeasible"]
+    if not record.not_replicable:
+        del stored["not_replicable"]
     # JSON has no NaN and no infinity, and a score may be one.
     stored["scores"] = {k: v if math.isfinite(v) else str(v) for k, v in record.scores.items()}
     return stored

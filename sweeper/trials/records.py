@@ -176,6 +176,7 @@ class TrialOutcome:
         gpu: what it took of its GPU; None where that is not known.
         is_infeasible: whether it ran out of memory with no other trial beside it.
         gpu_samples: what its GPUs did meanwhile, one after the other; at most 60 of each.
+        not_replicable: the operations that need not repeat bit for bit, by torch's own names.
     """
 
     state: TrialState
@@ -188,6 +189,7 @@ class TrialOutcome:
     gpu: GpuUse | None = None
     is_infeasible: bool = False
     gpu_samples: Sequence[GpuSample] = ()
+    not_replicable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +202,7 @@ class TrialRecord:
         gpu: what its last attempt took of its GPU; None where that is not known.
         is_infeasible: True for a trial that ran out of memory with no other trial beside it, so
             that no trial with its params fits; None for all others.
+        not_replicable: the operations that need not repeat bit for bit, by torch's own names.
     """
 
     number: int
@@ -216,6 +219,7 @@ class TrialRecord:
     retry_of: int | None = None
     gpu: GpuUse | None = None
     is_infeasible: bool | None = None
+    not_replicable: tuple[str, ...] = ()
 
     @property
     def first_number(self) -> int:

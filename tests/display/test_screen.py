@@ -255,6 +255,19 @@ def test_a_summary_names_the_trials_that_do_not_fit() -> None:
     assert "0004 and 2 more;" in screen.infeasible_lines(large)[0]
 
 
+def test_a_summary_names_the_operations_that_need_not_repeat() -> None:
+    assert screen.replicability_lines([completed(0)]) == []
+    first = replace(completed(1), not_replicable=("put_", "grid_sampler_2d_backward_cuda"))
+    assert screen.replicability_lines([completed(0), first]) == [
+        "1 trial used operations that need not repeat bit for bit: put_, "
+        "grid_sampler_2d_backward_cuda; seed_everything(seed, strict=True) raises instead"
+    ]
+    second = replace(completed(2), not_replicable=tuple(f"op_{n}" for n in range(5)))
+    (line,) = screen.replicability_lines([first, second])
+    assert line.startswith("2 trials used")
+    assert "grid_sampler_2d_backward_cuda, op_0, op_1, op_2 and 2 more;" in line
+
+
 def result(**stated: Any) -> SweepResult:
     usual: dict[str, Any] = {
         "study": "digits",

@@ -372,13 +372,13 @@ def test_the_message_for_a_full_disk_is_the_same_with_torch() -> None:
 
 
 def test_a_background_save_has_copied_when_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
-    write, may_write = checkpoints._write, threading.Event()
+    write, may_write = checkpoints.write_file, threading.Event()
 
     def write_later(*args: Any, **options: Any) -> None:
         assert may_write.wait(30)
         write(*args, **options)
 
-    monkeypatch.setattr(checkpoints, "_write", write_later)
+    monkeypatch.setattr(checkpoints, "write_file", write_later)
     history = [{"acc": 1}]
     path = save_checkpoint(in_background=True, history=history)
     assert not path.exists()
@@ -463,7 +463,7 @@ def test_a_forked_child_does_not_wait_for_a_write_of_its_parent() -> None:
     code = """if True:
         import os, time, sweeper
         from sweeper.notebook_api import checkpoints
-        checkpoints._write = lambda *args, **options: time.sleep(1)
+        checkpoints.write_file = lambda *args, **options: time.sleep(1)
         sweeper.save_checkpoint(in_background=True)
         child = os.fork()
         if child == 0:
@@ -679,13 +679,13 @@ def test_tensors_are_copied_before_a_background_save_returns(
 ) -> None:
     import torch
 
-    write, may_write = checkpoints._write, threading.Event()
+    write, may_write = checkpoints.write_file, threading.Event()
 
     def write_later(*args: Any, **options: Any) -> None:
         assert may_write.wait(30)
         write(*args, **options)
 
-    monkeypatch.setattr(checkpoints, "_write", write_later)
+    monkeypatch.setattr(checkpoints, "write_file", write_later)
     model, optimizer = build()
     before = [p.detach().clone() for p in model.parameters()]
     average = torch.ones(3, requires_grad=True)

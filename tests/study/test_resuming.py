@@ -136,7 +136,7 @@ def test_trials_of_a_killed_sweep_can_be_marked_without_running_them(begin: Any)
     assert opened.again().ask().number == running.number
 
 
-def test_an_end_that_only_the_notebook_states_has_what_the_trial_took_of_its_gpu(
+def test_an_end_that_only_the_notebook_states_has_all_that_it_states(
     begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -146,10 +146,12 @@ def test_an_end_that_only_the_notebook_states_has_what_the_trial_took_of_its_gpu
     node = nbformat.read(write_notebook(record.notebook, "1"), as_version=4)
     ended = {"state": "completed", "attempt": 1, "scores": {"acc": 0.5}, "duration_s": 2.0}
     node.metadata["sweeper"] = {
-        "study_id": opened.study.study_id, **ended, **to_metadata(use, [])
+        "study_id": opened.study.study_id, **ended, **to_metadata(use, []),
+        "not_replicable": ["put_"],
     }  # fmt: skip
     nbformat.write(node, record.notebook)
     opened = opened.again()
     assert opened.next() is None
     (corrected,) = opened.study.best()
     assert (corrected.scores, corrected.gpu) == ({"acc": 0.5}, use)
+    assert corrected.not_replicable == ("put_",)

@@ -78,6 +78,13 @@ def test_a_record_states_only_that_its_trial_does_not_fit() -> None:
     assert decode(RECORDED.number, json.loads(json.dumps(stored))).is_infeasible
 
 
+def test_a_record_names_the_operations_that_need_not_repeat() -> None:
+    record = replace(RECORDED, not_replicable=("put_",))
+    stored = encode(record)
+    assert stored["not_replicable"] == ["put_"]
+    assert decode(RECORDED.number, json.loads(json.dumps(stored))) == record
+
+
 def test_a_stored_record_is_read_with_the_types_of_its_values() -> None:
     record = record_of(trial(STORED))
     assert record == RECORDED

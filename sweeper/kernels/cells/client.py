@@ -36,11 +36,14 @@ from .expressions import (
     IN_HISTORY,
     IPYKERNEL,
     LEND_PACKAGE,
+    NOT_REPLICABLE,
     ORDERLY_EXIT,
     STATES,
     USE,
+    WARNED,
     cap_memory,
     gpu_use_in,
+    not_replicable_in,
     states_in,
 )
 from .outputs import joined, moved, notice, size
@@ -78,6 +81,7 @@ class SweepClient(AskingClient):
         states_at_start: states of the global random generators, if they were requested.
         states_at_end: the same after the last cell.
         gpu: what torch has held of its GPU, if that was requested and torch has used it.
+        not_replicable: the operations that need not repeat bit for bit, as torch has warned.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class SweepClient(AskingClient):
         self.states_at_start: dict[str, Any] = {}
         self.states_at_end: dict[str, Any] = {}
         self.gpu: GpuUse | None = None
+        self.not_replicable: tuple[str, ...] = ()
         self._first_index = 0
         self._output_bytes = 0
         self._messages = 0
@@ -366,9 +371,10 @@ class SweepClient(AskingClient):
             expressions[USE] = GPU_USE
         if self.overlooked:
             expressions[IPYKERNEL] = IPYKERNEL
-        answers = self._evaluate({**expressions, "": ORDERLY_EXIT})
+        answers = self._evaluate({**expressions, WARNED: NOT_REPLICABLE, "": ORDERLY_EXIT})
         self.states_at_end = states_in(answers)
         self.gpu = gpu_use_in(answers)
+        self.not_replicable = not_replicable_in(answers)
         if answers.get(_IMPORT_PROFILE, {}).get("status") == "ok":
             self.import_profile = ast.literal_eval(answers[_IMPORT_PROFILE]["data"]["text/plain"])
         if answers.get(IPYKERNEL, {}).get("status") == "ok":

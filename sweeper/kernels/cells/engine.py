@@ -158,6 +158,7 @@ class SweepEngine(Engine):
             states_at_start=client.states_at_start,
             states_at_end=client.states_at_end,
             gpu=client.gpu,
+            not_replicable=client.not_replicable,
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...notebook_api import replicability
 from ...trials import GpuUse
 from ..forking.zygote import generators, lending
 
@@ -93,6 +94,11 @@ GPU_USE = (
 #: The name of that expression in a request.
 USE = "use of the GPU"
 
+#: The operations that torch has warned about as not replicable.
+NOT_REPLICABLE = f"__import__('sys').modules[{replicability.__name__!r}].not_replicable()"
+#: The name of that expression in a request.
+WARNED = "operations that are not replicable"
+
 
 def gpu_use_in(answers: Mapping[str, Any]) -> GpuUse | None:
     """What torch has held of its GPU, among a kernel's answers; None if it has used none."""
@@ -100,6 +106,13 @@ def gpu_use_in(answers: Mapping[str, Any]) -> GpuUse | None:
         return None
     read = ast.literal_eval(answers[USE]["data"]["text/plain"])
     return None if read is None else GpuUse(peak_bytes=read[0], was_short=read[1] > 0)
+
+
+def not_replicable_in(answers: Mapping[str, Any]) -> tuple[str, ...]:
+    """The operations that need not repeat bit for bit, among a kernel's answers."""
+    if answers.get(WARNED, {}).get("status") != "ok":  # the notebook has not seeded everything
+        return ()
+    return tuple(ast.literal_eval(answers[WARNED]["data"]["text/plain"]))
 
 
 def states_in(answers: Mapping[str, Any]) -> dict[str, Any]:

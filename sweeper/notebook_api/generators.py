@@ -1,0 +1,76 @@
+"""The global random generators of `random`, numpy and torch: their states, and how to seed them.
+
+Each is looked at only where the notebook has imported it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+
+def random_states() -> dict[str, Any]:
+    """The states of the global random generators; of CUDA's where it is initialized."""
+    states: dict[str, Any] = {"python": random.getstate()}
+    if numpy := sys.modules.get("numpy"):
+        states["numpy"] = numpy.random.get_state()
+    if torch := sys.modules.get("torch"):
+        states["torch"] = torch.get_rng_state()
+        if torch.cuda.is_initialized():
+            states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def restore_random_states(states: Mapping[str, Any]) -> None:
+    """Put the global random generators into states that `random_states` has returned."""
+    random.setstate(states["python"])
+    if "numpy" in states:
+        import numpy as np
+
+        np.random.set_state(states["numpy"])
+    if "torch" in states:
+        import torch
+
+        torch.set_rng_state(states["torch"])
+        if "cuda" in states and torch.cuda.is_available():
+            for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+                torch.cuda.set_rng_state(state, device)
+
+
+def seed_generators(*key: object) -> None:
+    """Seed `random`, numpy and torch (CPU) with any values; the generator of CUDA is left alone."""
+    import torch
+
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=20).digest()
+    random.seed(digest[:8])
+    # torch.manual_seed would seed the training's CUDA generator as well.
+    torch.default_generator.manual_seed(int.from_bytes(digest[8:16], "big"))
+    if numpy := sys.modules.get("numpy"):  # torch has imported it if it is installed
+        # Both use the same Mersenne Twister: with one seed torch and numpy would draw alike.
+        numpy.random.seed(int.from_bytes(digest[16:], "big"))
+
+
+@contextmanager
+def random_states_restored() -> Iterator[None]:
+    """Restore the global random states after the block, except in a worker process."""
+    import torch
+
+    if torch.utils.data.get_worker_info() is not None:
+        yield
+        return
+    numpy = sys.modules.get("numpy")
+    states = random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in a worker: the number can change the bits of a sum
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        random.setstate(states[0])
+        torch.set_rng_state(states[1])
+        if numpy:
+            numpy.random.set_state(states[2])

@@ -1,0 +1,147 @@
+"""Operations that need not repeat bit for bit are named, in the kernel and by the sweep."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+from commands import call
+from mlflow import MlflowClient
+
+from sweeper.notebook_api import replicability
+from sweeper.notebook_api.determinism import seed_everything
+from sweeper.notebook_api.replicability import not_replicable, observe_warnings
+from sweeper.testing import write_notebook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow  # with torch
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    import torch
+
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(replicability, "_observer", replicability._Observer())
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    with warnings.catch_warnings():
+        yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.deterministic = False
+
+
+def put() -> None:
+    """An operation without a deterministic version, which a CPU has too."""
+    import torch
+
+    torch.zeros(3).put_(torch.tensor([0, 1]), torch.ones(2))
+
+
+def unpool() -> None:
+    import torch
+
+    torch.nn.MaxUnpool2d(2)(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64))
+
+
+def test_operations_are_named_once_and_the_notebook_still_displays_each_warning() -> None:
+    with warnings.catch_warnings(record=True) as displayed:
+        warnings.simplefilter("always")
+        seed_everything(0)
+        assert not_replicable() == []
+        for operation in (put, unpool, put):
+            operation()
+    assert not_replicable() == ["put_", "max_unpooling2d_forward_out"]
+    assert len(displayed) == 3
+    assert "put_ does not have a deterministic implementation" in str(displayed[0].message)
+
+
+def test_warnings_that_the_notebook_has_hidden_count_as_well() -> None:
+    with warnings.catch_warnings(record=True) as displayed:
+        warnings.filterwarnings("ignore")
+        seed_everything(0)
+        seed_everything(1)  # the filter is not added twice
+        put()
+        patterns: list[Any] = [pattern for _, pattern, *_ in warnings.filters]
+    assert (not_replicable(), displayed) == (["put_"], [])
+    assert patterns.count(replicability._observer) == 1
+
+
+def test_an_operation_that_fails_with_strict_names_itself() -> None:
+    seed_everything(0, strict=True)
+    with pytest.raises(RuntimeError, match="put_ does not have a deterministic implementation"):
+        put()
+    seed_everything(0)
+    with pytest.warns(UserWarning, match="put_"):
+        put()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (
+            "Memory Efficient attention defaults to a non-deterministic algorithm. To explicitly "
+            "enable determinism call torch.use_deterministic_algorithms(True, warn_only=False).",
+            ["Memory Efficient attention"],
+        ),
+        (
+            "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms("
+            "True)` or `at::Context::setDeterministicAlgorithms(true)`, but this operation is not "
+            "deterministic because it uses CuBLAS and you have CUDA >= 10.2.",
+            ["CuBLAS"],
+        ),
+        ("this model does not converge", []),
+    ],
+    ids=["attention", "cublas", "other"],
+)
+def test_what_torch_says_of_gpus_is_understood(text: str, names: list[str]) -> None:
+    with pytest.warns(UserWarning, match="^") as displayed:
+        observe_warnings()
+        warnings.warn(text, UserWarning, stacklevel=1)
+    assert not_replicable() == names
+    assert [str(warning.message) for warning in displayed] == [text]
+
+
+@pytest.mark.kernel
+def test_a_sweep_names_them_in_its_summary_its_notebook_and_mlflow(tmp_path: Path) -> None:
+    write_notebook(
+        tmp_path / "research.ipynb",
+        "import sweeper, torch",
+        "sweeper.seed_everything(seed)\n"
+        "if lr > 0.5:\n"
+        "    torch.zeros(3).put_(torch.tensor([0, 1]), torch.ones(2))\n"
+        "sweeper.score(acc=lr)",
+        parameters="seed = 0\nlr = 0.1",
+    )
+    (tmp_path / "sweep.yml").write_text(
+        "objective: {acc: maximize}\n"
+        "space: {lr: [0.25, 0.75]}\n"
+        "study: {name: repeated, sampler: grid, trials: 2}\n"
+    )
+    done: Any = call(
+        *("-i", "research.ipynb", "-o", "out/{run_id}.ipynb", "-p", "sweep.yml"), cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        "\n1 trial used operations that need not repeat bit for bit: put_; "
+        "seed_everything(seed, strict=True) raises instead\n"
+    ) in done.stdout
+    stated, displayed = {}, ""
+    for path in sorted((tmp_path / "out").glob("*.ipynb")):
+        node = nbformat.read(path, as_version=4)
+        sweeper = node.metadata["sweeper"]
+        stated[sweeper["params"]["lr"]] = sweeper.get("not_replicable")
+        displayed += "".join(o.get("text", "") for c in node.cells for o in c.get("outputs", ()))
+    assert stated == {0.25: None, 0.75: ["put_"]}
+    assert displayed.count("put_ does not have a deterministic implementation") == 1
+    client = MlflowClient(f"sqlite:///{tmp_path}/out/mlflow.db")
+    experiment = client.get_experiment_by_name("repeated")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    tags = {run.data.metrics["acc"]: run.data.tags.get("sweeper.not_replicable") for run in runs}
+    assert tags == {0.25: None, 0.75: "put_"}
