@@ -235,9 +235,10 @@ def _calls() -> Iterator[str]:
     yield "## In the notebook\n"
     yield "After `import sweeper`. `help(sweeper.report)` and so on print arguments and errors.\n"
     names = [name for name in sweeper.__all__ if name not in _FOR_PYTHON]
+    calls = {name: getattr(sweeper, name) for name in names if name != "checks"}
+    calls |= {f"checks.{name}": getattr(sweeper.checks, name) for name in sweeper.checks.__all__}
     rows = []
-    for name in sorted(names, key=str.lower):
-        value = getattr(sweeper, name)
+    for name, value in sorted(calls.items(), key=lambda call: call[0].lower()):
         is_class = inspect.isclass(value)
         call = name if is_class else f"{name}({', '.join(_arguments(value))})"
         doc = inspect.cleandoc(value.__doc__ or "").partition("\n\n")[0]

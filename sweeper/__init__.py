@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .control.loaded import load
     from .errors import SweepError
+    from .notebook_api import checks
     from .notebook_api.calls import (
         TrialPruned,
         TrialStopped,
@@ -33,6 +34,7 @@ __all__ = [
     "SweepResult",
     "TrialPruned",
     "TrialStopped",
+    "checks",
     "load",
     "load_checkpoint",
     "on_stop",
@@ -52,6 +54,7 @@ _HOMES = {
     "SweepResult": "trials",
     "TrialPruned": "notebook_api.calls",
     "TrialStopped": "notebook_api.calls",
+    "checks": "notebook_api.checks",
     "load": "control.loaded",
     "load_checkpoint": "notebook_api.checkpoints",
     "on_stop": "notebook_api.calls",
@@ -68,7 +71,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    home = import_module(f".{_HOMES[name]}", __name__)
+    value = home if name == "checks" else getattr(home, name)
     globals()[name] = value
     return value
 

@@ -1,0 +1,428 @@
+"""Each check finds the defect that it is for, and the training goes on as if it had not run."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset
+
+from sweeper import checks, seeded_loader
+from sweeper.notebook_api.checks.bits import differing, digests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.slow  # with torch
+
+SAMPLES = 10
+
+
+@pytest.fixture(autouse=True)
+def _quick_and_quiet() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+    torch.set_num_threads(threads)
+
+
+class Net(nn.Module):
+    """Two layers with all that a check could change: a buffer, dropout, modes, gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Linear(16, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = F.dropout(self.norm(self.first(inputs)).relu(), 0.1, self.training)
+        return self.last(hidden)  # type: ignore[no-any-return]
+
+
+def loss_of(model: Any, batch: Any) -> Any:
+    return F.cross_entropy(model(batch[0]), batch[1])
+
+
+class Training:
+    """A training in full swing, as a notebook has it."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(5)
+        self.model = Net()
+        self.model.norm.eval()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+        self.batch = torch.randn(8, 4), torch.arange(8) % 3
+        self.loader: Any = seeded_loader(Noisy(), batch_size=4, shuffle=True, seed=1)
+        step(**self.parts)
+        self.model.zero_grad()
+        loss_of(self.model, self.batch).backward()  # gradients that are not used yet
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        names = ("model", "optimizer", "schedule", "loader")
+        return {name: getattr(self, name) for name in names}
+
+    def bits(self) -> dict[str, str]:
+        """Digests of all that the rest of the training depends on."""
+        states = {name: part.state_dict() for name, part in self.parts.items()}
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        modes = [part.training for part in self.model.modules()]
+        rngs = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        dataset = self.loader.dataset.rng.bit_generator.state
+        return digests([states, gradients, modes, rngs, dataset, self.batch])
+
+
+class Noisy:
+    """Samples with noise from torch's global generator, and a generator that is not used."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.rand(4) + index, index % 3
+
+
+class OwnNoise(Noisy):
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.full((4,), float(self.rng.random())), index % 3
+
+
+def step(model: Any, optimizer: Any, schedule: Any, loader: Any, **_: Any) -> float:
+    """One epoch."""
+    for batch in loader:
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        optimizer.step()
+    schedule.step()
+    return float(loss)
+
+
+# --- how results display themselves ----------------------------------------------------------
+
+
+def test_a_result_is_true_where_the_check_passed_and_displays_itself() -> None:
+    good, bad = checks.near_chance(1.1, 3), checks.near_chance(9, 3)
+    assert (bool(good), bool(bad)) == (True, False)
+    assert repr(good) == "✓ near_chance: loss 1.1, by chance ln(3) = 1.099"
+    assert repr(bad).startswith("✗ near_chance: loss 9, by chance ln(3) = 1.099; the untrained")
+    assert repr(bad).count("\n") == 0
+    assert "<b>near_chance</b>: loss 9, by chance" in bad._repr_html_()
+    with pytest.raises(AttributeError):
+        good.passed = False  # type: ignore[misc]
+
+
+def test_a_check_raises_only_where_it_is_asked_to() -> None:
+    assert checks.near_chance(1.1, 3, raises=True)
+    with pytest.raises(checks.CheckFailed, match=r"✗ near_chance: loss 9, .* normalise") as caught:
+        checks.near_chance(9, 3, raises=True)
+    assert caught.value.result == checks.near_chance(9, 3)
+
+
+def test_the_module_imports_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys; from sweeper import checks; checks.near_chance(1, 3); "
+        "print({'torch', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+# --- each check ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "passed", "remedy"),
+    [
+        (2.4, {}, True, ""),
+        (torch.tensor([2.0]), {}, True, ""),
+        (23.0, {}, False, "sure and wrong"),
+        (0.1, {}, False, "knows the labels"),
+        (float("nan"), {}, False, "log of zero"),
+        (3.4, {"tolerance": 0.5}, True, ""),
+    ],
+)
+def test_the_first_loss_is_compared_with_that_of_guessing(
+    loss: Any, options: Any, passed: bool, remedy: str
+) -> None:
+    result = checks.near_chance(loss, 10, **options)
+    assert result.passed == passed
+    assert remedy in result.remedy
+    assert result.figures["chance"] == pytest.approx(2.302585)
+
+
+def test_one_batch_is_learned_by_heart() -> None:
+    training = Training()
+    result = checks.overfits_one_batch(training.model, training.batch, loss_of)
+    assert result.passed, result
+    assert result.figures["last"] <= result.figures["target"] == result.figures["first"] / 10
+    assert result.figures["steps"] < 200
+
+
+def test_a_model_that_cannot_learn_its_batch_is_found() -> None:
+    training = Training()
+    inputs, labels = training.batch
+    model, batch = training.model, (torch.zeros_like(inputs), labels)  # one input, three labels
+    result = checks.overfits_one_batch(model, batch, loss_of, steps=20)
+    assert not result
+    assert result.figures["steps"] == 20
+    assert "are the labels those of the inputs" in repr(result)
+    assert checks.overfits_one_batch(model, batch, loss_of, target=99)
+
+
+def test_a_loss_that_does_not_use_the_model_it_gets_is_found() -> None:
+    training = Training()
+    before = training.bits()
+    model, batch = training.model, training.batch
+    for loss_fn in (
+        lambda _, batch: loss_of(model, batch),
+        lambda model, batch: loss_of(model, batch).detach(),
+    ):
+        result = checks.overfits_one_batch(model, batch, loss_fn)
+        assert "no gradient reaches the model" in repr(result)
+        assert differing(before, training.bits()) == []
+
+
+def test_a_loss_that_is_not_finite_ends_the_check() -> None:
+    training = Training()
+    result = checks.overfits_one_batch(
+        training.model, training.batch, lambda *both: loss_of(*both) * float("nan")
+    )
+    assert "log of zero" in result.remedy
+    assert result.figures["steps"] == 0
+
+
+def test_gradients_reach_all_parameters() -> None:
+    training = Training()
+    loss = loss_of(training.model, training.batch)
+    result = checks.gradients_flow(training.model, loss)
+    assert repr(result) == (
+        "✓ gradients_flow: all 6 parameters have a finite gradient that is not zero"
+    )
+    loss.backward()  # the graph is still there
+
+
+def test_parameters_without_a_proper_gradient_are_named() -> None:
+    training = Training()
+    model = training.model
+    model.unused = nn.Linear(2, 2)
+    model.frozen = nn.Linear(2, 2).requires_grad_(False)
+    nn.init.zeros_(model.last.weight)  # cuts off what is before it
+    result = checks.gradients_flow(model, loss_of(model, training.batch))
+    assert result.figures == {"parameters": 8, "none": 2, "zero": 4, "not finite": 0}
+    assert "none: unused.weight, unused.bias; zero: first.weight, first.bias" in result.finding
+    assert "detach()" in result.remedy
+    assert "weights of zero" in result.remedy
+    infinite = loss_of(model, training.batch) + model.unused.weight.sum().sub(1e9).exp().log()
+    assert "unused.weight" in checks.gradients_flow(model, infinite).finding
+    assert checks.gradients_flow(model, infinite).figures["not finite"] == 1
+    with torch.no_grad():
+        assert "6" in checks.gradients_flow(Net(), loss_of(Net(), training.batch)).finding
+
+
+def test_a_seeded_loader_gives_the_same_batches() -> None:
+    result = checks.loader_is_seeded(Training().loader)
+    assert result.finding == (
+        "3 batches are the same bits with other global seeds and with 0 or 2 workers"
+    )
+    loader: Any = DataLoader(range(8), batch_size=2, shuffle=True, generator=torch.Generator())  # type: ignore[arg-type]
+    assert checks.loader_is_seeded(loader, batches=2).figures["batches"] == 2
+    position = loader.generator.get_state()
+    assert checks.loader_is_seeded(loader, num_workers=0)
+    assert torch.equal(loader.generator.get_state(), position)
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for _ in range(4):
+            yield torch.rand(())
+
+
+def test_a_loader_whose_batches_depend_on_something_else_is_found() -> None:
+    shuffled = checks.loader_is_seeded(DataLoader(Noisy(), shuffle=True), num_workers=0)  # type: ignore[arg-type]
+    assert "batches differ with other global seeds: batch[0][0], batch[0][1]" in repr(shuffled)
+    assert "use sweeper.seeded_loader" in shuffled.remedy
+    dataset = OwnNoise()
+    before = dataset.rng.bit_generator.state
+    own = checks.loader_is_seeded(seeded_loader(dataset, batch_size=5), num_workers=0)
+    assert dataset.rng.bit_generator.state == before
+    assert own.finding.endswith("batch[0][0], batch[1][0]"), "the labels are the same"
+    assert "instead of dataset.rng" in own.remedy
+    stream = seeded_loader(Stream(), num_workers=1, seed=1)
+    assert "an IterableDataset repeats" in checks.loader_is_seeded(stream).remedy
+    assert checks.loader_is_seeded(stream, num_workers=1)
+
+
+def test_a_checkpoint_restores_a_training() -> None:
+    training = Training()
+    result = checks.checkpoint_round_trip(step=step, **training.parts, epoch=3)
+    assert result.finding.startswith("model, optimizer, schedule, loader, epoch come back bit")
+    assert result.finding.endswith("and one more step gives the same bits")
+    assert checks.checkpoint_round_trip(history=[1.0], **training.parts)
+
+
+class Forgetful(nn.Linear):
+    """A layer whose state is complete, and which restores only a part of it."""
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> None:
+        with torch.no_grad():
+            self.weight.copy_(state_dict["weight"])
+
+
+class Averaged:
+    """Averaged weights without a state that anybody could save."""
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def test_what_does_not_come_back_from_a_checkpoint_is_named() -> None:
+    result = checks.checkpoint_round_trip(layer=Forgetful(2, 2))
+    assert result.finding == "differ after loading: layer.bias"
+    assert "load_state_dict" in result.remedy
+
+
+def test_a_step_that_depends_on_more_than_the_checkpoint_is_found() -> None:
+    training = Training()
+
+    def averaging(averaged: Any, **parts: Any) -> float:
+        averaged.mean = 0.9 * averaged.mean + step(**parts)
+        return float(averaged.mean)
+
+    result = checks.checkpoint_round_trip(step=averaging, averaged=Averaged(), **training.parts)
+    assert result.finding == "differ after one more step: what step returns"
+    assert "not in the checkpoint" in result.remedy
+
+
+def test_a_step_that_does_not_repeat_is_not_taken_for_a_bad_checkpoint() -> None:
+    own = np.random.default_rng(0)
+    result = checks.checkpoint_round_trip(model=Net(), step=lambda model: own.random())
+    assert "does not repeat even without a checkpoint" in result.finding
+
+
+def test_a_step_that_changes_the_objects_themselves_is_found_and_undone() -> None:
+    training = Training()
+    before = training.bits()
+    result = checks.checkpoint_round_trip(step=lambda **_: step(**training.parts), **training.parts)
+    assert "step has changed the objects themselves" in result.finding
+    assert differing(before, training.bits()) == []
+
+
+# --- nothing is changed ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda t: checks.overfits_one_batch(t.model, t.batch, loss_of, steps=3),
+        lambda t: checks.overfits_one_batch(t.model.eval(), t.batch, lambda *_: 1 // 0),
+        lambda t: checks.gradients_flow(t.model, loss_of(t.model.eval(), t.batch)),
+        lambda t: checks.loader_is_seeded(t.loader),
+        lambda t: checks.checkpoint_round_trip(step=step, **t.parts),
+    ],
+    ids=["overfits", "overfits-raising", "gradients", "loader", "round-trip"],
+)
+def test_the_training_goes_on_as_if_no_check_had_run(check: Callable[[Training], Any]) -> None:
+    checked, alone = Training(), Training()
+    if check.__code__.co_names.count("eval"):  # the check's own call of it is not to be undone
+        checked.model.eval()
+        alone.model.eval()
+    before = checked.bits()
+    try:
+        check(checked)
+    except ZeroDivisionError:
+        pass
+    assert differing(before, checked.bits()) == []
+    torch.manual_seed(1)
+    after_check = step(**checked.parts), checked.bits()
+    torch.manual_seed(1)
+    assert (step(**alone.parts), alone.bits()) == after_check
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: checks.near_chance("?", 10), TypeError, "expected one number, got str"),
+        (lambda: checks.near_chance(1.0, 1), ValueError, r"n_classes=…\): expected 2 or more"),
+        (lambda: checks.near_chance(1.0, 3, tolerance=0), ValueError, "more than 0, got 0"),
+        (lambda: checks.gradients_flow(nn.ReLU(), torch.ones(())), TypeError, "no trainable"),
+        (lambda: checks.gradients_flow(Net(), 1.0), TypeError, "one element, got a float"),
+        (lambda: checks.gradients_flow(Net(), torch.ones(3)), TypeError, "got one of 3"),
+        (lambda: checks.overfits_one_batch(nn.ReLU(), None, loss_of), TypeError, "no trainable"),
+        (
+            lambda: checks.overfits_one_batch(Net(), (1, 2), F.cross_entropy),
+            TypeError,
+            "it takes the model and the batch",
+        ),
+        (
+            lambda: checks.overfits_one_batch(
+                Net(), 1, lambda model, _: -model.last.bias.exp().sum()
+            ),
+            ValueError,
+            "state the target",
+        ),
+        (lambda: checks.loader_is_seeded([1]), TypeError, "expected a DataLoader, got a list"),
+        (lambda: checks.loader_is_seeded(seeded_loader([])), ValueError, "no batches"),
+        (lambda: checks.loader_is_seeded(seeded_loader([1]), batches=0), ValueError, "1 or more"),
+        (lambda: checks.checkpoint_round_trip(), ValueError, "as in model=model"),
+        (lambda: checks.checkpoint_round_trip(x=threading.Lock()), TypeError, "cannot be"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_words(
+    call: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+# --- the comparison of bits ------------------------------------------------------------------
+
+
+def test_values_are_compared_bit_for_bit_by_place() -> None:
+    nan = float("nan")
+    value = {"a": [torch.tensor([1.0, nan]), np.arange(3)], "b": {1: nan, "c": {"x", "y"}}}
+    same = {"a": (torch.tensor([1.0, nan]), np.arange(3)), "b": {1: nan, "c": {"y", "x"}}}
+    assert differing(digests(value, "v"), digests(same, "v")) == []
+    for place, other in (
+        ("v.a[0]", {**value, "a": [torch.tensor([1.0, 2.0]), np.arange(3)]}),
+        ("v.a[0]", {**value, "a": [torch.tensor([1.0, nan]).double(), np.arange(3)]}),
+        ("v.a[1]", {**value, "a": [torch.tensor([1.0, nan]), np.arange(3)[::-1]]}),
+        ("v.b.1", {**value, "b": {1: 0.0, "c": {"x", "y"}}}),
+    ):
+        assert differing(digests(value, "v"), digests(other, "v")) == [place]
+    assert differing(digests(-0.0), digests(0.0)) == [""]
+    assert differing(digests(torch.zeros(2, 3)), digests(torch.zeros(3, 2))) == [""]
+    assert differing(digests(True), digests(1)) == [""]
+
+
+def test_objects_with_tensors_inside_are_compared_by_content() -> None:
+    class Sample:
+        def __init__(self, value: float) -> None:
+            self.x, self.y = torch.tensor(value), [value]
+
+    globals()["Sample"] = Sample
+    Sample.__qualname__ = "Sample"  # so that it can be pickled
+    try:
+        assert digests(Sample(1.0)) == digests(Sample(1.0)) != digests(Sample(2.0))
+    finally:
+        del globals()["Sample"]
