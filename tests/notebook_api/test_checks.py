@@ -149,7 +149,7 @@ def test_the_module_imports_neither_torch_nor_numpy() -> None:
     ("loss", "options", "passed", "remedy"),
     [
         (2.4, {}, True, ""),
-        (torch.tensor([2.0]), {}, True, ""),
+        (torch.tensor([2.0], requires_grad=True), {}, True, ""),
         (23.0, {}, False, "sure and wrong"),
         (0.1, {}, False, "knows the labels"),
         (float("nan"), {}, False, "log of zero"),

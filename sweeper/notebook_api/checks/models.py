@@ -232,6 +232,6 @@ def _copied(model: Any) -> Any:
 
 def _number(argument: str, value: Any) -> float:
     try:
-        return float(value)
+        return float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):  # RuntimeError is torch's
         raise TypeError(f"{argument}: expected one number, got {type(value).__name__}") from None
