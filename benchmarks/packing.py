@@ -1,6 +1,6 @@
 """How close sweeps come to what a simulated GPU allows, with real kernels and real memory limits.
 
-    uv run benchmarks/packing.py [--regimes host,gpu] [--jobs 2,4,8] [--scale 1]
+    uv run benchmarks/packing.py [--regimes host,gpu] [--jobs 2,4,8] [--scale 1] [--trials 24]
     uv run benchmarks/packing.py --story
     uv run benchmarks/packing.py --faults
 
@@ -34,7 +34,7 @@ from sweeper.execution.gpus import GpuAllocator, Ledger
 from sweeper.execution.local import LocalExecutor
 from sweeper.testing import write_notebook
 from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
-from sweeper.trials import SweepResult
+from sweeper.trials import Event, SweepResult, TrialRecord
 
 GB = 10**9
 GPU_BYTES = 40 * GB
@@ -125,8 +125,13 @@ class Run:
 
 def sweep(
     regime: Regime, gpus: SimulatedGpus, folder: Path, *, jobs: int | None, claims: Path
-) -> SweepResult:
-    """Run trials of a regime in a folder of their own, or those that are left of them."""
+) -> tuple[SweepResult, float]:
+    """Run trials of a regime in a folder of their own, or those that are left of them.
+
+    Returns:
+        the sweep's result, and the time from the first trial's start to the last one's end. The
+        records do not show it: their durations lack the time for which a trial waited for a GPU.
+    """
     steps = round(regime.trial_s / (regime.host_s + regime.gpu_s))
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
     train = TRAIN.format(steps=steps, **asdict(regime))
@@ -149,12 +154,21 @@ def sweep(
         patience_s=1.0,
     )
     slots = jobs or MOST_SLOTS
-    return Sweep.from_settings(
+    at_s: dict[Event, list[float]] = {Event.TRIAL_STARTED: [], Event.TRIAL_ENDED: []}
+
+    def observe(event: Event, _: TrialRecord | None) -> None:
+        if event in at_s:
+            at_s[event].append(time.monotonic())
+
+    result = Sweep.from_settings(
         Settings.from_mapping(data),
         notebook=notebook,
         output=f"{folder}/out/{{run_id}}.ipynb",
         executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=slots),
+        observer=observe,
     ).run()
+    starts, ends = at_s[Event.TRIAL_STARTED], at_s[Event.TRIAL_ENDED]
+    return result, max(ends, default=0.0) - min(starts, default=0.0)
 
 
 def run(regime: Regime, *, jobs: int | None) -> Run:
@@ -162,12 +176,10 @@ def run(regime: Regime, *, jobs: int | None) -> Run:
     with tempfile.TemporaryDirectory(dir="/tmp") as root:
         folder = Path(root)
         with SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES, mode=regime.mode) as gpus:
-            result = sweep(regime, gpus, folder, jobs=jobs, claims=folder / "claims")
+            result, took_s = sweep(regime, gpus, folder, jobs=jobs, claims=folder / "claims")
             state = gpus.state("GPU-0")
-    starts = [record.started_at_s for record in result.records]
-    ends = [record.started_at_s + record.duration_s for record in result.records]
     return Run(
-        took_s=max(ends) - min(starts),
+        took_s=took_s,
         least_s=_least_s(regime, [int(str(r.params["batch"])) for r in result.records]),
         n_refused=state["n_refused"],
         n_lost=regime.trials - result.counts["completed"],
@@ -240,7 +252,7 @@ def one_of_two(folder: Path, name: str, scale: float) -> int:
     """Run one of two sweeps on a GPU that is there already; the trials that did not complete."""
     regime = replace(ONE, trial_s=scale * 15)
     gpus = SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES)
-    result = sweep(regime, gpus, folder / name, jobs=None, claims=folder / "claims")
+    result, _ = sweep(regime, gpus, folder / name, jobs=None, claims=folder / "claims")
     return regime.trials - result.counts["completed"]
 
 
@@ -262,7 +274,8 @@ def main() -> None:
     """Measure and print one table, and the figures of `-j auto` as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--regimes", default=",".join(REGIMES), help="default: all")
-    parser.add_argument("--jobs", default="2,4,8", help="fixed slots (default: 2,4,8)")
+    parser.add_argument("--jobs", default="2,4,8", help="fixed slots (default: 2,4,8), or none: ''")
+    parser.add_argument("--trials", type=int, help="of each sweep (default: those of the regime)")
     parser.add_argument("--scale", type=float, default=1.0, help="of the trials' time (default: 1)")
     parser.add_argument("--story", action="store_true", help="the first GPU that was shared, only")
     parser.add_argument("--faults", action="store_true", help="what goes wrong, only")
@@ -276,11 +289,15 @@ def main() -> None:
     if options.story or options.faults:
         print(json.dumps((story if options.story else faults)(options.scale)))
         return
-    fixed = [int(jobs) for jobs in options.jobs.split(",")]
+    fixed = [int(jobs) for jobs in options.jobs.split(",") if jobs]
     print("| regime | slots | seconds | D | refused | lost | most memory |\n" + "|---" * 7 + "|")
     figures = {}
     for name in options.regimes.split(","):
-        regime = replace(REGIMES[name], trial_s=options.scale * REGIMES[name].trial_s)
+        regime = replace(
+            REGIMES[name],
+            trial_s=options.scale * REGIMES[name].trial_s,
+            trials=options.trials or REGIMES[name].trials,
+        )
         runs: dict[str, Run] = {}
         for slots, jobs in [*((str(jobs), jobs) for jobs in fixed), ("auto", None)]:
             one = run(regime, jobs=jobs)

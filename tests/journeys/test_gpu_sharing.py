@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ from sweeper.trials import Reason, SweepResult, TrialState
 pytestmark = pytest.mark.kernel
 
 GB = 10**9
+BENCHMARK = str(Path(__file__).parents[2] / "benchmarks" / "packing.py")
 
 
 @pytest.fixture
@@ -206,3 +210,12 @@ def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
     assert failed.message.startswith("does not fit on this GPU, even alone")
     assert [record.number for record in result.records if record.is_infeasible] == [3]
     assert 2 <= failed.attempt <= 3
+
+
+def test_the_benchmark_of_packing_in_short_loses_and_overloads_nothing() -> None:
+    command = [sys.executable, BENCHMARK, "--regimes=memory", "--jobs=", "--trials=8"]
+    ended = subprocess.run([*command, "--scale=0.1"], capture_output=True, text=True, check=True)
+    figures = json.loads(ended.stdout.splitlines()[-1])["memory"]
+    # Eight trials are too few to be near the least time; one after the other they are far from it.
+    assert figures.pop("D") > 1
+    assert figures == {"regret": 0.0, "oversubscribed": 0, "lost": 0}
