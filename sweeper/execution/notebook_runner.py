@@ -96,7 +96,7 @@ class NotebookRunner:
         file.metadata.update(to_metadata(gpu, samples))
         if result.ending is Ending.FINISHED:
             self.gpus.learn(gpu.peak_bytes)
-        outcome = replace(outcome, gpu=gpu, gpu_samples=samples)
+        outcome = replace(outcome, gpu=gpu, gpu_samples=samples, gpu_need=lease.need)
         return result, self.mps.settle(use, outcome)
 
     def _execute(

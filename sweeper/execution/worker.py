@@ -185,7 +185,8 @@ class Worker:
     ) -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
         """Run a trial again, in a kernel that is started."""
         file = self.runner.new_file(spec)
-        repeated = RunningTrial()  # its points were published the first time
+        # Its points were published the first time.
+        repeated = RunningTrial(gpu_need=running.gpu_need)
         with running.passed_on(repeated):
             result, outcome = self.runner.run(
                 file,

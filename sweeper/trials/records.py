@@ -61,10 +61,13 @@ class GpuNeed:
     Attributes:
         memory_bytes: of the GPU, CUDA's own share included; None where it is not known.
         is_alone: whether no other trial may be on the GPU meanwhile.
+        is_estimate: whether no trial that has ended is behind `memory_bytes`, so that it may be
+            too little and has to follow what the trial is seen to take.
     """
 
     memory_bytes: int | None = None
     is_alone: bool = False
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,21 @@ class GpuUse:
     sm_share: float | None = None
     mean_bytes: int | None = None
     energy_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledMemory:
+    """The memory that a running trial takes of its GPU, after it has stopped to grow once.
+
+    Attributes:
+        first_bytes: what it took when it had not grown for a while for the first time.
+        peak_bytes: the most that it has taken until now.
+        is_steady: whether it has not grown for long.
+    """
+
+    first_bytes: int
+    peak_bytes: int
+    is_steady: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +138,8 @@ class TrialSpec:
         code: the version of the study's fingerprint (`notebooks.fingerprint`).
         continues: the executed notebook of an earlier attempt, from whose checkpoints this one may
             continue; None where there is none.
-        gpu_need: what it needs of a GPU, where its machine has one.
+        gpu_need: what it needed of a GPU when it was given out, where its machine has one.
+            Where the sweep is in the same process, `RunningTrial.gpu_need` counts instead.
         is_alone: whether no other trial of the sweep may run on its machine meanwhile.
     """
 
@@ -177,6 +196,8 @@ class TrialOutcome:
         is_infeasible: whether it ran out of memory with no other trial beside it.
         gpu_samples: what its GPUs did meanwhile, one after the other; at most 60 of each.
         not_replicable: the operations that need not repeat bit for bit, by torch's own names.
+        gpu_need: what it was expected to need when it got its share of a GPU; None where it had
+            none.
     """
 
     state: TrialState
@@ -190,6 +211,7 @@ class TrialOutcome:
     is_infeasible: bool = False
     gpu_samples: Sequence[GpuSample] = ()
     not_replicable: tuple[str, ...] = ()
+    gpu_need: GpuNeed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import replace
 
 from ...trials import GpuNeed, GpuSample, GpuTotal, GpuUse, RunningTrial, TrialSpec
 from .driver import Gpu, GpuDriver
@@ -16,9 +16,9 @@ from .ledger import Claim, Ledger, Turn, closed_for
 from .loads import GpuLoad, load_of
 from .measures.pace import Pace
 from .measures.usage import GpuUsage
-from .policy import FewestTrials, GpuPolicy, WaitingTrials, choose_all
+from .policy import FewestTrials, GpuPolicy, Waiting, WaitingTrials, next_to_go
 from .present import chosen_gpus, installed_driver
-from .shares import Estimates, Lease, Part, Share, lease_on, taken_by
+from .shares import Estimates, Lease, Part, Share, lease_on, part_of, taken_by
 
 _log = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class StoppedWaiting(Exception):
 class GpuAllocator:
     """Gives each trial a share of a GPU, the one that has waited longest first.
 
-    Where that one needs more than is free now, smaller ones may go before it a few times.
-    A trial whose need nobody knows begins on an empty GPU; others join it when its memory has not
-    grown for a while, or when it has not used the GPU for a minute.
+    Where that one needs more than is free now, or others fill clearly more of the memory, those may
+    go before it a few times. A trial whose need nobody knows begins on an empty GPU; others join it
+    when its memory has not grown for a while, or when it has not used the GPU for a minute.
 
     Args:
         gpus: those that trials may use; empty on a machine without any.
@@ -211,12 +211,12 @@ class GpuAllocator:
 
     def _take(self, spec: TrialSpec, running: RunningTrial) -> Share:
         with self._changed:
-            waiting = self._queue.add(spec)
+            waiting = self._queue.add(spec, running)
         running.on_stop(self._wake)
         try:
             with running.waiting(), self._changed:
                 while not running.stop_reason:
-                    share = self._claim(spec, running) if self._queue.may_ask(waiting) else None
+                    share = self._claim(waiting) if waiting in self._queue.asking() else None
                     if share is not None:
                         self._queue.passed_by(waiting)
                         self._shares.append(share)
@@ -261,27 +261,30 @@ class GpuAllocator:
         with self._changed:
             self._changed.notify_all()
 
-    def _claim(self, spec: TrialSpec, running: RunningTrial) -> Share | None:
+    def _claim(self, waiting: Waiting) -> Share | None:
         """A share for a trial, if there is one now."""
+        # What each one needs is computed before other sweeps have to wait at the gate.
+        asking = [(other, self._need_of(other)) for other in self._queue.asking()]
         if self._ledger is not None:
             try:
                 with self._ledger.gate():
-                    return self._claim_beside(spec, running, self._ledger.claims(), self._ledger)
+                    claims = self._ledger.claims()
+                    return self._claim_beside(waiting, asking, claims, self._ledger)
             except OSError as error:
                 self._ledger = None
                 _log.warning(
                     "other sweeps of this machine are not considered when GPUs are shared: %s",
                     error,
                 )
-        return self._claim_beside(spec, running, self._own_claims(), None)
+        return self._claim_beside(waiting, asking, self._own_claims(), None)
 
     def _own_claims(self) -> list[Claim]:
         return [part.claim for share in self._shares for part in share.parts]
 
     def _claim_beside(
         self,
-        spec: TrialSpec,
-        running: RunningTrial,
+        waiting: Waiting,
+        asking: Sequence[tuple[Waiting, GpuNeed]],
         claims: Sequence[Claim],
         ledger: Ledger | None,
     ) -> Share | None:
@@ -292,24 +295,21 @@ class GpuAllocator:
         loads = [
             load for load in all_loads if load.name not in of_others and self._is_open(load.gpu)
         ]
-        if any(self._chosen(other, loads) for other in self._queue.before(spec)):
-            return None  # that one is about to ask
-        chosen, need = self._chosen(spec, loads), self._need_of(spec)
-        if not chosen:
-            if ledger is not None and self._queue.first.spec is spec:
-                self._ask_for_turn(need, all_loads, ledger)
+        # Where fewer trials at once get more done, memory that stays free is no loss.
+        fills = all(pace.limit == math.inf for pace in self._paces.values())
+        found = next_to_go(self._policy, asking, loads, self._per_trial, fills=fills)
+        need = next(need for other, need in asking if other is waiting)
+        if found is None and ledger is not None and self._queue.first is waiting:
+            self._ask_for_turn(need, all_loads, ledger)
+        if found is None or found[0] is not waiting:  # another one is about to ask
             return None
-        parts = [self._part_of(load, need, ledger) for load in chosen]
+        chosen = found[1]
+        parts = [part_of(load, need, ledger, self._used_bytes(load.gpu)) for load in chosen]
+        holding = self._usage.begin([load.gpu for load in chosen])
         return Share(
-            running=running,
-            lease=lease_on(
-                chosen,
-                need,
-                self._usage.begin([load.gpu for load in chosen]),
-                predicted=spec.gpu_need,
-            ),
+            running=waiting.running,
+            lease=lease_on(chosen, need, holding),
             parts=parts,
-            is_estimated=spec.gpu_need == GpuNeed() and self._per_trial == 1,
             has_settled=need.memory_bytes is not None,
         )
 
@@ -326,29 +326,13 @@ class GpuAllocator:
         else:
             self._turn.end()
 
-    def _chosen(self, spec: TrialSpec, loads: Sequence[GpuLoad]) -> list[GpuLoad]:
-        return choose_all(self._policy, spec, self._need_of(spec), loads, self._per_trial)
-
-    def _need_of(self, spec: TrialSpec) -> GpuNeed:
+    def _need_of(self, waiting: Waiting) -> GpuNeed:
         if self._per_trial > 1:
             return GpuNeed(is_alone=True)
-        if spec.gpu_need == GpuNeed():
-            return GpuNeed(memory_bytes=self._estimates.expected_bytes)
-        return spec.gpu_need
-
-    def _part_of(self, load: GpuLoad, need: GpuNeed, ledger: Ledger | None) -> Part:
-        all_bytes = load.usable_bytes or 0
-        claim = Claim(
-            gpu=load.name,
-            memory_bytes=all_bytes if need.memory_bytes is None else need.memory_bytes,
-            is_alone=need.is_alone,
-        )
-        return Part(
-            gpu=load.gpu,
-            claim=claim,
-            held=None if ledger is None else ledger.add(claim),
-            used_before_bytes=self._used_bytes(load.gpu) if load.n_trials == 0 else None,
-        )
+        predicted = waiting.predicted
+        if predicted == GpuNeed():
+            return GpuNeed(memory_bytes=self._estimates.expected_bytes, is_estimate=True)
+        return predicted
 
     # --- how much each trial takes ------------------------------------------------------------
 
@@ -386,11 +370,10 @@ class GpuAllocator:
         self._usage.look(gpu, {share.lease.holding: n_bytes for share, n_bytes in taken})
 
     def _claim_expected(self, share: Share) -> None:
-        """Claim for a trial whose need nobody knew what it is expected to take now."""
+        """Claim for a trial whose need was not known what it is expected to take now."""
         expected = self._estimates.to_claim(share)
         for part in share.parts:
-            if expected is not None and expected != part.claim.memory_bytes:
-                part.change(replace(part.claim, memory_bytes=expected))
+            if expected is not None and part.claim_bytes(expected):
                 self._changed.notify_all()
 
     def _on(self, gpu: Gpu) -> list[tuple[Share, Part]]:

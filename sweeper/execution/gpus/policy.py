@@ -1,19 +1,22 @@
-"""Whose turn it is to ask for a GPU, and which one a trial gets: one class for each policy."""
+"""Which of the trials that wait for a GPU is next, and which GPU it gets: a class per policy."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ...trials import GpuNeed, TrialSpec
+from ...trials import GpuNeed, RunningTrial, TrialSpec
 from .driver import Gpu
 from .loads import GpuLoad
 
-#: How many of those that wait may ask, and how often one of them may be passed by a smaller one.
+#: How many of those that wait may ask, and how often others may get a share before one of them.
 _ASKING, _PASSES = 4, 4
+#: How much more of all memory other trials have to fill before they go first, although the one
+#: that has waited longest fits as well.
+_CLEARLY = 0.02
 
 
 @dataclass(slots=True, eq=False)
@@ -26,8 +29,14 @@ class Waiting:
     """
 
     spec: TrialSpec
+    running: RunningTrial
     n_passed: int = 0
     since_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def predicted(self) -> GpuNeed:
+        """What the trial is expected to need, as far as trials of its sweep show it by now."""
+        return self.spec.gpu_need if self.running.gpu_need is None else self.running.gpu_need()
 
 
 class WaitingTrials:
@@ -44,40 +53,33 @@ class WaitingTrials:
         """The one that has waited longest."""
         return self._trials[0]
 
-    def add(self, spec: TrialSpec) -> Waiting:
+    def add(self, spec: TrialSpec, running: RunningTrial) -> Waiting:
         """A trial begins to wait."""
-        self._trials.append(waiting := Waiting(spec))
+        self._trials.append(waiting := Waiting(spec, running))
         return waiting
 
     def remove(self, waiting: Waiting) -> None:
         """It has a share, or was stopped."""
         self._trials.remove(waiting)
 
-    def may_ask(self, waiting: Waiting) -> bool:
-        """Whether it is a trial's turn: those before it may be too large for what is free now."""
-        before = self._before(waiting)
-        return len(before) < _ASKING and all(other.n_passed < _PASSES for other in before)
+    def asking(self) -> list[Waiting]:
+        """Those whose turn it may be, the longest first: it may be too large for what is free."""
+        asking = self._trials[:_ASKING]
+        numbers = (number for number, it in enumerate(asking) if it.n_passed >= _PASSES)
+        return asking[: next(numbers, _ASKING) + 1]
 
     def passed_by(self, waiting: Waiting) -> None:
         """A trial gets a share before those that have waited longer."""
-        for other in self._before(waiting):
+        for other in self._trials[: self._trials.index(waiting)]:
             other.n_passed += 1
-
-    def before(self, spec: TrialSpec) -> Iterator[TrialSpec]:
-        """Those that have waited longer than this very spec: a proof runs a trial's spec again."""
-        specs = (waiting.spec for waiting in self._trials)
-        return itertools.takewhile(lambda other: other is not spec, specs)
-
-    def _before(self, waiting: Waiting) -> list[Waiting]:
-        return self._trials[: self._trials.index(waiting)]
 
 
 class GpuPolicy(Protocol):
     """Decides which GPU a trial gets now.
 
-    The allocator asks for the trials that have waited longest, one after another: when one begins
-    to wait, whenever a share is given back, and every second, because other sweeps use the GPUs as
-    well. One call at a time.
+    The allocator asks for the trials that have waited longest, and also for several of them, to see
+    which ones fit together: when one begins to wait, whenever a share is given back, and every
+    second, because other sweeps use the GPUs as well. One call at a time.
     """
 
     def choose(self, spec: TrialSpec, need: GpuNeed, loads: Sequence[GpuLoad]) -> Gpu | None:
@@ -101,6 +103,77 @@ def choose_all(
             return []
         chosen.append(next(load for load in left if load.gpu is gpu))
     return chosen
+
+
+def next_to_go(
+    policy: GpuPolicy,
+    asking: Sequence[tuple[Waiting, GpuNeed]],
+    loads: Sequence[GpuLoad],
+    n_gpus: int,
+    *,
+    fills: bool,
+) -> tuple[Waiting, list[GpuLoad]] | None:
+    """The trial that gets a share now, with its GPUs; None while all have to wait.
+
+    It is the one that has waited longest of those that fit, unless others that may ask fill clearly
+    more of the GPUs' memory together.
+
+    Args:
+        asking: the longest waiting first, with what each needs.
+        n_gpus: how many each trial gets.
+        fills: whether more memory that is in use means that more gets done.
+    """
+    chosen = [(it, choose_all(policy, it.spec, need, loads, n_gpus)) for it, need in asking]
+    fitting = [(it, gpus) for it, gpus in chosen if gpus]
+    if not fitting:
+        return None
+    if fills and n_gpus == 1 and len(fitting) > 1:
+        ask = [pair for pair in asking if pair[1].memory_bytes is not None]
+        clearly = _CLEARLY * sum(load.usable_bytes or 0 for load in loads)
+        first, most = fitting[0][0], _filled_bytes(policy, ask, loads, leaves_out=True) + clearly
+        for n in range(1, len(ask) + 1):
+            for together in itertools.combinations(ask, n):
+                filled = _filled_bytes(policy, together, loads, leaves_out=False)
+                if filled > most:
+                    first, most = together[0][0], filled
+        return next((it, gpus) for it, gpus in fitting if it is first)
+    return fitting[0]
+
+
+def _filled_bytes(
+    policy: GpuPolicy,
+    trials: Sequence[tuple[Waiting, GpuNeed]],
+    loads: Sequence[GpuLoad],
+    *,
+    leaves_out: bool,
+) -> float:
+    """How much memory trials claim that get their shares one after another.
+
+    Args:
+        leaves_out: whether those that do not fit wait; otherwise such trials together count
+            nothing.
+    """
+    left, filled = list(loads), 0
+    for waiting, need in trials:
+        gpu = policy.choose(waiting.spec, need, left)
+        if gpu is None and not leaves_out:
+            return 0
+        if gpu is not None:
+            n_bytes = need.memory_bytes or 0
+            left = [_with(load, n_bytes, need) if load.gpu is gpu else load for load in left]
+            filled += n_bytes
+    return filled
+
+
+def _with(load: GpuLoad, n_bytes: int, need: GpuNeed) -> GpuLoad:
+    """The load of a GPU with one more trial."""
+    return replace(
+        load,
+        n_trials=load.n_trials + 1,
+        free_bytes=None if load.free_bytes is None else load.free_bytes - n_bytes,
+        claimed_bytes=load.claimed_bytes + n_bytes,
+        is_closed=load.is_closed or need.is_alone,
+    )
 
 
 class FewestTrials:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...trials import GpuNeed, RunningTrial
+from ...trials import GpuNeed, RunningTrial, SettledMemory
 from .driver import CONTEXT_BYTES, Gpu, GpuDriver
-from .ledger import Claim, HeldClaim
+from .ledger import Claim, HeldClaim, Ledger
 from .loads import GpuLoad, used_by_session
 from .measures.usage import Holding
 
@@ -33,6 +33,7 @@ class Lease:
         holding: what its GPUs do meanwhile.
         memory_fraction: of its GPU's memory, that the trial should take at most, so that a wrong
             prediction costs no other trial its memory; None for all.
+        need: what the trial was expected to need when it got its share.
     """
 
     gpu: str | None
@@ -41,17 +42,11 @@ class Lease:
     is_alone: bool = False
     holding: Holding = field(default_factory=Holding)
     memory_fraction: float | None = None
+    need: GpuNeed = field(default_factory=GpuNeed)
 
 
-def lease_on(
-    loads: Sequence[GpuLoad], need: GpuNeed, holding: Holding, *, predicted: GpuNeed
-) -> Lease:
-    """A lease on GPUs with these loads.
-
-    Args:
-        need: what the trial claims.
-        predicted: what it needs as far as trials before it show; nothing where none does.
-    """
+def lease_on(loads: Sequence[GpuLoad], need: GpuNeed, holding: Holding) -> Lease:
+    """A lease on GPUs with these loads, for a trial that needs so much."""
     names = ",".join(load.gpu.name for load in loads)
     is_alone = need.is_alone and all(load.is_empty for load in loads)
     env = {"CUDA_VISIBLE_DEVICES": names}
@@ -60,14 +55,17 @@ def lease_on(
         env=env,
         is_alone=is_alone,
         holding=holding,
-        memory_fraction=_memory_fraction(loads, predicted),
+        memory_fraction=_memory_fraction(loads, need),
+        need=need,
     )
 
 
 def _memory_fraction(loads: Sequence[GpuLoad], need: GpuNeed) -> float | None:
     """What a trial is expected to take at most, of all; None where it may have all that is free."""
     total_bytes = loads[0].gpu.memory_bytes
-    if len(loads) > 1 or need.is_alone or need.memory_bytes is None or total_bytes is None:
+    if len(loads) > 1 or need.is_alone or need.is_estimate:
+        return None
+    if need.memory_bytes is None or total_bytes is None:
         return None
     # A trial that took nothing may take little this time, and one too large is tried alone.
     of_libraries = need.memory_bytes - CONTEXT_BYTES
@@ -95,6 +93,34 @@ class Part:
         if self.held is not None:
             self.held.change(claim)
 
+    def claim_bytes(self, memory_bytes: int) -> bool:
+        """Claim so much from now on; whether that is news."""
+        is_news = memory_bytes != self.claim.memory_bytes
+        if is_news:
+            self.change(replace(self.claim, memory_bytes=memory_bytes))
+        return is_news
+
+
+def part_of(load: GpuLoad, need: GpuNeed, ledger: Ledger | None, used_bytes: int | None) -> Part:
+    """A trial's share of a GPU, with its claim; call it within the ledger's gate.
+
+    Args:
+        ledger: None where other sweeps cannot see the claim.
+        used_bytes: of the GPU, by anybody; None where that is not known.
+    """
+    all_bytes = load.usable_bytes or 0
+    claim = Claim(
+        gpu=load.name,
+        memory_bytes=all_bytes if need.memory_bytes is None else need.memory_bytes,
+        is_alone=need.is_alone,
+    )
+    return Part(
+        gpu=load.gpu,
+        claim=claim,
+        held=None if ledger is None else ledger.add(claim),
+        used_before_bytes=used_bytes if load.n_trials == 0 else None,
+    )
+
 
 @dataclass(slots=True, kw_only=True)
 class Share:
@@ -102,17 +128,23 @@ class Share:
 
     Attributes:
         parts: its GPUs.
-        is_estimated: whether nobody knew what the trial takes when it began.
         has_settled: whether others may join it.
+        first_bytes: what it took when it had not grown for a while for the first time; None before.
         steady_since_s: since when the trial has not grown, or has its share.
     """
 
     running: RunningTrial
     lease: Lease
     parts: Sequence[Part]
-    is_estimated: bool
     has_settled: bool
+    first_bytes: int | None = None
     steady_since_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether no trial that had ended showed what this one takes, when it began."""
+        need = self.lease.need
+        return len(self.parts) == 1 and (need == GpuNeed() or need.is_estimate)
 
 
 def taken_by(
@@ -133,6 +165,9 @@ def taken_by(
 
 class Estimates:
     """What trials take whose need nobody knew when they began.
+
+    Where the sweep is in the same process, it predicts that anew from what its running trials are
+    seen to take (`RunningTrial.gpu_need`). Elsewhere the most that any trial takes counts.
 
     Args:
         settled_s: how long a trial must not have grown before others join it.
@@ -158,7 +193,16 @@ class Estimates:
             share.steady_since_s = now_s
         lease.peak_bytes = max(lease.peak_bytes, used_bytes)
         settled_s = self._settled_s if lease.peak_bytes else self._unused_s
-        if not share.has_settled and now_s - share.steady_since_s >= settled_s:
+        steady_s = now_s - share.steady_since_s
+        if share.first_bytes is None and steady_s >= settled_s:
+            share.first_bytes = lease.peak_bytes
+        if share.first_bytes is not None:
+            share.running.gpu_memory = SettledMemory(
+                first_bytes=share.first_bytes,
+                peak_bytes=lease.peak_bytes,
+                is_steady=steady_s >= _LONG * settled_s,
+            )
+        if not share.has_settled and steady_s >= settled_s:
             share.has_settled = True
             self._settled_peak_bytes = max(self._settled_peak_bytes or 0, lease.peak_bytes)
             self._settled_at_s = now_s
@@ -170,7 +214,12 @@ class Estimates:
 
     def to_claim(self, share: Share) -> int | None:
         """What a running trial has to claim now; None where its claim stays as it is."""
-        if not share.is_estimated or not share.has_settled:
+        if not share.is_estimated:
+            return None
+        if share.running.gpu_need is not None:
+            predicted = share.running.gpu_need().memory_bytes
+            return None if predicted is None else max(share.lease.peak_bytes, predicted)
+        if not share.has_settled:
             return None
         return self._above(max(share.lease.peak_bytes, self._settled_peak_bytes or 0))
 

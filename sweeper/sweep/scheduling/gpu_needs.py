@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...execution.gpus import CONTEXT_BYTES
-from ...trials import GpuNeed, Params, Reason, TrialOutcome, TrialRecord, TrialSpec, TrialState
+from ...trials import (
+    GpuNeed,
+    Params,
+    Reason,
+    RunningTrial,
+    SettledMemory,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    TrialState,
+)
 
 #: What is added to what trials with the same params took, and to what others let expect.
 _SAME, _OTHER = 1.03, 1.1
@@ -18,10 +29,22 @@ _CATEGORY = 1.5
 _AFTER_SHORTAGE = 1.25
 #: How many trials a fit takes for each number that it finds.
 _TRIALS_PER_COEFFICIENT = 2
+#: What is added to what a running trial takes as long as no trial has ended, besides `_OTHER`:
+#: together a quarter, until it has not grown for long.
+_UNSTEADY = 1.25 / _OTHER
+
+#: The params of a trial, and the most memory that it took or is expected to take.
+_Taken = tuple[Params, int]
 
 
 class GpuNeeds:
     """Predicts each trial's need, and decides whether one that ran out of memory is run again.
+
+    A prediction is made anew whenever it is asked for, from the trials that have ended and, until
+    there are enough of those, from what running ones are seen to take.
+
+    Safe to call from any thread. `need` is quick: it computes only where trials have shown more
+    since it was last called.
 
     Args:
         stated_bytes: what each trial takes as users state it; None for what is measured.
@@ -29,30 +52,72 @@ class GpuNeeds:
 
     def __init__(self, stated_bytes: int | None) -> None:
         self._stated_bytes = stated_bytes
-        self._taken: list[tuple[Params, int]] = []
+        self._lock = threading.Lock()
+        self._taken: list[_Taken] = []
+        self._running: dict[int, tuple[Params, RunningTrial]] = {}
+        #: By how much a trial that has ended had grown after it had settled, at most; None before.
+        self._growth: float | None = None
+        #: What each trial was expected to take, with what that was computed from.
+        self._expected: dict[int, tuple[object, int | None]] = {}
         self._shortages: Counter[int] = Counter()
         #: In how many faults of a GPU each trial was present.
         self._faults: Counter[int] = Counter()
         #: What the next attempt at a trial needs that ran out of memory, by its number.
         self._raised: dict[int, GpuNeed] = {}
 
+    def begin(self, record: TrialRecord, running: RunningTrial) -> None:
+        """Learn from a trial while it runs, until `note` has its end."""
+        with self._lock:
+            self._running[record.number] = record.params, running
+
     def note(self, record: TrialRecord) -> None:
         """Learn from a trial that has ended."""
-        is_whole = record.state in (TrialState.COMPLETED, TrialState.PRUNED)
-        if record.gpu is not None and is_whole:
+        with self._lock:
+            self._expected.pop(record.number, None)
+            _, running = self._running.pop(record.number, (None, None))
+            if record.gpu is None or record.state not in (TrialState.COMPLETED, TrialState.PRUNED):
+                return
             self._taken.append((record.params, record.gpu.peak_bytes))
+            seen = None if running is None else running.gpu_memory
+            if seen is not None and seen.first_bytes:
+                grown = record.gpu.peak_bytes / seen.first_bytes
+                self._growth = max(self._growth or 1.0, grown)
 
     def need(self, record: TrialRecord) -> GpuNeed:
-        """What the next attempt at a trial needs."""
-        raised = self._raised.get(record.number)
-        if raised is not None:
-            return raised
-        expected = expected_bytes(record.params, self._taken)
-        if self._stated_bytes is None:
-            return GpuNeed(memory_bytes=expected)
-        stated = self._stated_bytes + CONTEXT_BYTES
-        # What is stated counts, until a trial has shown that it is too little.
-        return GpuNeed(memory_bytes=max(stated, expected or 0) if self._shortages else stated)
+        """What an attempt at a trial needs that begins now, or what a running one needs by now."""
+        with self._lock:
+            raised = self._raised.get(record.number)
+            if raised is not None:
+                return raised
+            expected = self._expected_bytes(record)
+            if self._stated_bytes is None:
+                is_estimate = expected is not None and not self._taken
+                return GpuNeed(memory_bytes=expected, is_estimate=is_estimate)
+            stated = self._stated_bytes + CONTEXT_BYTES
+            # What is stated counts, until a trial has shown that it is too little.
+            return GpuNeed(memory_bytes=max(stated, expected or 0) if self._shortages else stated)
+
+    def _expected_bytes(self, record: TrialRecord) -> int | None:
+        seen = [(params, one.gpu_memory) for params, one in self._running.values()]
+        running = self._to_come_to([(params, it) for params, it in seen if it is not None])
+        basis = len(self._taken), running
+        known = self._expected.get(record.number)
+        if known is None or known[0] != basis:
+            known = basis, expected_bytes(record.params, self._taken, running)
+            self._expected[record.number] = known
+        return known[1]
+
+    def _to_come_to(self, seen: Sequence[tuple[Params, SettledMemory]]) -> list[_Taken]:
+        """What running trials are expected to come to; nothing where there is no telling."""
+        if self._taken and self._growth is None:
+            return []
+        # A trial beside others is not seen where the driver has other process ids than ours.
+        if self._taken or any(it.peak_bytes for _, it in seen):
+            seen = [(params, it) for params, it in seen if it.peak_bytes]
+        if self._growth is not None:
+            growth = self._growth
+            return [(p, max(it.peak_bytes, round(growth * it.first_bytes))) for p, it in seen]
+        return [(p, round((1 if it.is_steady else _UNSTEADY) * it.peak_bytes)) for p, it in seen]
 
     def run_again(self, spec: TrialSpec, outcome: TrialOutcome) -> str | None:
         """How a trial is run again that ran out of memory, or that a fault of a GPU has hit.
@@ -75,33 +140,39 @@ class GpuNeeds:
         if spec.gpu_need.is_alone or outcome.is_infeasible:
             return None
         self._shortages[spec.number] += 1
-        had_bytes = spec.gpu_need.memory_bytes
+        had_bytes = (outcome.gpu_need or spec.gpu_need).memory_bytes
         if had_bytes is None or self._shortages[spec.number] > 1:
             self._raised[spec.number] = GpuNeed(is_alone=True)
             return "alone on its GPU"
-        largest = max((n_bytes for _, n_bytes in self._taken), default=0)
+        with self._lock:
+            largest = max((n_bytes for _, n_bytes in self._taken), default=0)
         n_bytes = round(_AFTER_SHORTAGE * max(had_bytes, outcome.gpu.peak_bytes))
         n_bytes = max(n_bytes, round(_SAME * largest))
         self._raised[spec.number] = GpuNeed(memory_bytes=n_bytes)
         return f"with {n_bytes / 1e9:.1f} GB of its GPU"
 
 
-def expected_bytes(params: Params, taken: list[tuple[Params, int]]) -> int | None:
+def expected_bytes(
+    params: Params, taken: Sequence[_Taken], running: Sequence[_Taken] = ()
+) -> int | None:
     """The most memory that a trial should take; None where nothing is known.
 
     Args:
         params: of the trial.
-        taken: the params of earlier trials, and what each took at most.
+        taken: the params of trials that have ended, and what each took at most.
+        running: the params of trials that run, and what each is expected to come to. They count
+            as long as too few have ended for a fit.
     """
-    if not taken:
-        return None
     same = [n_bytes for others, n_bytes in taken if others == params]
     if same:
         return round(_SAME * max(same))
-    fitted = _fitted_bytes(params, taken)
-    if fitted is not None:
-        return round(fitted)
-    return round(_OTHER * min(n_bytes * _growth(others, params) for others, n_bytes in taken))
+    fitted = _fitted_bytes(params, taken, close=_SAME)
+    known = [*taken, *running]
+    if fitted is not None or not known:
+        return None if fitted is None else round(fitted)
+    grown = _OTHER * min(n_bytes * _growth(others, params) for others, n_bytes in known)
+    fitted = _fitted_bytes(params, known, close=_SAME if taken else _OTHER)
+    return round(grown if fitted is None else min(grown, fitted))
 
 
 def _growth(before: Params, now: Params) -> float:
@@ -123,9 +194,13 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _fitted_bytes(params: Params, taken: list[tuple[Params, int]]) -> float | None:
+def _fitted_bytes(params: Params, taken: Sequence[_Taken], *, close: float) -> float | None:
     """What a linear fit gives, with the largest error that it makes, and more for what it cannot
-    know; None for too few trials."""
+    know; None for too few trials.
+
+    Args:
+        close: the factor where the fit meets all trials.
+    """
     names = sorted({(name, *_category(value)) for them, _ in taken for name, value in them.items()})
     if len(taken) < _TRIALS_PER_COEFFICIENT * (len(names) + 1):
         return None
@@ -139,7 +214,7 @@ def _fitted_bytes(params: Params, taken: list[tuple[Params, int]]) -> float | No
     errors = peaks - rows @ coefficients
     expected = float(np.dot(_row(params, names), coefficients)) + max(float(np.max(errors)), 0.0)
     is_close = float(np.max(np.abs(errors))) <= _CLOSE * float(np.min(peaks))
-    return (_SAME if is_close else _OTHER) * max(expected, 0.0)
+    return (close if is_close else _OTHER) * max(expected, 0.0)
 
 
 def _row(params: Mapping[str, object], names: list[tuple[str, ...]]) -> list[float]:

@@ -155,7 +155,12 @@ class TrialScheduler:
             if self._pruning is not None:
                 self._pruning.consider(spec.number, point, running)
 
-        running = RunningTrial(on_point, trials_left=trials_left)
+        running = RunningTrial(
+            on_point,
+            trials_left=trials_left,
+            gpu_need=partial(self._gpu_needs.need, record),
+        )
+        self._gpu_needs.begin(record, running)
         self._stop_switch.enter(spec.number, running)
         return spec, running
 

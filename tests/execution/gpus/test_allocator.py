@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -483,6 +484,84 @@ def test_a_large_trial_is_passed_a_few_times_only(make: Make) -> None:
         with waiting(gpus, gib(10)) as fifth:
             assert has_to_wait(fifth)
             assert has_to_wait(large)
+
+
+def test_trials_that_fill_the_memory_go_before_one_that_leaves_more_free(make: Make) -> None:
+    gpus = make("GPU-a")  # of whose 40 GiB two stay free
+    first = ExitStack()
+    first.enter_context(share(gpus, gib(18)))
+    with share(gpus, gib(20)), waiting(gpus, gib(10)) as small:
+        assert has_to_wait(small)
+        with waiting(gpus, gib(17)) as large, waiting(gpus, gib(8)) as other:
+            assert has_to_wait(large)
+            assert has_to_wait(other)
+            first.close()
+            assert other.wait(PATIENCE_S), "10 and 8 GiB fill 18 GiB, 17 do not"
+            assert small.wait(PATIENCE_S)
+            assert has_to_wait(large)
+
+
+def test_trials_that_need_nearly_the_same_keep_their_order(make: Make) -> None:
+    gpus = make("GPU-a")
+    first = ExitStack()
+    first.enter_context(share(gpus, gib(18)))
+    with share(gpus, gib(20)), waiting(gpus, gib(10)) as longer:
+        assert has_to_wait(longer)
+        with waiting(gpus, gib(10.5)) as later:
+            assert has_to_wait(later)
+            first.close()
+            assert longer.wait(PATIENCE_S)
+            assert has_to_wait(later)
+
+
+# --- what is expected of a trial changes ---------------------------------------------------------
+
+
+def test_a_trial_that_waits_gets_its_share_when_it_is_expected_to_need_less(make: Make) -> None:
+    gpus, need = make("GPU-a"), gib(30)
+    waits = RunningTrial(gpu_need=lambda: need)
+    leases: list[Lease] = []
+
+    def wait() -> None:
+        with share(gpus, GpuNeed(), waits) as lease:
+            leases.append(lease)
+
+    with share(gpus, gib(20)):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: gpus.waiting == 1)
+        time.sleep(0.1)
+        assert leases == []
+        need = gib(10)
+        thread.join(PATIENCE_S)
+        assert [lease.need for lease in leases] == [gib(10)]
+
+
+def test_a_running_trial_claims_what_it_is_expected_to_need_by_now_but_all_that_it_takes(
+    make: Make, kernel: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    driver, ledger = StatedDriver("GPU-a"), Ledger(tmp_path / "claims")
+    gpus = make(driver=driver)
+    need = replace(gib(30), is_estimate=True)
+    running = RunningTrial(gpu_need=lambda: need)
+    running.pid = kernel.pid
+
+    def claims(n_gib: float) -> bool:
+        with ledger.gate():
+            return [claim.memory_bytes for claim in ledger.claims()] == [round(n_gib * GIB)]
+
+    with share(gpus, GpuNeed(), running) as lease:
+        assert lease.memory_fraction is None, "it may take more than was estimated"
+        driver.by_process["GPU-a"] = {kernel.pid: 25 * GIB}
+        driver.used["GPU-a"] = 25 * GIB
+        until(lambda: running.gpu_memory is not None)
+        assert running.gpu_memory is not None
+        assert running.gpu_memory.first_bytes == 25 * GIB
+        assert claims(30)
+        need = replace(gib(10), is_estimate=True)
+        until(lambda: claims(25))
+        need = replace(gib(28), is_estimate=True)
+        until(lambda: claims(28))
 
 
 # --- what a trial may take at most ---------------------------------------------------------------

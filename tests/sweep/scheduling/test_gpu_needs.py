@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from sweeper.trials import (
     GpuUse,
     Params,
     Reason,
+    RunningTrial,
+    SettledMemory,
     TrialOutcome,
     TrialRecord,
     TrialState,
@@ -132,6 +136,98 @@ def test_a_stated_memory_that_was_too_little_gives_way_to_what_was_measured() ->
     assert needs.need(record({"lr": 0.2}, None)).memory_bytes == pytest.approx(8.8 * GB)
 
 
+# --- what running trials show --------------------------------------------------------------------
+
+
+def begun(needs: GpuNeeds, number: int, batch: int) -> tuple[TrialRecord, RunningTrial]:
+    """A trial that runs; nothing has been seen of its memory."""
+    mine, running = replace(record({"batch": batch}, None), number=number), RunningTrial()
+    needs.begin(mine, running)
+    return mine, running
+
+
+def settled(peak_gb: float, *, first_gb: float | None = None, steady: bool = True) -> SettledMemory:
+    first_bytes = round((peak_gb if first_gb is None else first_gb) * GB)
+    return SettledMemory(first_bytes=first_bytes, peak_bytes=round(peak_gb * GB), is_steady=steady)
+
+
+def test_a_running_trial_shows_what_others_need_by_the_sizes_that_grow() -> None:
+    needs = GpuNeeds(None)
+    first, running = begun(needs, 0, batch=4)
+    larger, _ = begun(needs, 1, batch=8)
+    assert needs.need(larger) == GpuNeed()
+    running.gpu_memory = settled(8, steady=False)
+    assert needs.need(larger) == GpuNeed(memory_bytes=20 * GB, is_estimate=True)
+    running.gpu_memory = settled(8)
+    assert (needs.need(larger).memory_bytes or 0) == pytest.approx(2 * 8.8 * GB)
+    assert (needs.need(first).memory_bytes or 0) == pytest.approx(8.8 * GB)
+
+
+def test_a_running_trial_is_expected_to_grow_as_much_as_those_did_that_have_ended() -> None:
+    needs = GpuNeeds(None)
+    first, running = begun(needs, 0, batch=1)
+    second, other = begun(needs, 1, batch=8)
+    running.gpu_memory = settled(4, first_gb=2)
+    other.gpu_memory = settled(5)
+    needs.note(replace(first, state=TrialState.COMPLETED, gpu=GpuUse(peak_bytes=4 * GB)))
+    need = needs.need(second)
+    assert need.memory_bytes == pytest.approx(2 * 5 * 1.1 * GB)
+    assert not need.is_estimate
+
+
+def test_trials_of_an_earlier_sweep_do_not_show_how_much_a_running_one_will_grow() -> None:
+    needs = GpuNeeds(None)
+    needs.note(record({"batch": 1}, 4 * GB))
+    mine, running = begun(needs, 1, batch=2)
+    running.gpu_memory = settled(0.5)
+    assert needs.need(mine).memory_bytes == pytest.approx(2 * 4.4 * GB)
+
+
+def test_once_enough_trials_have_ended_running_ones_change_nothing() -> None:
+    needs = GpuNeeds(None)
+    mine, running = begun(needs, 0, batch=3)
+    running.gpu_memory = settled(1)
+    for number, batch in enumerate((1, 2, 4, 8), start=1):
+        ended, seen = begun(needs, number, batch)
+        seen.gpu_memory = settled(batch)
+        needs.note(replace(ended, state=TrialState.COMPLETED, gpu=GpuUse(peak_bytes=batch * GB)))
+    assert needs.need(mine) == GpuNeed(memory_bytes=round(1.03 * 3 * GB))
+
+
+def test_a_running_trial_of_which_nothing_is_seen_shows_nothing_beside_others() -> None:
+    """In a container the driver does not tell whose memory it is."""
+    needs = GpuNeeds(None)
+    _, first = begun(needs, 0, batch=1)
+    mine, second = begun(needs, 1, batch=1)
+    second.gpu_memory = settled(0)
+    assert needs.need(mine) == GpuNeed(memory_bytes=0, is_estimate=True), "a notebook without a GPU"
+    first.gpu_memory = settled(8)
+    assert needs.need(mine).memory_bytes == pytest.approx(8.8 * GB)
+
+
+def test_needs_are_asked_for_while_trials_begin_and_end() -> None:
+    needs, ended = GpuNeeds(None), threading.Event()
+    mine, _ = begun(needs, 9999, batch=5)
+
+    def ask() -> int:
+        count = 0
+        while not ended.is_set() or not count:
+            needs.need(mine)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor() as threads:
+        asked = [threads.submit(ask) for _ in range(3)]
+        for number in range(300):
+            one, running = begun(needs, number, batch=1 + number % 8)
+            running.gpu_memory = settled(1 + number % 8)
+            gpu = GpuUse(peak_bytes=(1 + number % 8) * GB)
+            needs.note(replace(one, state=TrialState.COMPLETED, gpu=gpu))
+        ended.set()
+    assert all(one.result() for one in asked)
+    assert needs.need(mine).memory_bytes == pytest.approx(1.03 * 5 * GB)
+
+
 # --- who is run again ----------------------------------------------------------------------------
 
 
@@ -147,6 +243,15 @@ def test_a_trial_that_ran_out_of_memory_gets_more_and_then_a_gpu_of_its_own() ->
     third = replace(first, gpu_need=needs.need(mine))
     assert third.gpu_need == GpuNeed(is_alone=True)
     assert needs.run_again(third, short()) is None, "no GPU has more for it"
+
+
+def test_a_trial_that_was_expected_to_need_more_when_it_began_gets_more_than_that() -> None:
+    needs = GpuNeeds(None)
+    asked_for = trial_spec(0)  # nothing was known then
+    had = GpuNeed(memory_bytes=8 * GB)
+    outcome = replace(short(2 * GB), gpu_need=had)
+    assert needs.run_again(asked_for, outcome) == "with 10.0 GB of its GPU"
+    assert needs.run_again(asked_for, outcome) == "alone on its GPU"
 
 
 def test_a_trial_that_ran_out_of_memory_gets_at_once_what_another_one_took() -> None:
