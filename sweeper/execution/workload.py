@@ -12,6 +12,7 @@ from ..kernels import CellsToShare, cells_to_share
 from ..notebooks import ResearchNotebook
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
+from ..study_folder.snapshots import CodeSnapshot
 from ..trials import StudyPaths
 
 #: Workers in a notebook's code: torch's, Lightning's, fastai's and those of `seeded_loader`, and
@@ -28,6 +29,8 @@ class Workload:
         cwd: the working folder of the kernels: that of the research notebook, so that its relative
             paths and imports lead where they do when it is run by hand.
         paths: of the study; its folder marks the processes of its trials.
+        snapshot: the modules that kernels import in place of what lies on disk meanwhile; None
+            where they import what lies there.
     """
 
     notebook: ResearchNotebook
@@ -35,6 +38,7 @@ class Workload:
     kernel_name: str
     cwd: Path
     paths: StudyPaths
+    snapshot: CodeSnapshot | None = None
 
     @property
     def loader_workers(self) -> int:

@@ -130,6 +130,19 @@ class StudyPaths:
         return self.folder / "requests"
 
     @property
+    def code(self) -> Path:
+        """The folder of the snapshots of code and of the environments that trials had."""
+        return self.folder / "code"
+
+    def snapshot(self, name: str) -> Path:
+        """The file of one snapshot of the notebook and its modules."""
+        return self.code / f"{name}.json"
+
+    def environment(self, name: str) -> Path:
+        """The file of one environment in which trials ran."""
+        return self.code / f"environment-{name}.json"
+
+    @property
     def page(self) -> Path:
         """The comparison page."""
         return self.folder / "index.html"

@@ -1,0 +1,169 @@
+"""The code and the environment of trials, kept in the study's folder under names made of both.
+
+A snapshot is what a sweep has read when it began; an environment is where a trial ran. A trial's
+executed notebook names both, in `snapshot` and `environment` of `metadata.sweeper`. Equal content
+has one file, however many sweeps had it, and no file ever changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ..errors import OutputError, StudyError
+from ..files import write_atomically
+from ..trials import StudyPaths, display_path
+
+_DIGITS = 12
+#: The entries of a snapshot's file.
+_ENTRIES = ("folder", "notebook_name", "notebook", "parameters_name", "parameters", "files")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeSnapshot:
+    """What the trials of a sweep run, as it was when the sweep began.
+
+    Attributes:
+        folder: of the research notebook, as an absolute path without links.
+        notebook_name: of the research notebook's file.
+        notebook: that file, without outputs.
+        parameters_name: of the parameters file; empty where there was none.
+        parameters: that file's text.
+        files: the code beside the notebook that its cells import or run: the sources by their paths
+            relative to `folder`. Bytes that are not UTF-8 stand as lone surrogates
+            (`surrogateescape`).
+        environment: where a trial ran (`environment_of` in `execution/environment/`); empty where
+            that is not known.
+    """
+
+    folder: str
+    notebook_name: str
+    notebook: str
+    parameters_name: str = ""
+    parameters: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its name, twelve hexadecimal digits; equal code has equal names, wherever it ran."""
+        content = {entry: getattr(self, entry) for entry in _ENTRIES}
+        # Notebooks from before format 4.5 get other cell ids each time they are read.
+        node = json.loads(self.notebook)
+        cells = [{k: v for k, v in cell.items() if k != "id"} for cell in node.get("cells", [])]
+        return _name_of({**content, "notebook": {**node, "cells": cells}, "files": {**self.files}})
+
+    @property
+    def frozen(self) -> dict[str, str]:
+        """The sources in `files` by their absolute paths."""
+        return {
+            os.path.normpath(os.path.join(self.folder, path)): source
+            for path, source in self.files.items()
+        }
+
+
+def keep_snapshot(paths: StudyPaths, snapshot: CodeSnapshot) -> str:
+    """Write a snapshot into the study's folder, unless it is there; return its name.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    content = {entry: getattr(snapshot, entry) for entry in _ENTRIES}
+    name = snapshot.name
+    try:
+        _keep(paths.snapshot(name), {**content, "files": {**snapshot.files}})
+    except OSError as error:
+        raise OutputError(
+            f"{display_path(paths.snapshot(name))}: cannot be written: {error.strerror or error}; "
+            "choose another output with -o"
+        ) from error
+    return name
+
+
+def keep_environment(paths: StudyPaths, environment: Mapping[str, Any]) -> str:
+    """Write an environment into the study's folder, unless it is there; return its name.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    name = _name_of(environment)
+    _keep(paths.environment(name), environment)
+    return name
+
+
+def read_snapshot(paths: StudyPaths, name: str, *, environment: str = "") -> CodeSnapshot:
+    """Read a snapshot, with an environment of its trials.
+
+    Args:
+        name: as `snapshot` in `metadata.sweeper` of a trial's executed notebook has it.
+        environment: as `environment` there has it; empty where that is not known.
+
+    Raises:
+        StudyError: a file is missing, or is not what its name says.
+    """
+    content = _read(paths.snapshot(name))
+    kept = {} if not environment else _read(paths.environment(environment))
+    try:
+        snapshot = CodeSnapshot(**{entry: content[entry] for entry in _ENTRIES}, environment=kept)
+        is_whole = snapshot.name == name
+    except (KeyError, ValueError, AttributeError, TypeError):
+        is_whole = False
+    if not is_whole or (environment and _name_of(kept) != environment):
+        file = paths.snapshot(name) if not is_whole else paths.environment(environment)
+        raise StudyError(f"{display_path(file)}: was changed after the sweep has written it")
+    return snapshot
+
+
+def read_environment(paths: StudyPaths, name: str) -> Mapping[str, Any]:
+    """Read the environment of a trial.
+
+    Args:
+        name: as `environment` in `metadata.sweeper` of the trial's executed notebook has it.
+
+    Raises:
+        StudyError: the file is missing or damaged.
+    """
+    return _read(paths.environment(name))
+
+
+def place_in(folder: Path, path: str) -> Path:
+    """Where a file of a snapshot lies in another folder.
+
+    Args:
+        path: relative, without `..`.
+
+    Raises:
+        StudyError: the path leads out of the folder.
+    """
+    parts = PurePosixPath(path).parts
+    if not parts or {"..", "/"} & set(parts):
+        raise StudyError(f"the snapshot has a file {path!r}, which lies in no folder of it")
+    return folder.joinpath(*parts)
+
+
+def _name_of(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()
+
+
+def _keep(file: Path, content: Mapping[str, Any]) -> None:
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(content, indent=1, sort_keys=True))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise StudyError(f"{display_path(file)}: there is no such file") from error
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{display_path(file)}: cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise StudyError(f"{display_path(file)}: was changed after the sweep has written it")
+    return content
