@@ -25,6 +25,7 @@ from ..trials import (
     Value,
     to_metadata,
 )
+from .environment import TrialEnvironment
 from .gpus import CONTEXT_BYTES, GpuAllocator, Mps, MpsUse, StoppedWaiting
 from .host_memory import HostMemory, Stay
 from .verdict import does_not_fit, judge
@@ -36,6 +37,8 @@ class NotebookRunner:
 
     Attributes:
         patience: waits for the disk with the executed notebooks, when it is full.
+        environment: where its trials run.
+        snapshot: the name of the code that they run; empty where none was kept.
     """
 
     notebook: ResearchNotebook
@@ -44,6 +47,8 @@ class NotebookRunner:
     memory: HostMemory
     pool: KernelPool
     patience: Patience
+    environment: TrialEnvironment = field(default_factory=TrialEnvironment)
+    snapshot: str = ""
     mps: Mps = field(default_factory=Mps)
 
     def new_file(self, spec: TrialSpec) -> ExecutedNotebook:
@@ -54,7 +59,10 @@ class NotebookRunner:
             kernel_name=self.pool.name,
             language=kernels.language_of(self.pool.name),
         )
-        return ExecutedNotebook(node, spec, started_at=_now())
+        file = ExecutedNotebook(node, spec, started_at=_now())
+        if self.snapshot:
+            file.metadata["snapshot"] = self.snapshot
+        return file
 
     def run(
         self,
@@ -88,7 +96,14 @@ class NotebookRunner:
             is_alone=stay is not None and stay.is_alone,
             is_alone_on_gpu=lease is not None and lease.is_alone,
         )
-        outcome = replace(outcome, kernel=_kernel_use(result), not_replicable=result.not_replicable)
+        if environment := self.environment.name():
+            file.metadata["environment"] = environment
+        outcome = replace(
+            outcome,
+            kernel=_kernel_use(result),
+            environment=environment,
+            not_replicable=result.not_replicable,
+        )
         if use is None or lease is None or lease.gpu is None:
             return result, outcome
         seen, samples = self.gpus.use_of(lease)
@@ -124,6 +139,7 @@ class NotebookRunner:
         def write_running() -> None:
             file.metadata["pid"] = running.pid  # `status` reads it, also in another process
             self.patience.attempt(write)  # it is written again when the trial has ended
+            self.environment.look()  # beside the first cell, which does not wait for it
 
         running.subscribe(file.record)
         request = ExecutionRequest(

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .. import kernels
+from ..guard import MARK_VARIABLE
 from ..kernels import Ending, KernelOrigin, KernelPool, KernelResult, Reference, Way
 from ..notebooks import ExecutedNotebook, read_metadata
 from ..study_folder.patience import is_about_disk, patience_with_disk
+from ..study_folder.snapshots import keep_environment
 from ..trials import (
     GpuNeed,
     Reason,
@@ -23,6 +26,7 @@ from ..trials import (
     attempt_path,
     display_path,
 )
+from .environment import TrialEnvironment, environment_of
 from .executor import TimeLeft
 from .gpus import GpuAllocator, Mps
 from .host_memory import HostMemory
@@ -70,6 +74,7 @@ def opened_worker(
             runtime_folder=folder,
             token=token,
             warm=workload.settings.execution.kernels == "warm",
+            frozen=None if workload.snapshot is None else workload.snapshot.frozen,
         )
         pool.share(workload.cells_to_share())
         patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
@@ -82,6 +87,8 @@ def opened_worker(
             pool=pool,
             patience=patience,
             mps=mps or Mps(),
+            environment=_environment(workload, gpus, token=token),
+            snapshot="" if workload.snapshot is None else workload.snapshot.name,
         )
         yield Worker(runner=runner, runtime_folder=folder)
         left_s = time_left.left_s()
@@ -199,6 +206,23 @@ class Worker:
                 ),
             )
         return file, result, outcome
+
+
+def _environment(workload: Workload, gpus: GpuAllocator, *, token: str) -> TrialEnvironment:
+    """Where the trials of a workload run here; what is started for the look bears the mark."""
+    env = {**os.environ, **gpus.env, MARK_VARIABLE: f"{token}.environment;"}
+
+    def look() -> str:
+        found = environment_of(
+            interpreter=kernels.interpreter_of(workload.kernel_name),
+            env=kernels.environment_of(workload.kernel_name, env),
+            folder=workload.cwd,
+            threads=workload.settings.resources.threads,
+            gpus=gpus.devices,
+        )
+        return keep_environment(workload.paths, found)
+
+    return TrialEnvironment(look)
 
 
 def _internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:

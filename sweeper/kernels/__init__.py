@@ -9,10 +9,11 @@ from .forking.evidence import Evidence, gather
 from .forking.origins import KernelOrigin, Way
 from .forking.policy import Experiment, ForkPolicy, Proof, Reference
 from .forking.sharing import CellsToShare, SharedRun, cells_to_share
+from .frozen_modules import can_freeze
 from .kernel import Kernel
 from .pool import KernelPool
 from .request import Ending, ExecutionRequest, KernelResult
-from .specs import check_kernel, language_of
+from .specs import check_kernel, environment_of, interpreter_of, language_of
 
 __all__ = [
     "CellsToShare",
@@ -29,10 +30,13 @@ __all__ = [
     "Reference",
     "SharedRun",
     "Way",
+    "can_freeze",
     "cells_to_share",
     "check_kernel",
+    "environment_of",
     "execute",
     "gather",
     "inject",
+    "interpreter_of",
     "language_of",
 ]

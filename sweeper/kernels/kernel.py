@@ -24,6 +24,7 @@ from .forking.origins import KernelOrigin, Way
 from .forking.process import ForkedProcess
 from .forking.provisioner import ForkingProvisioner
 from .forking.sharing import SharedRun
+from .frozen_modules import FrozenModules
 from .ipython_folder import ipython_folder, make_ipython_folder
 from .manager import PrivateKernelManager
 from .specs import runs_in_python
@@ -50,13 +51,21 @@ class Kernel:
         manager: jupyter_client's manager of the kernel.
         name: the name of the kernelspec.
         origin: how the kernel came to be.
+        frozen: the modules that it imports from a snapshot.
     """
 
     def __init__(
-        self, manager: PrivateKernelManager, *, name: str, folder: Path, mark: str
+        self,
+        manager: PrivateKernelManager,
+        *,
+        name: str,
+        folder: Path,
+        mark: str,
+        frozen: FrozenModules,
     ) -> None:
         self.manager = manager
         self.name = name
+        self.frozen = frozen
         self._folder = folder
         self._mark = mark
         self._process: Any = None
@@ -74,6 +83,7 @@ class Kernel:
         runtime_folder: Path,
         token: str,
         origin: KernelOrigin,
+        frozen: FrozenModules,
         fork_server: ForkServer | None = None,
     ) -> Kernel:
         """Start the process; it boots while the caller goes on.
@@ -83,6 +93,7 @@ class Kernel:
             runtime_folder: where its private folder is made; a short path.
             token: the beginning of the mark that it bears.
             origin: how it should come to be; it is started where it cannot be forked.
+            frozen: the modules that it imports from a snapshot.
             fork_server: where it is forked; None when there is none.
 
         Raises:
@@ -95,7 +106,7 @@ class Kernel:
         manager = PrivateKernelManager(
             folder=folder, kernel_name=name, log=log, is_local=runs_in_python(name)
         )
-        kernel = cls(manager, name=name, folder=folder, mark=mark)
+        kernel = cls(manager, name=name, folder=folder, mark=mark, frozen=frozen)
         if fork_server is not None and origin.way is not Way.STARTED:
             manager.provisioner = ForkingProvisioner(
                 fork_server=fork_server,

@@ -19,6 +19,7 @@ from .forking.fork_server import ForkServer
 from .forking.origins import KernelOrigin, Offer, Way
 from .forking.policy import Experiment, ForkPolicy
 from .forking.sharing import CellsToShare
+from .frozen_modules import FrozenModules
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel, language_of
 from .trial_environment import can_set_environment
@@ -39,6 +40,8 @@ class KernelPool:
         token: the beginning of the marks in their environments.
         warm: whether to fork kernels with the notebook's libraries imported, where possible.
         policy: decides which kernels are forked; by default only such as were proven.
+        frozen: modules that kernels import in place of what lies on disk: their sources by their
+            absolute paths without links.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class KernelPool:
         token: str,
         warm: bool,
         policy: ForkPolicy | None = None,
+        frozen: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.language = language_of(name).lower()
@@ -63,6 +67,7 @@ class KernelPool:
         self.cwd = cwd
         self._runtime_folder = runtime_folder
         self._token = token
+        self._frozen = FrozenModules(folder=runtime_folder, sources=frozen or {})
         self._fork_server: ForkServer | None = None
         self._no_offer = Offer(obstacle="execution.kernels is cold")
         command = KernelCommand.read(command_of(name), kernelspec=name, language=self.language)
@@ -76,6 +81,7 @@ class KernelPool:
                 cwd=cwd,
                 runtime_folder=runtime_folder,
                 token=token,
+                frozen=self._frozen,
             )
         self._lock = threading.Lock()
         #: The start of a process takes a while, in which the slot goes on.
@@ -248,5 +254,6 @@ class KernelPool:
             runtime_folder=self._runtime_folder,
             token=self._token,
             origin=origin,
+            frozen=self._frozen,
             fork_server=self._fork_server,
         )

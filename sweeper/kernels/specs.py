@@ -10,7 +10,7 @@ from string import Template
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
 
 from ..errors import KernelError
-from .forking.command import PYTHON
+from .forking.command import PYTHON, KernelCommand
 
 
 def check_kernel(name: str, *, asked_by: str) -> None:
@@ -43,6 +43,12 @@ def command_of(name: str) -> list[str]:
     if argv and argv[0] in ("python", f"python{major}", f"python{major}.{minor}"):
         argv[0] = sys.executable
     return argv
+
+
+def interpreter_of(name: str) -> list[str]:
+    """The Python that runs a kernel, and its options; empty where the kernelspec does not say."""
+    command = KernelCommand.read(command_of(name), kernelspec=name, language=language_of(name))
+    return [] if command.obstacle else [command.interpreter, *command.options]
 
 
 def environment_of(name: str, env: Mapping[str, str]) -> dict[str, str]:

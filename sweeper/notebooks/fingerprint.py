@@ -41,19 +41,26 @@ _FIRST_OPTIONAL_KEYS = ("step", "variable", "pattern")
 
 
 def fingerprint_of(
-    notebook: ResearchNotebook, settings: Settings, *, kernel_name: str
+    notebook: ResearchNotebook,
+    settings: Settings,
+    *,
+    kernel_name: str,
+    code: Mapping[Path, bytes] | None = None,
 ) -> Fingerprint:
     """Make the fingerprint of a notebook's trials under these settings.
+
+    Args:
+        code: what `local_code` has read; None to read it now.
 
     All keys of a score's source, an objective and a dimension are part of it. A key that is added
     to one of them has the default None, with which no fingerprint differs from an older one.
     """
     data = settings.model_dump(mode="json")
+    code = local_code(notebook.code, notebook.path.parent) if code is None else code
     return {
         "cells": [_digest(source) for source in notebook.code],
         "files": {
-            name: _digest(text)
-            for name, text in modules_beside(notebook.code, notebook.path.parent).items()
+            name: _digest(text) for name, text in _texts(code, notebook.path.parent).items()
         },
         "study.seed": settings.study.seed,
         "resources.cpus_per_trial": settings.resources.threads,
@@ -72,8 +79,12 @@ def modules_beside(code: Sequence[str], folder: Path) -> dict[str, str]:
     Returns:
         the text of each file, by its path relative to the folder.
     """
-    paths = sorted(_local_code(code, folder.resolve()))
-    return {os.path.relpath(path, folder): _read(path) for path in paths}
+    return _texts(local_code(code, folder), folder)
+
+
+def _texts(code: Mapping[Path, bytes], folder: Path) -> dict[str, str]:
+    """The texts of files, by their paths relative to a folder."""
+    return {os.path.relpath(path, folder): _text(code[path]) for path in sorted(code)}
 
 
 def changed_modules(before: Fingerprint, code: Sequence[str], folder: Path) -> list[str]:
@@ -167,19 +178,28 @@ def _brief(value: Any) -> str:
     return json.dumps(value)
 
 
-def _read(path: Path) -> str:
-    return path.read_text("utf-8", "replace")
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.strip().encode(), digest_size=_DIGITS // 2).hexdigest()
 
 
-def _local_code(sources: Sequence[str], folder: Path) -> set[Path]:
-    """Find the files beside a notebook that its cells import or run, directly or indirectly."""
+def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
+    """Read the files beside a notebook that its cells import or run, directly or indirectly.
+
+    Args:
+        code: the sources of the notebook's code cells.
+        folder: the notebook's.
+
+    Returns:
+        the content of each file by its absolute path without links.
+    """
+    folder = folder.resolve()
     roots = [folder]
-    found: set[Path] = set()
-    waiting: list[tuple[str, Path | None]] = [(source, None) for source in sources]
+    found: dict[Path, bytes] = {}
+    waiting: list[tuple[str, Path | None]] = [(source, None) for source in code]
     while waiting:
         source, file = waiting.pop(0)
         ran = [folder / name for name in _RUN.findall(source)]
@@ -189,9 +209,9 @@ def _local_code(sources: Sequence[str], folder: Path) -> set[Path]:
             ran += [
                 path for name in _imported(tree, file, roots) for path in _files_of(name, roots)
             ]
-        for path in {path.resolve() for path in ran if path.is_file()} - found:
-            found.add(path)
-            waiting.append((_read(path), path))
+        for path in {path.resolve() for path in ran if path.is_file()} - found.keys():
+            found[path] = path.read_bytes()
+            waiting.append((_text(found[path]), path))
     return found
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import nbformat
 from nbformat import NotebookNode
 
 from ..errors import NotebookError
@@ -81,6 +82,12 @@ class ResearchNotebook:
         spec, info = metadata.get("kernelspec", {}), metadata.get("language_info", {})
         language = str(spec.get("language") or info.get("name") or "python")
         return "python" if language.lower() == "python" else language
+
+    @property
+    def text(self) -> str:
+        """The notebook as its file, without outputs."""
+        text: str = nbformat.v4.writes(self.node)  # it was validated when it was read
+        return text
 
     @property
     def code(self) -> list[str]:

@@ -8,6 +8,7 @@ wrong results.
 from __future__ import annotations
 
 import ast
+import os
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -114,7 +115,9 @@ def find_shared_cells(cells: Sequence[Any], swept: Collection[str]) -> LeadingCe
     return LeadingCells(cells=len(cells), ended_by="")
 
 
-def why_module_unsharable(files: Sequence[str], cells: Sequence[str]) -> str | None:
+def why_module_unsharable(
+    files: Sequence[str], cells: Sequence[str], frozen: Mapping[str, str]
+) -> str | None:
     """Say why cells that have imported the project's modules cannot be shared; None if they can.
 
     The top level of each module is checked like a cell. Its functions and classes are checked only
@@ -123,12 +126,15 @@ def why_module_unsharable(files: Sequence[str], cells: Sequence[str]) -> str | N
     Args:
         files: the files of the modules.
         cells: the sources of all cells up to the one that imports the last of the modules.
+        frozen: sources that were imported in place of what lies on disk, by their absolute paths
+            without links.
     """
     definitions: list[tuple[str, _Definition]] = []
     waiting: list[tuple[str, Sequence[ast.AST]]] = []
     for file in files:
         try:
-            tree = ast.parse(Path(file).read_text("utf-8"))
+            source = frozen.get(os.path.realpath(file))
+            tree = ast.parse(Path(file).read_text("utf-8") if source is None else source)
         except (OSError, SyntaxError, ValueError, RecursionError):
             return f"it imports {Path(file).name}, which cannot be read"
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from ..errors import OutputError, StudyError
@@ -57,6 +57,11 @@ class CodeSnapshot:
         node = json.loads(self.notebook)
         cells = [{k: v for k, v in cell.items() if k != "id"} for cell in node.get("cells", [])]
         return _name_of({**content, "notebook": {**node, "cells": cells}, "files": {**self.files}})
+
+    @property
+    def notebook_path(self) -> str:
+        """The absolute path of the research notebook."""
+        return os.path.join(self.folder, self.notebook_name)
 
     @property
     def frozen(self) -> dict[str, str]:
@@ -129,21 +134,6 @@ def read_environment(paths: StudyPaths, name: str) -> Mapping[str, Any]:
         StudyError: the file is missing or damaged.
     """
     return _read(paths.environment(name))
-
-
-def place_in(folder: Path, path: str) -> Path:
-    """Where a file of a snapshot lies in another folder.
-
-    Args:
-        path: relative, without `..`.
-
-    Raises:
-        StudyError: the path leads out of the folder.
-    """
-    parts = PurePosixPath(path).parts
-    if not parts or {"..", "/"} & set(parts):
-        raise StudyError(f"the snapshot has a file {path!r}, which lies in no folder of it")
-    return folder.joinpath(*parts)
 
 
 def _name_of(content: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from ..errors import TrackingError
 from ..study import Study
 from ..study_folder.ownership import held_folder, held_outputs, held_storage
 from ..study_folder.requests import Requests
+from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Tracker, View, is_sure_to_open, sqlite_file, store_of
 from .description import description
 from .plan import SweepPlan
@@ -64,6 +65,8 @@ def opened(
         )
         with _opened_tracker(plan, study, may_be_refused_late=is_new) as tracker:
             folder.is_needed = True
+            if plan.workload.snapshot is not None:
+                keep_snapshot(plan.paths, plan.workload.snapshot)
             if plan.remote is not None:
                 plan.remote.start()
             try:

@@ -10,14 +10,15 @@ from pathlib import Path
 from ..execution.executor import Executor
 from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
-from ..kernels import check_kernel
+from ..kernels import can_freeze, check_kernel
 from ..notebooks import ResearchNotebook
-from ..notebooks.fingerprint import Fingerprint, fingerprint_of
+from ..notebooks.fingerprint import Fingerprint, fingerprint_of, local_code
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study import SamplerFactory, make_pruner
 from ..sync import RemoteCopy
 from ..trials import StudyPaths
+from .frozen_code import snapshot_of
 from .preemption import check_service
 
 
@@ -29,6 +30,7 @@ class SweepPlan:
         timeout_s: wall-clock limit of the whole sweep; None for as long as its trials take.
         fingerprint: what its trials are made of.
         allow_changes: whether to go on with a study whose trials were made of something else.
+        is_frozen: whether its kernels import modules as they were when the sweep began.
         remote: the study's copy in an object storage; None where there is to be none.
     """
 
@@ -40,6 +42,7 @@ class SweepPlan:
     timeout_s: float | None
     fingerprint: Fingerprint
     allow_changes: bool
+    is_frozen: bool
     remote: RemoteCopy | None
 
     @property
@@ -88,12 +91,14 @@ def plan_sweep(
     paths = StudyPaths.parse(output, study=settings.name)
     storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
     tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
+    code = local_code(research.code, research.path.parent)
     workload = Workload(
         notebook=research,
         settings=settings,
         kernel_name=kernel_name,
         cwd=research.path.parent,
         paths=paths,
+        snapshot=snapshot_of(research, settings, code),
     )
     return SweepPlan(
         workload=workload,
@@ -106,8 +111,9 @@ def plan_sweep(
         storage_url=storage_url,
         tracking_uri=None if tracking_uri is None else Address.of(tracking_uri),
         timeout_s=timeout_s,
-        fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name),
+        fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name, code=code),
         allow_changes=allow_changes,
+        is_frozen=executor is not None or can_freeze(kernel_name),
         remote=_remote_copy(settings, paths, str(storage_url), tracking_uri),
     )
 

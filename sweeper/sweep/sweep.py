@@ -23,6 +23,7 @@ from ..tracking import Tracker, sqlite_file
 from ..trials import Event, Events, Observer, Snapshot, SweepResult
 from .deadline import deadline
 from .description import best_in_words, description
+from .frozen_code import changed_meanwhile
 from .opening import opened
 from .page_refresh import PageRefresh
 from .plan import SweepPlan, plan_sweep
@@ -243,7 +244,7 @@ class Sweep:
             gpus=plan.executor.gpu_totals,
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
-            findings=list(findings),
+            findings=[*findings, *self._changed_code()],
             duration_s=time.monotonic() - began_s,
         )
         return scheduler, result
@@ -254,6 +255,15 @@ class Sweep:
             self.stop(sender, now=request == ALL)
         elif request.isdigit():
             self._stop_switch.stop(int(request), f"stopped by {sender}")
+
+    def _changed_code(self) -> list[str]:
+        """What users should know of code that was changed while the trials ran."""
+        workload = self.plan.workload
+        if workload.snapshot is None:
+            return []
+        return changed_meanwhile(
+            workload.snapshot, workload.notebook, is_frozen=self.plan.is_frozen
+        )
 
     def _finish_copy(self) -> float | None:
         """Copy what has changed since the last time; how far the copy is behind then, in seconds.

@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 STUDY, TRACKING = "study.db", "mlflow.db"
 _PART = ".part"
 _ATTEMPT = re.compile(r"attempt\d+\.ipynb")
+_CODE = re.compile(r"(environment-)?[0-9a-f]+\.json")
 _CHUNK = 1 << 20
 #: A checkpoint that was changed within this time may be incomplete.
 _SETTLED_S = 1.0
@@ -82,6 +83,9 @@ class Contents:
                 yield f"notebooks/{run_id}.ipynb", notebook
                 for earlier in notebook.parent.glob(f"{_literal(notebook.stem)}.attempt*.ipynb"):
                     yield f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}", earlier
+        for name, file in _walk(self.paths.code, self._left_out):
+            if _CODE.fullmatch(name):
+                yield f"code/{name}", file
         checkpoints = self.paths.checkpoints("0000").parent
         for name, file in _walk(checkpoints, self._left_out):
             run_id = name.partition("/")[0]
@@ -112,6 +116,8 @@ class Contents:
                     return notebook.with_suffix(f".{more}")
             if folder == "checkpoints":
                 return self.paths.checkpoints(parts[0]).joinpath(*parts[1:])
+            if folder == "code" and _CODE.fullmatch(rest):
+                return self.paths.code / rest
             if folder == "artifacts":
                 return self.paths.study_artifacts.joinpath(*parts)
         raise ValueError(f"the copy has a file {name!r}, which is none of a study's")

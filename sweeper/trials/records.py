@@ -198,6 +198,7 @@ class TrialOutcome:
         not_replicable: the operations that need not repeat bit for bit, by torch's own names.
         gpu_need: what it was expected to need when it got its share of a GPU; None where it had
             none.
+        environment: the name of the record of where it ran; empty where there is none.
     """
 
     state: TrialState
@@ -212,6 +213,7 @@ class TrialOutcome:
     gpu_samples: Sequence[GpuSample] = ()
     not_replicable: tuple[str, ...] = ()
     gpu_need: GpuNeed | None = None
+    environment: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,8 @@ class SweepResult:
         gpus: what each GPU of the sweep did, while its trials had shares of it.
         sync_lag_s: how far the remote copy is behind: 0 when it is complete; None without one.
         kernels: how the kernels of this sweep's trials came to be, in the order of their ends.
-        findings: why kernels were not forked, or what keeps the notebook from being replicable.
+        findings: why kernels were not forked, what keeps the notebook from being replicable, and
+            which code was changed while the sweep ran.
     """
 
     study: str

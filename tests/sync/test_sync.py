@@ -813,10 +813,24 @@ def test_a_manifest_cannot_lead_out_of_the_studys_folders(tmp_path: Path) -> Non
         "notebooks/0000.attempt1/../../x.ipynb",
         "artifacts/..",
         "artifacts",
+        "code/../sweep.json",
+        "code/abc.json/../../x.json",
+        "code/0007/model.py",
         "sweep.json",
     ):
         with pytest.raises(ValueError, match="none of a study's"):
             contents.place(name)
+
+
+def test_the_code_of_the_trials_is_copied_and_exported_code_is_not(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    contents, folder = machine.copy._contents, machine.paths.code
+    for name in ("0123456789ab.json", "environment-0123456789ab.json", "0007/model.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    files = {name: file for name, file in contents.files(None) if name.startswith("code/")}
+    assert set(files) == {"code/0123456789ab.json", "code/environment-0123456789ab.json"}
+    assert all(contents.place(name) == file for name, file in files.items())
 
 
 def test_a_store_that_is_away_at_the_start_is_waited_for_only_where_nothing_can_be_lost(

@@ -82,6 +82,25 @@ class Nvml:
         return {_text(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
 
 
+def model_of(gpu: Gpu) -> str | None:
+    """The model of a GPU, such as `NVIDIA H200`; None where NVIDIA's driver does not know it."""
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid or gpu.name)
+        return _text(pynvml.nvmlDeviceGetName(handle))
+    except NVMLError:
+        return None
+
+
+def driver_version() -> str | None:
+    """The version of NVIDIA's driver; None where there is none."""
+    try:
+        pynvml.nvmlInit()
+        return _text(pynvml.nvmlSystemGetDriverVersion())
+    except NVMLError:
+        return None
+
+
 def _parts(index: int) -> Iterator[Any]:
     """The handle of a GPU, or those of its parts; none of one that has fallen off the bus."""
     try:

@@ -35,13 +35,13 @@ from .expressions import (
     GPU_USE,
     IN_HISTORY,
     IPYKERNEL,
-    LEND_PACKAGE,
     NOT_REPLICABLE,
     ORDERLY_EXIT,
     STATES,
     USE,
     WARNED,
     cap_memory,
+    find_modules,
     gpu_use_in,
     not_replicable_in,
     states_in,
@@ -139,10 +139,10 @@ class SweepClient(AskingClient):
                 REPORTS_VARIABLE: str(self._report_socket.path),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
-            lending = "" if self.kernel.is_warm else LEND_PACKAGE
+            finders = "" if self.kernel.is_warm else find_modules(self.kernel.frozen.file())
             fraction = self.request.gpu_fraction
             cap = "" if fraction is None else cap_memory(fraction)
-            self._run_silently(environment_code(language, environment) + cap + lending)
+            self._run_silently(environment_code(language, environment) + cap + finders)
         elif env:
             self._run_silently(environment_code(language, env))
         self.running.pid = self.kernel.pid

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...notebook_api import replicability
 from ...trials import GpuUse
-from ..forking.zygote import generators, lending
+from ..forking.zygote import finders, generators
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
 
@@ -37,12 +37,7 @@ IN_HISTORY = (
     "[names.__setitem__(n, new) for n in ('_i', '_ii', '_iii') if names.get(n) == old]"
     "))(get_ipython().history_manager, get_ipython().user_ns, _i{count}, {source!r})"
 )
-_LENDING = Path(lending.__file__).read_text(encoding="utf-8")
-#: Makes this package importable where the kernel's environment does not have it.
-LEND_PACKAGE = (
-    f"(lambda names: (exec({_LENDING!r}, names), names['lend']({str(_PACKAGE_FOLDER)!r})))"
-    "({'__name__': 'sweeper_lending'})"
-)
+_FINDERS = Path(finders.__file__).read_text(encoding="utf-8")
 _GENERATORS = Path(generators.__file__).read_text(encoding="utf-8")
 #: The states of the global random generators, as JSON; the kernel may not have this package.
 GENERATOR_STATES = (
@@ -51,6 +46,21 @@ GENERATOR_STATES = (
 )
 #: The name of that expression in a request; no variable of a notebook can have it.
 STATES = "generator states"
+
+
+def find_modules(frozen: Path | None) -> str:
+    """Code for a started kernel that makes this package and the frozen modules importable.
+
+    Args:
+        frozen: the file with those modules; None where there are none.
+    """
+    calls = [f"names['lend']({str(_PACKAGE_FOLDER)!r})"]
+    if frozen is not None:
+        calls.append(f"names['freeze'](text, {str(frozen)!r})")
+    return (
+        f"(lambda names, text: (exec(text, names), {', '.join(calls)}))"
+        f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})"
+    )
 
 
 _CAP = """

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...notebooks.shared_cells import why_module_unsharable
+from ..frozen_modules import FrozenModules
 from .process import request_fork
 from .sharing import CellsToShare, RanCell, SharedRun
 from .zygote_process import read_report
@@ -27,15 +28,23 @@ class SharedCellsRunner:
         argv: arguments of all kernels but for the connection file.
         cwd: the working directory of all kernels.
         runtime_folder: a private folder with a short path, for sockets.
+        frozen: the modules that kernels import from a snapshot.
     """
 
     def __init__(
-        self, *, env: Mapping[str, str], argv: Sequence[str], cwd: Path, runtime_folder: Path
+        self,
+        *,
+        env: Mapping[str, str],
+        argv: Sequence[str],
+        cwd: Path,
+        runtime_folder: Path,
+        frozen: FrozenModules,
     ) -> None:
         self._env = env
         self._argv = argv
         self._cwd = cwd
         self._runtime_folder = runtime_folder
+        self._frozen = frozen
         self._lock = threading.Lock()
         self._shared: SharedRun | None = None
         self._lease: socket.socket | None = None
@@ -64,7 +73,7 @@ class SharedCellsRunner:
                 _log.info("the zygote does not answer: %s", error)
                 return
             if report["why"] is None:
-                report.update(_unsharable_modules(wanted, report["cells"]))
+                report.update(_unsharable_modules(wanted, report["cells"], self._frozen))
             if report["why"] is None:
                 self._keep(wanted, path, report, lease, current)
                 return
@@ -133,7 +142,9 @@ class SharedCellsRunner:
         _log.info("%d cells have run for all trials in %.1f s%s", len(cells), took_s, until)
 
 
-def _unsharable_modules(wanted: CellsToShare, ran: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _unsharable_modules(
+    wanted: CellsToShare, ran: Sequence[dict[str, Any]], frozen: FrozenModules
+) -> dict[str, Any]:
     """Whether a module of the project that the cells have imported keeps them from being shared.
 
     Returns:
@@ -143,7 +154,7 @@ def _unsharable_modules(wanted: CellsToShare, ran: Sequence[dict[str, Any]]) -> 
     for place, cell in enumerate(ran):
         files += cell.pop("local_modules")
         cells = list(wanted.sources.values())[: place + 1]
-        why = why_module_unsharable(files, cells) if files else None
+        why = why_module_unsharable(files, cells, frozen.sources) if files else None
         if why is not None:
             for later in ran:
                 later.pop("local_modules", None)

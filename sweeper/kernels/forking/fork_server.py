@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...guard import MARK_VARIABLE
+from ..frozen_modules import FrozenModules
 from ..ipython_folder import ipython_folder, make_ipython_folder
 from .cells_runner import SharedCellsRunner
 from .command import KernelCommand
@@ -48,6 +49,7 @@ class ForkServer:
         cwd: the working directory of all kernels.
         runtime_folder: a private folder with a short path, for sockets.
         token: the beginning of the mark in the zygote's environment.
+        frozen: the modules that kernels import from a snapshot.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class ForkServer:
         cwd: Path,
         runtime_folder: Path,
         token: str,
+        frozen: FrozenModules,
     ) -> None:
         self._command = command
+        self._frozen = frozen
         self._argv = list(command.arguments)
         self._env = {
             **env,
@@ -68,7 +72,11 @@ class ForkServer:
         }
         self._runtime_folder = runtime_folder
         self._runner = SharedCellsRunner(
-            env=self._env, argv=self._argv, cwd=cwd, runtime_folder=runtime_folder
+            env=self._env,
+            argv=self._argv,
+            cwd=cwd,
+            runtime_folder=runtime_folder,
+            frozen=frozen,
         )
         self._to_share: CellsToShare | None = None
         self._lock = threading.Lock()
@@ -195,7 +203,9 @@ class ForkServer:
             zygote = ZygoteProcess(
                 [self._command.interpreter, *self._command.options],
                 env=self._env,
-                imports=self._import_profile.encode(argv=self._argv, without=self._excluded),
+                imports=self._import_profile.encode(
+                    argv=self._argv, without=self._excluded, frozen=self._frozen.file()
+                ),
                 runtime_folder=self._runtime_folder,
             )
         except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 #: Variables that libraries read when they are imported; later it is too late to set them. CUDA
 #: reads those of its devices and of MPS when it is initialised, torch that of its allocator when it
@@ -41,17 +42,21 @@ class ImportProfile:
         changed = {k: v for k, v in data["environment"].items() if env.get(k) != v}
         return cls(modules=data["modules"], environment=changed, version=data["version"])
 
-    def encode(self, *, argv: Sequence[str], without: frozenset[str]) -> bytes:
+    def encode(
+        self, *, argv: Sequence[str], without: frozenset[str], frozen: Path | None = None
+    ) -> bytes:
         """As the zygote reads it.
 
         Args:
             argv: of every kernel, but for its connection file.
             without: modules that each kernel imports for itself.
+            frozen: the file with the modules that kernels import from a snapshot.
         """
         message = {
             "modules": [name for name in self.modules if name not in without],
             "environment": dict(self.environment),
             "argv": list(argv),
+            "frozen": None if frozen is None else str(frozen),
         }
         return json.dumps(message).encode()
 

@@ -46,6 +46,7 @@ from ..spending import Spending
 from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
 from .futility import FirstFailures
+from .git_tags import GitTags
 from .gpu_needs import GpuNeeds
 from .host_needs import HostNeeds
 from .prefetching import ProposalPrefetcher
@@ -94,6 +95,7 @@ class TrialScheduler:
         self._study = study
         self._tracker = tracker
         self._tags = tags
+        self._git_tags = GitTags(paths)
         self._stop_switch = stop_switch
         self._events = events
         self._spending = spending
@@ -221,7 +223,7 @@ class TrialScheduler:
         self._spending.trial_ended()
         if self.broken is None:
             self._cleaner.clean(self._records)
-        tags = dict(self._tags)
+        tags = {**self._tags, **self._git_tags.of(outcome.environment)}
         if outcome.kernel is not None:
             self.kernels.append(outcome.kernel)
             tags |= _kernel_tags(outcome.kernel)
@@ -263,7 +265,9 @@ class TrialScheduler:
                     record, run_params(self._settings.search_space, record.params)
                 )
                 series, gpu_samples = self._kept_by(record)
-                self._tracker.ended(record, series, self._tags, gpu_samples)
+                environment = (read_metadata(record.notebook) or {}).get("environment", "")
+                tags = {**self._tags, **self._git_tags.of(environment)}
+                self._tracker.ended(record, series, tags, gpu_samples)
 
     def _kept_by(self, record: TrialRecord) -> tuple[_Series, Sequence[GpuSample]]:
         """What the notebook of a trial that ended earlier still has: series, and what GPUs did."""

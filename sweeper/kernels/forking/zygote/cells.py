@@ -17,6 +17,7 @@ from typing import Any
 
 from . import generators, libraries
 from .effects import Effects
+from .finders import is_frozen
 from .imports import around_imports, installed_folders, is_installed
 from .shell import LOST, App
 
@@ -130,10 +131,10 @@ class SharedCells:
             for name in new
             if name.partition(".")[0] != _OUR_PACKAGE
             and (file := getattr(sys.modules[name], "__file__", None)) is not None
+            # torch names a file that is none for a module that it makes as an object.
+            and (Path(file).is_file() or is_frozen(sys.modules[name]))
         }
-        # torch names a file that is none for a module that it makes as an object.
-        real = (file for file in files if Path(file).is_file())
-        return sorted(file for file in real if not is_installed(file, self._folders))
+        return sorted(file for file in files if not is_installed(file, self._folders))
 
     def _lost(self) -> str | None:
         """What the last cell has done that a fork would not carry over."""

@@ -15,12 +15,13 @@ from typing import Any, NoReturn
 
 from . import generators
 from .cells import SharedCells, connection_file_of, reopen_files
-from .lending import lend
+from .finders import freeze, lend
 from .libraries import Libraries
 from .server import Server
 from .shell import App
 
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
+_FINDERS = Path(__file__).with_name("finders.py")
 
 
 def serve_forks(
@@ -43,6 +44,8 @@ def serve_forks(
         app: App = App.instance(parent_handle=os.getppid())
         app.boot(wanted["argv"])
         lend(_PACKAGE_FOLDER)
+        if wanted["frozen"] is not None:
+            freeze(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
         libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
     except Exception as error:  # noqa: BLE001  an ipykernel of another version may have other parts
         nothing = {"exclude": [], "acting": [], "duration_s": 0.0}
@@ -104,6 +107,9 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
     os.environ.update({**libraries.changed, **request["env"], "JPY_PARENT_PID": str(os.getppid())})
     time.tzset()
     os.chdir(request["cwd"])
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.ORIGINAL_DIR = str(Path.cwd())  # where the workers that it spawns find modules
     sys.argv = request["argv"]
     reopen_files()
     generators.reseed()

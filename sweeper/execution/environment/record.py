@@ -1,0 +1,128 @@
+"""Find out where the trials of a sweep run, while the first of them runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..gpus import Gpu
+from ..gpus.nvml import driver_version, model_of
+from ..machine import usable_cores
+from .git import git_state
+
+_log = logging.getLogger(__name__)
+
+_PROBE = Path(__file__).parent / "probe.py"
+_PROBE_LIMIT_S = 10.0
+#: How long the end of a trial waits at most, from the look on.
+_PATIENCE_S = 15.0
+
+
+class TrialEnvironment:
+    """Where the trials of one worker run; looked at once. Safe to use from several threads.
+
+    Args:
+        look: finds it out and keeps it, and returns the name under which it is kept; None where
+            nobody wants to know.
+    """
+
+    def __init__(self, look: Callable[[], str] | None = None) -> None:
+        self._look = look
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._began_s = 0.0
+        self._name = ""
+
+    def look(self) -> None:
+        """Begin to look, unless this was called before; the caller goes on."""
+        with self._lock:
+            if self._look is None or self._thread is not None:
+                return
+            self._began_s = time.monotonic()
+            self._thread = threading.Thread(target=self._run, name="environment", daemon=True)
+            self._thread.start()
+
+    def name(self) -> str:
+        """The name under which it is kept; empty where it is not known in time."""
+        if self._thread is not None:
+            self._thread.join(max(0.0, self._began_s + _PATIENCE_S - time.monotonic()))
+        return self._name
+
+    def _run(self) -> None:
+        assert self._look is not None
+        try:
+            self._name = self._look()
+        except Exception as error:  # noqa: BLE001  trials do not depend on it
+            _log.info("the environment of the trials is not known: %s", error)
+
+
+def environment_of(
+    *,
+    interpreter: Sequence[str],
+    env: Mapping[str, str],
+    folder: Path,
+    threads: int,
+    gpus: Sequence[Gpu],
+) -> dict[str, Any]:
+    """Describe this machine and the Python of its kernels; what is not known is left out.
+
+    Args:
+        interpreter: the Python that runs the kernels, and its options; empty where it is not known.
+        env: of the kernels.
+        folder: of the research notebook, whose git commit it is.
+        threads: with which each kernel computes.
+        gpus: that trials may use.
+
+    Returns:
+        `python` (`implementation`, `version`, `executable`, `packages` with their versions by
+        name), `platform`, `cpu`, `cores`, `threads`, `gpus` (their models), `gpu_driver` and `git`
+        (`commit`, `branch`, `is_dirty`, `diff`).
+    """
+    models = [model for gpu in gpus if (model := model_of(gpu)) is not None]
+    found = {
+        "python": _python(interpreter, env),
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": usable_cores(),
+        "threads": threads,
+        "gpus": models or None,
+        "gpu_driver": driver_version() if models else None,
+        "git": git_state(folder, env),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _python(interpreter: Sequence[str], env: Mapping[str, str]) -> dict[str, Any] | None:
+    if not interpreter:
+        return None
+    try:
+        done = subprocess.run(
+            [*interpreter, str(_PROBE)],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_LIMIT_S,
+            check=True,
+        )
+        python: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        _log.info("%s does not list its packages: %s", interpreter[0], error)
+        return None
+    return python
+
+
+def _cpu_model() -> str | None:
+    """The name of the processor; None where the system does not give it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor() or None
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, None)

@@ -1,0 +1,214 @@
+"""What a kernel imports beside its environment: this package, and modules of a snapshot.
+
+Also run as a text in kernels that are started and in the workers that a notebook spawns, so it
+imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import linecache
+import os
+import sys
+from collections.abc import Callable
+from importlib import machinery
+from importlib.util import decode_source, spec_from_file_location
+from types import SimpleNamespace
+from typing import Any
+
+_NAME = "sweeper"
+#: Modules in which IPython opens the scripts of `%run`, in its versions.
+_RUNNERS = ("IPython.core.interactiveshell", "IPython.utils.py3compat")
+#: Modules that start workers with an interpreter of their own, and their function that describes
+#: the process to the worker, which reads the description before it imports anything.
+_SPAWNERS = {
+    *("multiprocessing.spawn", "joblib.externals.loky.backend.spawn", "loky.backend.spawn"),
+}
+_DESCRIBE = "get_preparation_data"
+#: The name of this module's source in a worker.
+_TEXT = "_text"
+
+
+def lend(folder: str) -> None:
+    """Find the package in a folder where no other finder has found it.
+
+    Args:
+        folder: of the package.
+    """
+
+    def find_spec(name: str, *_: object) -> Any:
+        if name != _NAME:
+            return None
+        file = os.path.join(folder, "__init__.py")
+        return spec_from_file_location(name, file, submodule_search_locations=[folder])
+
+    # Last of all: a copy that the environment or the notebook's folder has comes first.
+    sys.meta_path.append(SimpleNamespace(find_spec=find_spec))
+
+
+def freeze(text: str, file: str) -> None:
+    """Import the modules of a snapshot as they were, whatever lies at their places meanwhile.
+
+    Each is found where it would be found on disk, and has that `__file__`. So do the workers that
+    `multiprocessing` and loky spawn, and the scripts of `%run`.
+
+    Args:
+        text: the source of this module.
+        file: a JSON object with the sources, by their absolute paths without links.
+    """
+    with open(file, encoding="utf-8") as opened:
+        sources = {
+            path: source.encode("utf-8", "surrogateescape")
+            for path, source in json.load(opened).items()
+        }
+    if not sources:
+        return
+    finder = _finder_of(sources)
+    folders = {os.path.dirname(path) for path in sources}
+    folders |= {
+        os.path.dirname(os.path.dirname(path))
+        for path in sources
+        if os.path.basename(path) == "__init__.py"
+    }
+
+    def hook(path: str) -> Any:
+        if os.path.realpath(path or ".") not in folders:
+            raise ImportError
+        return finder(path, *_LOADERS)
+
+    sys.path_hooks.insert(0, hook)
+    for path in list(sys.path_importer_cache):
+        if os.path.realpath(path or ".") in folders:
+            del sys.path_importer_cache[path]
+    _freeze_scripts(sources)
+    _freeze_workers(text, file)
+
+
+#: As in every interpreter.
+_LOADERS = (
+    (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+    (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+    (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+)
+
+
+class _Loader(machinery.SourceFileLoader):
+    """Loads a module from its source in the snapshot."""
+
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def path_stats(self, path: Any) -> Any:
+        """The state of the file by which its compiled code is known, while it is as it was.
+
+        Raises:
+            OSError: the file has changed, so there is none.
+        """
+        stats = super().path_stats(path)  # before the look: a change in between makes it outdated
+        with open(path, "rb") as file:
+            if file.read() != self._source:
+                raise OSError("the file has changed")
+        return stats
+
+    def get_data(self, path: Any) -> bytes:
+        """The source of the snapshot, or whatever else lies beside it."""
+        return self._source if path == self.path else super().get_data(path)
+
+    def exec_module(self, module: Any) -> None:
+        """Run the module; tracebacks and `inspect` read the same source from then on."""
+        _quote(self.path, self._source)
+        super().exec_module(module)
+
+
+def is_frozen(module: Any) -> bool:
+    """Whether a module was loaded from a snapshot, so that its file need not exist any more."""
+    return isinstance(getattr(getattr(module, "__spec__", None), "loader", None), _Loader)
+
+
+def _finder_of(sources: dict[str, bytes]) -> Any:
+    class Finder(machinery.FileFinder):
+        """Finds in one folder what lies there, and the modules of the snapshot as they were."""
+
+        def find_spec(self, fullname: str, target: Any = None) -> Any:
+            """Find a module; an extension comes before a source, as always."""
+            spec = super().find_spec(fullname, target)
+            if spec is not None and isinstance(spec.loader, machinery.ExtensionFileLoader):
+                return spec
+            place = os.path.join(self.path, fullname.rpartition(".")[2])
+            package = os.path.join(place, "__init__.py"), [place]
+            for file, inside in (package, (place + ".py", None)):
+                source = sources.get(os.path.realpath(file))
+                if source is not None:
+                    loader = _Loader(fullname, file, source)
+                    return spec_from_file_location(
+                        fullname, file, loader=loader, submodule_search_locations=inside
+                    )
+            return spec
+
+    return Finder
+
+
+def _quote(file: str, source: bytes) -> None:
+    """Keep the lines that tracebacks and `inspect` quote; without a time they stay as they are."""
+    try:
+        lines = decode_source(source).splitlines(True)
+    except (SyntaxError, UnicodeDecodeError):  # the import raises it
+        return
+    linecache.cache[file] = (len(source), None, lines, file)
+
+
+def _freeze_scripts(sources: dict[str, bytes]) -> None:
+    def open_script(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if mode == "rb" and isinstance(file, (str, os.PathLike)):
+            name = os.fspath(file)
+            source = sources.get(os.path.realpath(name))
+            if source is not None:
+                _quote(str(name), source)
+                return io.BytesIO(source)
+        return open(file, mode, *arguments, **options)
+
+    for name in _RUNNERS:
+        module = sys.modules.get(name)
+        if module is not None:
+            module.__dict__["open"] = open_script
+
+
+class _Install:
+    """Unpickled in a worker, it freezes the modules there, before any of them is imported."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._text = text
+        self._file = file
+
+    def __reduce__(self) -> Any:
+        code = f"{self._text}\n\nfreeze({_TEXT}, {self._file!r})"
+        return exec, (code, {"__name__": __name__, _TEXT: self._text})
+
+
+def _freeze_workers(text: str, file: str) -> None:
+    def freeze_in_workers_of(module: Any) -> None:
+        describe: Callable[..., dict[str, Any]] = getattr(module, _DESCRIBE)
+
+        def with_snapshot(*arguments: Any, **options: Any) -> dict[str, Any]:
+            return {**describe(*arguments, **options), "frozen": _Install(text, file)}
+
+        setattr(module, _DESCRIBE, with_snapshot)
+
+    for name in _SPAWNERS & sys.modules.keys():
+        freeze_in_workers_of(sys.modules[name])
+
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+        spec = machinery.PathFinder.find_spec(name, path, target) if name in _SPAWNERS else None
+        if spec is not None and spec.loader is not None:
+            run: Callable[[Any], None] = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                run(module)
+                freeze_in_workers_of(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+    sys.meta_path.insert(0, SimpleNamespace(find_spec=find_spec))

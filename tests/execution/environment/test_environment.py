@@ -1,0 +1,106 @@
+"""Where trials run: the kernels' packages, the machine and the git commit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from sweeper.execution.environment import TrialEnvironment, environment_of
+from sweeper.execution.environment.git import git_state
+from sweeper.execution.environment.probe import packages_in
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "model.py").write_text("V = 1\n")
+    git(folder, "add", "model.py")
+    git(folder, "commit", "-q", "-m", "first")
+    return folder
+
+
+def test_packages_are_those_of_the_interpreter_that_runs_the_kernels(tmp_path: Path) -> None:
+    found = environment_of(
+        interpreter=[sys.executable], env=os.environ, folder=tmp_path, threads=3, gpus=[]
+    )
+    assert found["python"]["packages"]["ipykernel"] == version("ipykernel")
+    assert found["python"]["version"] == ".".join(map(str, sys.version_info[:3]))
+    assert found["python"]["executable"] == sys.executable
+    assert found["threads"] == 3
+    assert found["cores"] >= 1
+    assert not {"gpus", "gpu_driver", "git"} & found.keys()
+
+
+def test_what_an_interpreter_does_not_answer_is_left_out(tmp_path: Path) -> None:
+    found = environment_of(
+        interpreter=[f"{tmp_path}/python"], env={}, folder=tmp_path, threads=1, gpus=[]
+    )
+    assert "python" not in found
+    assert found["platform"]
+
+
+def test_the_first_folder_of_a_package_counts_as_for_an_import(tmp_path: Path) -> None:
+    for folder, names in {
+        "a": ["Some_Name-1.0+cu121.dist-info", "old-2-py3.9.egg-info", "no_version.egg-info"],
+        "b": ["some.name-0.9.dist-info", "module"],
+    }.items():
+        for name in names:
+            (tmp_path / folder / name).mkdir(parents=True)
+    folders = [f"{tmp_path}/{name}" for name in ("a", "missing", "b")]
+    assert packages_in(folders) == {"some-name": "1.0+cu121", "old": "2"}
+
+
+def test_commit_and_branch_are_those_of_the_notebooks_folder(repository: Path) -> None:
+    commit = git(repository, "rev-parse", "HEAD")
+    assert git_state(repository, {}) == {"commit": commit, "branch": "main", "is_dirty": False}
+    (repository / "model.py").write_text("V = 2\n")
+    (repository / "untracked.txt").touch()
+    state = git_state(repository, {})
+    assert state is not None
+    assert state["is_dirty"]
+    assert "-V = 1\n+V = 2\n" in state["diff"]
+
+
+def test_without_a_commit_or_without_git_there_is_no_state(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    assert git_state(tmp_path, {}) is None
+    assert git_state(tmp_path, {"PATH": str(tmp_path)}) is None
+
+
+def test_a_trial_that_ends_waits_for_the_look_that_the_first_has_begun() -> None:
+    go, looks = threading.Event(), []
+
+    def look() -> str:
+        looks.append(1)
+        assert go.wait(60)
+        return "abc"
+
+    environment = TrialEnvironment(look)
+    assert environment.name() == ""
+    for _ in range(3):
+        environment.look()
+    threading.Timer(0.05, go.set).start()
+    assert environment.name() == "abc"
+    assert looks == [1]
+
+
+def test_a_look_that_fails_costs_no_trial() -> None:
+    environment = TrialEnvironment(lambda: str(1 / 0))
+    environment.look()
+    assert environment.name() == ""

@@ -1,0 +1,120 @@
+"""An edit of the notebook or of a module while a sweep runs changes nothing in its trials."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from studies import small_settings
+
+from sweeper import Sweep
+from sweeper.cli import main
+from sweeper.testing import write_notebook
+from sweeper.trials import Event, TrialRecord, TrialState
+
+MODEL = """\
+import inspect
+import multiprocessing
+
+from layers.deep import WIDTH
+
+VERSION = "first"
+
+
+def seen():
+    return [VERSION, WIDTH, "first" in inspect.getsource(inspect.getmodule(seen))]
+
+
+def spawned(end):
+    end.send(seen())
+
+
+def seen_by_worker(method):
+    context = multiprocessing.get_context(method)
+    mine, theirs = context.Pipe()
+    worker = context.Process(target=spawned, args=[theirs])
+    worker.start()
+    theirs.close()
+    found = mine.recv()
+    worker.join()
+    return found
+"""
+CELLS = (
+    "import model",
+    "%run script.py",
+    "import importlib\nimport json\nimportlib.reload(model)",
+    "methods = ['fork', 'spawn'] if x > 0.5 else []",
+    "workers = [model.seen_by_worker(method) for method in methods]",
+    "print(json.dumps([ran, model.seen(), *workers]))",
+    "val = x",
+)
+
+
+def write_project(folder: Path, version: str) -> Path:
+    (folder / "layers").mkdir(parents=True, exist_ok=True)
+    (folder / "model.py").write_text(MODEL.replace("first", version))
+    (folder / "layers" / "__init__.py").write_text("")
+    (folder / "layers" / "deep.py").write_text(f"WIDTH = {len(version)}\n")
+    (folder / "script.py").write_text(f"ran = '{version}'\n")
+    return write_notebook(folder / "nb.ipynb", *CELLS, parameters="x = 0.0")
+
+
+def metadata_of(record: TrialRecord) -> Any:
+    return nbformat.read(record.notebook, as_version=4).metadata["sweeper"]
+
+
+def printed_by(record: TrialRecord) -> Any:
+    outputs = nbformat.read(record.notebook, as_version=4).cells[-2].outputs
+    return json.loads(outputs[0].text)
+
+
+@pytest.mark.kernel
+def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = write_project(tmp_path, "first")
+    ended: list[Any] = []
+
+    def observe(event: Event, record: TrialRecord | None) -> None:
+        if event is not Event.TRIAL_ENDED or record is None:
+            return
+        if not ended:
+            write_project(tmp_path, "second")
+            (tmp_path / "layers" / "deep.py").unlink()
+            write_notebook(notebook, "val = 1 / 0", parameters="x = 0.0")
+        ended.append(metadata_of(record))
+        if sum(bool(one.get("shared_cells")) for one in ended) >= 2:
+            sweep.stop("the test has seen enough")
+
+    sweep = Sweep.from_settings(
+        small_settings("frozen", study={"trials": 40}, start=[{"x": 0.9}, {"x": 0.1}]),
+        notebook=notebook,
+        output=f"{tmp_path}/out/{{run_id}}.ipynb",
+        jobs=2,
+        observer=observe,
+    )
+    result = sweep.run()
+    records = [record for record in result.records if record.state is TrialState.COMPLETED]
+    assert len(records) == len(ended)
+    assert {one["kernel"] for one in ended} == {"cold", "warm"}
+    for record in records:
+        ran, *seen = printed_by(record)
+        assert ran == "first"
+        assert seen == [["first", 5, True]] * len(seen)
+        assert len(seen) == (3 if float(str(record.params["x"])) > 0.5 else 1)
+    (finding,) = [one for one in result.findings if "changed while" in one]
+    assert finding.startswith(f"{notebook}, layers/deep.py, model.py, script.py changed while")
+
+    assert {one["snapshot"] for one in ended} == {ended[0]["snapshot"]}
+    to = tmp_path / "exported"
+    study = str(tmp_path / "out" / "frozen")
+    assert main(["export", study, "--code", "0000", "--to", str(to)]) == 0
+    assert str(to / "nb.ipynb") in capsys.readouterr().out
+    assert (to / "model.py").read_text() == MODEL
+    assert (to / "layers" / "deep.py").read_text() == "WIDTH = 5\n"
+    assert "import model" in nbformat.read(to / "nb.ipynb", as_version=4).cells[1].source
+    environment = json.loads((to / "environment.json").read_text())
+    assert environment["python"]["packages"]["ipykernel"]

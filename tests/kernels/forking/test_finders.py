@@ -1,0 +1,132 @@
+"""Modules of a snapshot, imported by an interpreter of its own while other files lie on disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweeper.kernels.forking.zygote import finders
+
+BEGIN = """\
+import json, sys
+sys.path.insert(0, "")
+import early
+text = open(sys.argv[1]).read()
+names = {"__name__": "finders"}
+exec(text, names)
+names["freeze"](text, sys.argv[2])
+"""
+
+
+def run(folder: Path, frozen: Mapping[str, str], code: str) -> Any:
+    """What code prints as JSON in a new interpreter, in a folder whose modules are frozen."""
+    snapshot = folder.parent / "frozen.json"
+    sources = {str((folder / path).resolve()): source for path, source in frozen.items()}
+    snapshot.write_text(json.dumps(sources))
+    (folder / "early.py").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + code, str(finders.__file__), str(snapshot)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path:
+    for path, source in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(source)
+    return folder
+
+
+def test_a_module_is_the_frozen_one_also_when_it_is_reloaded_quoted_or_gone(tmp_path: Path) -> None:
+    source = "def fail():\n    raise ValueError('first')\n"
+    project = write(tmp_path / "project", {"model.py": "# another\n" + source + "# line\n"})
+    code = """
+import importlib, inspect, os, traceback
+import gone, model
+importlib.reload(model)
+try:
+    model.fail()
+except ValueError:
+    quoted = traceback.format_exc()
+print(json.dumps([quoted, inspect.getsource(model), os.path.basename(gone.__file__), gone.V]))
+"""
+    frozen = {"model.py": source, "gone.py": "V = 1\n"}
+    quoted, found, name, value = run(project, frozen, code)
+    assert 'model.py", line 2, in fail\n    raise ValueError' in quoted
+    assert found == source
+    assert (name, value) == ("gone.py", 1)
+
+
+def test_packages_namespaces_and_the_order_of_folders_are_as_ever(tmp_path: Path) -> None:
+    project = write(
+        tmp_path / "project",
+        {
+            "package/__init__.py": "from .part import V\n",
+            "package/part.py": "V = 'edited'\n",
+            "package/new.py": "V = 'new'\n",
+            "space/part.py": "V = 'edited'\n",
+            "model/__init__.py": "V = 'a package that came later'\n",
+            "lib/twice.py": "V = 'second folder'\n",
+        },
+    )
+    frozen = {
+        "package/__init__.py": "from .part import V\n",
+        "package/part.py": "V = 'first'\n",
+        "space/part.py": "V = 'first'\n",
+        "model.py": "V = 'first'\n",
+        "twice.py": "V = 'first'\n",
+    }
+    code = """
+import pkgutil
+sys.path.append("lib")
+import model, package, package.new, space.part, twice
+modules = [model, package, package.new, space.part, twice]
+listed = [info.name for info in pkgutil.iter_modules(package.__path__)]
+print(json.dumps([[module.V for module in modules], listed]))
+"""
+    values, listed = run(project, frozen, code)
+    assert values == ["first", "first", "new", "first", "first"]
+    assert listed == ["new", "part"]
+
+
+def test_workers_with_an_interpreter_of_their_own_import_the_same(tmp_path: Path) -> None:
+    source = "V = 'first'\n\ndef seen(_=None):\n    return V\n"
+    project = write(tmp_path / "project", {"model.py": source.replace("first", "edited")})
+    code = """
+import joblib, model, multiprocessing
+with multiprocessing.get_context("spawn").Pool(1) as pool:
+    spawned = pool.map(model.seen, [1])
+of_loky = joblib.Parallel(n_jobs=2, backend="loky")(joblib.delayed(model.seen)() for _ in "ab")
+print(json.dumps([spawned, of_loky]))
+"""
+    assert run(project, {"model.py": source}, code) == [["first"], ["first", "first"]]
+
+
+def test_compiled_code_is_kept_for_a_file_that_is_as_it_was_and_for_no_other(
+    tmp_path: Path,
+) -> None:
+    project = write(tmp_path / "project", {"same.py": "V = 1\n", "edited.py": "V = 2\n"})
+    code = "import edited, same\nprint(json.dumps([edited.V, same.V]))"
+    for _ in range(2):
+        assert run(project, {"same.py": "V = 1\n", "edited.py": "V = 1\n"}, code) == [1, 1]
+    kept = {file.name.partition(".")[0] for file in (project / "__pycache__").iterdir()}
+    assert kept == {"early", "same"}
+
+
+def test_a_mistake_in_a_frozen_module_is_raised_where_it_is_imported(tmp_path: Path) -> None:
+    code = """
+try:
+    import model
+except SyntaxError as error:
+    print(json.dumps([error.lineno, error.text]))
+"""
+    project = write(tmp_path / "project", {"model.py": "V = 1\n"})
+    assert run(project, {"model.py": "V = 1\ndef (:\n"}, code)[0] == 2

@@ -1,0 +1,69 @@
+"""What a sweep keeps of its code, and what it reports of code that was changed meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from studies import small_settings
+
+from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.fingerprint import local_code
+from sweeper.settings import Settings
+from sweeper.study_folder.snapshots import CodeSnapshot
+from sweeper.sweep.frozen_code import changed_meanwhile, snapshot_of
+from sweeper.testing import write_notebook
+
+CELLS = ("import model\n%run other.ipynb", "val = x")
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> ResearchNotebook:
+    (tmp_path / "model.py").write_text("V = 1\n")
+    write_notebook(tmp_path / "other.ipynb", "y = 1")
+    return ResearchNotebook(write_notebook(tmp_path / "nb.ipynb", *CELLS))
+
+
+def snapshot(notebook: ResearchNotebook, settings: Settings | None = None) -> CodeSnapshot:
+    code = local_code(notebook.code, notebook.path.parent)
+    return snapshot_of(notebook, settings or small_settings("s"), code)
+
+
+def test_outputs_and_the_order_of_reading_do_not_change_a_snapshots_name(
+    notebook: ResearchNotebook,
+) -> None:
+    name = snapshot(notebook).name
+    node = nbformat.read(notebook.path, as_version=4)
+    node.cells[1].outputs = [nbformat.v4.new_output("stream", text="seen by hand")]
+    node.cells[1].execution_count = 3
+    nbformat.write(node, notebook.path)
+    assert snapshot(ResearchNotebook(notebook.path)).name == name
+    notebook.path.with_name("model.py").write_text("V = 2\n")
+    assert snapshot(notebook).name != name
+
+
+def test_the_parameters_file_is_part_of_it(notebook: ResearchNotebook, tmp_path: Path) -> None:
+    text = "objective: {val: maximize}  # ours\nspace: {x: [1.0, 2.0]}\n"
+    (tmp_path / "digits.yml").write_text(text)
+    kept = snapshot(notebook, Settings.load(tmp_path / "digits.yml"))
+    assert (kept.parameters_name, kept.parameters) == ("digits.yml", text)
+    assert set(kept.files) == {"model.py", "other.ipynb"}
+
+
+def test_a_change_is_reported_by_whether_trials_could_see_it(notebook: ResearchNotebook) -> None:
+    kept, folder = snapshot(notebook), notebook.path.parent
+    assert changed_meanwhile(kept, notebook, is_frozen=True) == []
+    write_notebook(notebook.path, "import other", "val = x")
+    (folder / "model.py").unlink()
+    (unseen,) = changed_meanwhile(kept, notebook, is_frozen=True)
+    assert unseen.startswith(f"{notebook.path}, model.py changed while the sweep ran, and its")
+    assert unseen.endswith("only with --allow-changes")
+    write_notebook(folder / "other.ipynb", "y = 2")
+    assert changed_meanwhile(kept, notebook, is_frozen=True)[1] == (
+        "other.ipynb changed while the sweep ran, and trials that began later used the code of "
+        "then: they cannot be compared with earlier ones"
+    )
+    before, after = changed_meanwhile(kept, notebook, is_frozen=False)
+    assert before.startswith(f"{notebook.path} changed")
+    assert after.startswith("model.py, other.ipynb changed")
