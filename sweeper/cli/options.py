@@ -178,7 +178,13 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         metavar="FOLDER",
-        help="copy the page into this folder, which can be zipped or put on any web server",
+        help="copy the page into this folder, which can be zipped or put on any web server; with "
+        "--code, write the code into it (default: code/RUN_ID in the study's folder)",
+    )
+    parser.add_argument(
+        "--code",
+        metavar="RUN_ID",
+        help="write the notebook and the modules beside it as this trial had them",
     )
     parser.add_argument("--csv", metavar="FILE", help="one row for each trial, as text")
     parser.add_argument("--parquet", metavar="FILE", help="the same with its types")

@@ -130,6 +130,9 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
         command("ui", "serve the comparison page and MLflow's UI of a study, until Ctrl-C")
     )
     options.add_export(
-        command("export", "write the comparison page of a study, or its trials as a table")
+        command(
+            "export",
+            "write the comparison page of a study, its trials as a table, or the code of one",
+        )
     )
     return parser, made

@@ -143,17 +143,24 @@ def ui(options: argparse.Namespace) -> int:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write the comparison page, or the trials as tables."""
+    """Write the comparison page, the trials as tables, or the code of one."""
     from ..control.exporting import KINDS, write_table
     from ..control.loaded import load
     from ..control.lookup import find_study
     from ..control.paging import copy_page, write_page
+    from ..control.trial_code import write_code
 
     console = ConsoleOutput(options)
     files = {kind: Path(text) for kind in KINDS if (text := getattr(options, kind))}
     study = load(options.study, storage=options.storage)
     written = {kind: str(file) for kind, file in files.items()}
-    if options.to is not None or not files:
+    if options.code is not None:
+        existing = find_study(options.study, storage=options.storage)
+        to = None if options.to is None else Path(options.to)
+        notebook = display_path(write_code(existing, options.code, to=to))
+        console.line(f"{study.name}: the code of trial {options.code} is at {notebook}")
+        written["code"] = notebook
+    elif options.to is not None or not files:
         existing = find_study(options.study, storage=options.storage)
         page = write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
         if options.to is not None:

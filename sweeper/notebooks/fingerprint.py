@@ -59,9 +59,7 @@ def fingerprint_of(
     code = local_code(notebook.code, notebook.path.parent) if code is None else code
     return {
         "cells": [_digest(source) for source in notebook.code],
-        "files": {
-            name: _digest(text) for name, text in _texts(code, notebook.path.parent).items()
-        },
+        "files": {name: _digest(text) for name, text in _texts(code, notebook.path.parent).items()},
         "study.seed": settings.study.seed,
         "resources.cpus_per_trial": settings.resources.threads,
         "kernel": kernel_name,

@@ -1,0 +1,97 @@
+"""Write the notebook and the modules of a trial as the trial had them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from ..errors import OutputError, StudyError
+from ..notebooks import read_metadata
+from ..study_folder.snapshots import CodeSnapshot, read_snapshot
+from ..trials import display_path
+from .lookup import ExistingStudy
+
+#: Where a trial ran, beside its code.
+_ENVIRONMENT = "environment.json"
+
+
+def snapshot_of_trial(existing: ExistingStudy, run_id: str) -> CodeSnapshot:
+    """Read the code of a trial, with the environment in which it ran, if that is known.
+
+    Raises:
+        StudyError: there is no such trial, or its code was not kept.
+    """
+    notebook = existing.record(run_id).notebook
+    metadata = read_metadata(notebook)
+    if metadata is None:
+        raise StudyError(
+            f"trial {run_id}: {display_path(notebook)}, which names its code, is missing or not an "
+            "executed notebook; choose a trial that has one"
+        )
+    name = metadata.get("snapshot")
+    if not name:
+        raise StudyError(
+            f"trial {run_id}: the code of its sweep was not kept, which later versions do; its "
+            f"cells are in {display_path(notebook)}. Sweep the study on, and choose a new trial"
+        )
+    environment = metadata.get("environment", "")
+    if environment and not existing.paths.environment(environment).exists():
+        environment = ""  # the code counts
+    return read_snapshot(existing.paths, name, environment=environment)
+
+
+def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path:
+    """Write what a trial ran into a folder, with the places of the files to each other.
+
+    Beside the notebook and its modules: the parameters file, and `environment.json` with where the
+    trial ran.
+
+    Args:
+        to: the folder; None for one in the study's folder.
+
+    Returns:
+        the path of the notebook.
+
+    Raises:
+        StudyError: there is no such trial, or its code was not kept.
+        OutputError: a file cannot be written, or would replace another one; nothing was written.
+    """
+    snapshot = snapshot_of_trial(existing, run_id)
+    folder = to or existing.paths.code / run_id
+    contents = {snapshot.notebook_path: snapshot.notebook.encode() + b"\n"}
+    for path, source in snapshot.frozen.items():
+        contents[path] = source.encode("utf-8", "surrogateescape")
+    # Modules outside of the notebook's folder keep their places to it.
+    above = os.path.commonpath([os.path.dirname(path) for path in contents])
+    files = {folder / os.path.relpath(path, above): data for path, data in contents.items()}
+    notebook = folder / os.path.relpath(snapshot.notebook_path, above)
+    if snapshot.parameters_name:
+        beside = notebook.with_name(snapshot.parameters_name)
+        files.setdefault(beside, snapshot.parameters.encode())
+    if snapshot.environment:
+        described = json.dumps(snapshot.environment, indent=1)
+        files.setdefault(folder / _ENVIRONMENT, described.encode() + b"\n")
+    _write(files, run_id)
+    return notebook
+
+
+def _write(files: dict[Path, bytes], run_id: str) -> None:
+    file = None
+    try:
+        for file, data in files.items():
+            if file.exists() and file.read_bytes() != data:
+                raise OutputError(
+                    f"--code {run_id}: {display_path(file)} is there, and differs from what would "
+                    "be written; choose another folder with --to"
+                )
+        for file, data in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            beside = file.with_name(f".{file.name}.{os.getpid()}.part")
+            beside.write_bytes(data)
+            beside.replace(file)
+    except OSError as error:
+        raise OutputError(
+            f"--code {run_id}: {file} cannot be written: {error.strerror or error}; choose another "
+            "folder with --to"
+        ) from error

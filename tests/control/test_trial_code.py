@@ -1,0 +1,129 @@
+"""The notebook and the modules of a trial, written as the trial had them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+from studies import small_settings
+
+from sweeper import Sweep
+from sweeper.cli import main
+from sweeper.execution.workload import Workload
+from sweeper.study_folder.snapshots import keep_environment
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
+
+CELLS = ("import sys; sys.path.append('../lib')", "import model, deep", "val = x")
+
+
+def sweep(folder: Path, *, trials: int, allow_changes: bool = False) -> SweepResult:
+    """Sweep a study whose trials edit the module beside their notebook."""
+
+    def make(workload: Workload) -> InlineExecutor:
+        def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+            assert workload.snapshot is not None
+            (folder / "notebooks" / "model.py").write_text(f"V = 'edited by {spec.run_id}'\n")
+            node = nbformat.read(workload.notebook.path, as_version=4)
+            metadata = {"study": spec.study, "study_id": spec.study_id, "state": "completed"}
+            if spec.number > 0:  # the first is of a version that kept no code
+                metadata["snapshot"] = workload.snapshot.name
+            git = {"commit": "c0ffee", "branch": "main", "is_dirty": True, "diff": "-V = 1"}
+            environment = keep_environment(workload.paths, {"cores": 2, "git": git})
+            node.metadata["sweeper"] = {**metadata, "environment": environment}
+            nbformat.write(node, spec.notebook)
+            return TrialOutcome(
+                state=TrialState.COMPLETED, scores={"val": 1.0}, environment=environment
+            )
+
+        return InlineExecutor(run_trial)
+
+    return Sweep.from_settings(
+        small_settings("kept", study={"trials": trials}),
+        notebook=folder / "notebooks" / "nb.ipynb",
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        allow_changes=allow_changes,
+        executor=make,
+    ).run()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepResult]]:
+    folder = tmp_path_factory.mktemp("project")
+    write_notebook(folder / "notebooks" / "nb.ipynb", *CELLS)
+    (folder / "lib").mkdir()
+    (folder / "lib" / "deep.py").write_bytes(b"D = 1  # \xe9\r\n")
+    (folder / "notebooks" / "model.py").write_text("V = 1\n")
+    results = [sweep(folder, trials=2), sweep(folder, trials=3, allow_changes=True)]
+    return folder, results
+
+
+def test_code_that_was_edited_meanwhile_is_named_once_at_the_end(
+    project: tuple[Path, list[SweepResult]],
+) -> None:
+    (finding,) = project[1][0].findings
+    assert finding == (
+        "model.py changed while the sweep ran, and its trials used the code of its start; the "
+        "study goes on with the code of now only with --allow-changes"
+    )
+
+
+def test_a_trials_code_is_written_with_the_places_of_its_files(
+    project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = project
+    study = folder / "out" / "kept"
+    assert main(["export", str(study), "--code", "0001"]) == 0
+    to = study / "code" / "0001"
+    assert str(to / "notebooks" / "nb.ipynb") in capsys.readouterr().out
+    assert (to / "notebooks" / "model.py").read_text() == "V = 1\n"
+    assert (to / "lib" / "deep.py").read_bytes() == b"D = 1  # \xe9\r\n"
+    written = nbformat.read(to / "notebooks" / "nb.ipynb", as_version=4)
+    assert [cell.source for cell in written.cells[1:]] == list(CELLS)
+    assert json.loads((to / "environment.json").read_text())["cores"] == 2
+    assert len(list((study / "code").glob("*.json"))) == 3  # two of code, one environment
+
+
+def test_another_sweep_of_the_study_has_code_of_its_own_and_replaces_no_file(
+    project: tuple[Path, list[SweepResult]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["export", str(project[0] / "out" / "kept"), "--to", str(tmp_path), "--json"]
+    assert main([*command, "--code", "0002"]) == 0
+    written = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert written["code"] == str(tmp_path / "notebooks" / "nb.ipynb")
+    edited = tmp_path / "notebooks" / "model.py"
+    assert edited.read_text() == "V = 'edited by 0001'\n"
+    assert main([*command, "--code", "0001"]) == 2
+    assert "differs from what would be written; choose another folder with --to" in (
+        capsys.readouterr().err
+    )
+    assert edited.read_text() == "V = 'edited by 0001'\n"
+
+
+def test_a_trial_without_kept_code_is_refused_with_what_to_do(
+    project: tuple[Path, list[SweepResult]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = str(project[0] / "out" / "kept")
+    for run_id, message in {
+        "0000": "the code of its sweep was not kept, which later versions do",
+        "0009": "has no trial 0009; it has 0000 to 0002",
+    }.items():
+        assert main(["export", study, "--code", run_id, "--to", f"{tmp_path}/new"]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_mlflow_has_the_commit_under_its_own_names(
+    project: tuple[Path, list[SweepResult]],
+) -> None:
+    from mlflow import MlflowClient
+
+    result = project[1][-1]
+    client = MlflowClient(result.tracking_uri)
+    for mlflow_id in result.mlflow_run_ids.values():
+        tags = client.get_run(mlflow_id).data.tags
+        git = {name: tags[f"mlflow.source.git.{name}"] for name in ("commit", "branch", "dirty")}
+        assert git == {"commit": "c0ffee", "branch": "main", "dirty": "true"}
+        assert tags["mlflow.source.git.diff"] == "-V = 1"
