@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import KernelError, StudyError
+from ...execution.environment import environment_changes
 from ...execution.local import LocalExecutor
 from ...execution.workload import Workload
-from ...kernels import check_kernel
+from ...kernels import can_freeze, check_kernel
 from ...notebook_api.messages import Point, StopReason
 from ...notebooks import ResearchNotebook, annotate, read_executed, read_metadata
 from ...notebooks.fingerprint import changed_modules, modules_beside
 from ...notebooks.scores import scrape
 from ...settings import Settings
+from ...study_folder.snapshots import CodeSnapshot, read_environment, read_snapshot
 from ...trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState
 from ..lookup import ExistingStudy
 from .suspects import changed_data, find_suspects
@@ -118,22 +120,40 @@ def _groups(
     alike: dict[str, list[ReplayTarget]] = {}
     for target in targets:
         metadata = read_metadata(target.original) or {}
-        alike.setdefault(f"{metadata.get('code')} {metadata.get('fixed')}", []).append(target)
+        common = [metadata.get(name) for name in ("code", "snapshot", "fixed")]
+        alike.setdefault(str(common), []).append(target)
     for index, members in enumerate(alike.values()):
         notebook = ResearchNotebook(members[0].original, is_executed=True)
         metadata = read_metadata(members[0].original) or {}
         paths = StudyPaths.parse(f"{folder}/{index}/{{run_id}}.ipynb", study="replay")
         paths.folder.mkdir(parents=True)
+        snapshot = _snapshot(existing, metadata)
         workload = Workload(
-            notebook=notebook, settings=settings, kernel_name=kernel, cwd=cwd, paths=paths
+            notebook=notebook,
+            settings=settings,
+            kernel_name=kernel,
+            cwd=cwd,
+            paths=paths,
+            snapshot=snapshot,
         )
+        made_of = facts["made_of"]
+        is_frozen = snapshot is not None and can_freeze(kernel)
         yield _Group(
             existing=existing,
             workload=workload,
             fixed=metadata.get("fixed", {}),
             targets=members,
-            changes=changed_modules(facts["made_of"], notebook.code, cwd),
+            changes=[] if is_frozen else changed_modules(made_of, notebook.code, cwd),
         )
+
+
+def _snapshot(existing: ExistingStudy, metadata: Mapping[str, Any]) -> CodeSnapshot | None:
+    """The modules of a trial; None where they were not kept, so that those on disk have to do."""
+    name = metadata.get("snapshot")
+    try:
+        return read_snapshot(existing.paths, name) if name else None
+    except StudyError:  # the file was removed
+        return None
 
 
 def _settings_for(
@@ -263,7 +283,8 @@ def _causes(group: _Group, target: ReplayTarget) -> list[str]:
     """What may have made the difference: changes since the trial ran, then code that varies."""
     notebook, cwd = group.workload.notebook, group.workload.cwd
     record = target.record
-    since = [f"since the study was swept: {change}" for change in group.changes]
+    changes = [*group.changes, *_environment_changes(group, target)]
+    since = [f"since the study was swept: {change}" for change in changes]
     causes = [*since, *changed_data(notebook.code, record.params, cwd, since_s=record.started_at_s)]
     if record.attempt > 1 or record.retry_of is not None:
         causes.append(
@@ -272,8 +293,23 @@ def _causes(group: _Group, target: ReplayTarget) -> list[str]:
         )
     if record.gpu is not None and record.gpu.was_short:
         causes.append("memory of its GPU ran short, by which libraries choose other algorithms")
-    suspects = find_suspects(notebook.code, modules_beside(notebook.code, cwd))
+    snapshot = group.workload.snapshot
+    modules = modules_beside(notebook.code, cwd) if snapshot is None else snapshot.files
+    suspects = find_suspects(notebook.code, modules)
     return [*causes, *map(str, suspects)][:_MOST_CAUSES]
+
+
+def _environment_changes(group: _Group, target: ReplayTarget) -> list[str]:
+    """What is other here than where the trial ran, as far as both are known."""
+    then = (read_metadata(target.original) or {}).get("environment")
+    now = (read_metadata(target.replay) or {}).get("environment")
+    if not then or not now:
+        return []
+    try:
+        before = read_environment(group.existing.paths, then)
+        return environment_changes(before, read_environment(group.workload.paths, now))
+    except StudyError:  # a file was removed
+        return []
 
 
 def _mark(target: ReplayTarget, verdict: Verdict) -> None:

@@ -121,6 +121,19 @@ def test_a_trial_repeats_bit_for_bit_and_nothing_of_it_is_written(
     assert tags_of(swept, "0000")["sweeper.replay"] == "equal"
 
 
+def test_a_replay_imports_the_modules_that_the_trial_had(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shapes = swept.folder / "shapes.py"
+    kept = shapes.read_text()
+    shapes.write_text("1 / 0\n")
+    try:
+        code, (found,), _ = replayed(capsys, swept.trial("none"))
+    finally:
+        shapes.write_text(kept)
+    assert (code, found["verdict"]) == (0, "equal")
+
+
 def test_each_planted_fault_is_found_and_named(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
