@@ -109,7 +109,7 @@ def step(model: Any, optimizer: Any, schedule: Any, loader: Any, **_: Any) -> fl
         loss.backward()
         optimizer.step()
     schedule.step()
-    return float(loss)
+    return float(loss.item())
 
 
 # --- how results display themselves ----------------------------------------------------------
