@@ -241,6 +241,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "cost: {price_per_hour: 0}", ["cost.price_per_hour", "more than 0"]),
     (BOTH + "cost: {budget: 3}", ["cost.price_per_hour", "missing"]),
     (BOTH + "execution: {kernels: hot}", ["execution.kernels", "'warm' or 'cold'", "'hot'"]),
+    (BOTH + "study: {order: fix}", ["study.order", "'free'", "'fixed'", "'fix'"]),
     (BOTH + "study: {pruner: null}", ["study.pruner", "a name", "got null"]),
     (BOTH + "study: {pruner: {name: asah}}", ["study.pruner", "'asah'", "'asha'"]),
     (BOTH + "cost: 3", ["cost", "the keys price_per_hour, budget", "got 3"]),
@@ -259,6 +260,10 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
 WRONG_VALUES: list[tuple[str, list[str]]] = [
     # study
     (BOTH + "study: {sampler: {name: tpe, 3: 4}}", ["study.sampler", "tpe has no option 3"]),
+    (
+        BOTH + "study: {order: fixed, pruner: {name: asha}}",
+        ["study.order: fixed", "study.pruner: asha", "set study.pruner to none, or study.order to"],
+    ),
     # objective
     (SPACE + "objective: {1: maximize}", ["objective.1", "a name must be text"]),
     (SPACE + "objective: {'': maximize}", ["objective", "a score needs a name"]),

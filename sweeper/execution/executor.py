@@ -31,6 +31,9 @@ class TrialSource(TimeLeft, Protocol):
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
         """The trial that a free slot runs now; None when there are no more.
 
+        With `study.order: fixed` the call may last until another trial has ended, so that trial's
+        end comes from another thread.
+
         Returns:
             its spec, which is all that the place where it runs needs to know and can be pickled;
             and the running trial, which stays with the caller: the trial's points are published to

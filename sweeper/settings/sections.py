@@ -105,6 +105,20 @@ class StudySettings(SettingsModel):
     while they run: a name, or {name: hyperband, …options}."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
     """The sweep ends after this many failed trials in a row. Default: never."""
+    order: Literal["free", "fixed"] = "free"
+    """`fixed`: the same seed and `--jobs` give the same trials in the same order, whatever ends
+    first, also after a crash; now and then a slot waits for an earlier trial. `free`: no slot
+    waits."""
+
+    @model_validator(mode="after")
+    def _order_goes_with_the_pruner(self) -> Self:
+        if self.order == "fixed" and self.pruner.name != "none":
+            raise problem(
+                f"study.order: fixed and study.pruner: {self.pruner.name} exclude each other, "
+                "because what is pruned depends on how far other trials are at that moment; "
+                "set study.pruner to none, or study.order to free"
+            )
+        return self
 
     @field_validator("name")
     @classmethod

@@ -1,18 +1,23 @@
-"""The params of the next trial: those queued by hand first, else a proposal of the sampler."""
+"""Which trial is next, and its params: those of an earlier attempt, queued ones, or a proposal."""
 
 from __future__ import annotations
 
+import bisect
 import logging
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
+from ..settings import Settings
 from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
-from ..trials import run_id_of
-from .samplers import SamplerFactory, suggest
+from ..trials import TrialRecord, TrialState, run_id_of
+from .samplers import EXHAUSTIBLE, InOrder, SamplerFactory, derived_seed, suggest
 from .storage import MirroredStorage
 from .trial_codec import RECORD
 
@@ -28,36 +33,169 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The number and params of a trial that Optuna has begun and no slot runs yet."""
+    """The number and params of a trial that is to run now.
+
+    Attributes:
+        earlier: the record of its last attempt; None for a trial that has not begun before.
+    """
 
     number: int
     params: dict[str, Any]
+    earlier: TrialRecord | None = None
 
 
-def propose(
-    storage: MirroredStorage, space: SearchSpace, samplers: SamplerFactory, *, again: int | None
-) -> Proposal:
-    """Choose number and params of a trial.
+class TrialQueue:
+    """Which trial is next: an unfinished one, one queued by hand or by the file, or a proposal.
 
-    Args:
-        again: the number of a trial that was killed before it had params, and is to get them now;
-            None for a new trial.
+    Not safe to use from several threads at once. All calls get the study's storage as it is then,
+    because a study may be read again.
+
+    Attributes:
+        lag: with a fixed order of trials, a proposal considers the ends of all trials but the last
+            `lag - 1` before it, and waits for these ends; None for a free order, in which it
+            considers what has ended and waits for nothing.
     """
-    name = storage.get_all_studies()[0].study_name
-    trials = waiting(storage)
-    # Optuna numbers a trial when the trial is queued.
-    number = trials[0].number if trials else storage.get_n_trials(_study_id(storage))
-    sampler = samplers.make(number if again is None else again)
-    study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
-    if again is not None:
-        trial = optuna.Trial(study, study.get_trials(deepcopy=False)[again]._trial_id)
-    elif trials:
-        _drop_lost_values(storage, trials[0], space)
-        storage.set_trial_state_values(trials[0]._trial_id, TrialState.RUNNING)
-        trial = optuna.Trial(study, trials[0]._trial_id)
-    else:
-        trial = study.ask()
-    return Proposal(number=trial.number, params=suggest(trial, space))
+
+    def __init__(self) -> None:
+        self.lag: int | None = None
+        self._unfinished: list[TrialRecord] = []
+        self._prepared: Proposal | None = None
+        self._n_planned: int | None = None
+
+    def put_back(self, record: TrialRecord) -> None:
+        """Have a trial run again, with the same number and params, before any other begins."""
+        bisect.insort(self._unfinished, record, key=lambda record: record.number)
+
+    def forget(self) -> None:
+        """Drop what was read from the storage or proposed; the storage is read again."""
+        self._prepared, self._n_planned = None, None
+
+    def is_too_early(
+        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
+    ) -> bool:
+        """Whether the next trial has to wait for the end of one that runs."""
+        if self.lag is None or self._is_over(storage, settings, samplers):
+            return False
+        if self._unfinished:
+            # None with a smaller number is unfinished as well, so what it waits for does run.
+            if self._unfinished[0].params:
+                return False
+            number = self._unfinished[0].number
+        elif self._prepared is not None:
+            return False
+        else:
+            queued = self._queued(storage, settings, samplers)
+            number = queued[0].number if queued else storage.get_n_trials(_study_id(storage))
+        running = storage.get_all_trials(
+            _study_id(storage), deepcopy=False, states=(OptunaState.RUNNING,)
+        )
+        # Nothing is known of the end of a trial without a record, which another tool has begun.
+        ours = [trial for trial in running if RECORD in trial.user_attrs]
+        return any(trial.number <= number - self.lag for trial in ours)
+
+    def next(
+        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
+    ) -> Proposal | None:
+        """The next trial; None when the study has all its trials."""
+        if self._is_over(storage, settings, samplers):
+            return None
+        if self._unfinished:
+            earlier = self._unfinished.pop(0)
+            if earlier.params:
+                return Proposal(number=earlier.number, params=dict(earlier.params), earlier=earlier)
+            proposal = self._propose(storage, settings, samplers, again=earlier.number)
+            return replace(proposal, earlier=earlier)
+        if self._prepared is not None and not _has_trial_by_hand(storage):
+            prepared, self._prepared = self._prepared, None
+            return prepared
+        return self._propose(storage, settings, samplers)
+
+    def prepare(
+        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
+    ) -> None:
+        """Make the proposal for the next `next` now, if that is to be a new trial."""
+        is_ready = self._prepared is not None or self._unfinished or _has_trial_by_hand(storage)
+        if is_ready or self._is_complete(storage, settings, samplers):
+            return
+        if not self.is_too_early(storage, settings, samplers):
+            self._prepared = self._propose(storage, settings, samplers)
+
+    def note_begun(self, trial: FrozenTrial, *, was_planned: bool) -> None:
+        """Count a trial that has begun.
+
+        Args:
+            was_planned: whether an earlier attempt was counted already.
+        """
+        if self._n_planned is not None and not was_planned:
+            self._n_planned += is_planned(trial)
+
+    def _is_over(
+        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
+    ) -> bool:
+        if self._unfinished or _has_trial_by_hand(storage):
+            return False
+        return self._is_complete(storage, settings, samplers)
+
+    def _is_complete(
+        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
+    ) -> bool:
+        if self._n_planned is None:
+            trials = storage.get_all_trials(_study_id(storage), deepcopy=False)
+            self._n_planned = sum(map(is_planned, trials))
+        different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
+        return self._n_planned >= min(settings.study.trials, different or settings.study.trials)
+
+    def _queued(
+        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
+    ) -> list[FrozenTrial]:
+        """The queued trials, the next one first.
+
+        Those queued by hand come before those of the file. With a fixed order numbers decide, or a
+        trial could wait for one that is queued behind it.
+        """
+        states = (OptunaState.WAITING,)
+        queued = storage.get_all_trials(_study_id(storage), deepcopy=False, states=states)
+        if self.lag is not None and not self._is_complete(storage, settings, samplers):
+            return sorted(queued, key=lambda trial: trial.number)
+        return sorted(queued, key=lambda trial: (not _is_by_hand(trial), trial.number))
+
+    def _propose(
+        self,
+        storage: MirroredStorage,
+        settings: Settings,
+        samplers: SamplerFactory,
+        *,
+        again: int | None = None,
+    ) -> Proposal:
+        """Choose number and params of a trial.
+
+        Args:
+            again: the number of a trial that was killed before it had params, and is to get them
+                now; None for a new trial.
+        """
+        space = settings.search_space
+        queued = [] if again is not None else self._queued(storage, settings, samplers)
+        # Optuna numbers a trial when the trial is queued.
+        number = queued[0].number if queued else storage.get_n_trials(_study_id(storage))
+        number = number if again is None else again
+        study = optuna.load_study(
+            study_name=storage.get_all_studies()[0].study_name,
+            storage=self._seen(storage, number),
+            sampler=samplers.make(number),
+        )
+        if again is not None:
+            trial = optuna.Trial(study, study.get_trials(deepcopy=False)[again]._trial_id)
+        elif queued:
+            _drop_lost_values(storage, queued[0], space)
+            storage.set_trial_state_values(queued[0]._trial_id, OptunaState.RUNNING)
+            trial = optuna.Trial(study, queued[0]._trial_id)
+        else:
+            trial = study.ask()
+        return Proposal(number=trial.number, params=suggest(trial, space))
+
+    def _seen(self, storage: MirroredStorage, number: int) -> Any:
+        """The storage as the sampler is to see it when it proposes the trial with this number."""
+        return storage if self.lag is None else InOrder(storage, number=number, lag=self.lag)
 
 
 def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
@@ -76,11 +214,41 @@ def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: Searc
         )
 
 
-def waiting(storage: MirroredStorage) -> list[FrozenTrial]:
-    """The queued trials; those queued by hand come first."""
-    states = (TrialState.WAITING,)
-    queued = storage.get_all_trials(_study_id(storage), deepcopy=False, states=states)
-    return sorted(queued, key=lambda trial: (not trial.user_attrs.get(BY_HAND), trial.number))
+def begun(
+    proposal: Proposal, trial: FrozenTrial, settings: Settings, notebook: Path
+) -> TrialRecord:
+    """The record of a trial that begins with this proposal.
+
+    Args:
+        trial: the same trial, as Optuna has it.
+        notebook: its executed notebook.
+    """
+    earlier, retry = proposal.earlier, trial.user_attrs.get(RETRY, {})
+    # A parameter named `seed` is the trial's seed in every respect.
+    stated = {**settings.fixed, **proposal.params}.get("seed", retry.get("seed"))
+    derived = derived_seed(settings.study.seed, "trial", trial.number)
+    return TrialRecord(
+        number=trial.number,
+        state=TrialState.RUNNING,
+        params=proposal.params,
+        seed=stated if isinstance(stated, int) else derived,
+        retry_of=retry.get("of"),
+        attempt=1 if earlier is None else earlier.attempt + 1,
+        notebook=notebook,
+        started_at_s=time.time(),
+    )
+
+
+def _is_by_hand(trial: FrozenTrial) -> bool:
+    return bool(trial.user_attrs.get(BY_HAND))
+
+
+def _has_trial_by_hand(storage: MirroredStorage) -> bool:
+    """Whether a trial is queued that was queued by hand."""
+    states = (OptunaState.WAITING,)
+    return any(
+        map(_is_by_hand, storage.get_all_trials(_study_id(storage), deepcopy=False, states=states))
+    )
 
 
 def _study_id(storage: MirroredStorage) -> int:

@@ -9,7 +9,6 @@ again first, with the same number, params and seed.
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -31,9 +30,9 @@ from ..trials import Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, held_by_session, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .importances import param_importances
-from .proposals import BY_HAND, RETRY, Proposal, is_planned, propose, waiting
+from .proposals import BY_HAND, RETRY, TrialQueue, begun, is_planned
 from .pruners import why_pruned
-from .samplers import EXHAUSTIBLE, SamplerFactory, as_queued, check_fits, derived_seed
+from .samplers import SamplerFactory, as_queued, check_fits
 from .storage import MirroredStorage
 from .stored import FACTS, SPENT
 from .trial_codec import RECORD, encode, record_of
@@ -47,9 +46,7 @@ class Study:
         self._lock = threading.RLock()
         # Held while a sampler computes, which can take long; trials can end meanwhile.
         self._proposing = threading.RLock()
-        self._prepared: Proposal | None = None
-        self._n_planned: int | None = None
-        self._unfinished: list[TrialRecord] = []
+        self._queue = TrialQueue()
 
     @property
     def name(self) -> str:
@@ -176,69 +173,75 @@ class Study:
                 self._write(record)
                 self._tell(record)
             else:
-                self._unfinished.append(record)
+                self._queue.put_back(record)
+
+    def keep_order(self, jobs: int) -> int:
+        """From now on let no proposal depend on which trials end first (`study.order: fixed`).
+
+        Args:
+            jobs: how many trials run at once. Only the first call for a study counts, so that one
+                with another number goes on with the same proposals.
+
+        Returns:
+            how many trials can run at once: later ones wait for the end of an earlier one.
+        """
+        if "lag" not in self.facts:
+            self.note_facts(lag=jobs)
+        self._queue.lag = int(self.facts["lag"])
+        return self._queue.lag
 
     # --- for the scheduler --------------------------------------------------------------------
 
     def ask(
-        self, settings: Settings, samplers: SamplerFactory, notebook_of: Callable[[int], Path]
+        self,
+        settings: Settings,
+        samplers: SamplerFactory,
+        notebook_of: Callable[[int], Path],
+        wait: Callable[[], bool] = lambda: False,
     ) -> TrialRecord | None:
-        """The next trial to run; None when the study has all its trials.
+        """The next trial to run; None when the study has all its trials, or `wait` says so.
 
         Args:
             notebook_of: from a trial's number to its executed notebook.
+            wait: waits for the end of a trial that runs; called where the order of trials is fixed
+                and the next one depends on that end. Returns whether another trial is still wanted.
         """
-        with self._proposing:
-            self._read_new_trials()
-            unfinished = self._unfinished.pop(0) if self._unfinished else None
-            is_by_hand = self._has_trial_by_hand()
-            if unfinished is None and not is_by_hand and self._is_complete(settings, samplers):
+        while True:
+            with self._proposing:
+                self._read_new_trials()
+                asked = (self._mirror, settings, samplers)
+                is_too_early = self._queue.is_too_early(*asked)
+                if not is_too_early:
+                    proposal = self._queue.next(*asked)
+                    if proposal is None:
+                        return None
+                    trial, number = self._trial(proposal.number), proposal.number
+                    record = begun(proposal, trial, settings, notebook_of(number))
+                    if self._store(record):
+                        return record
+                    self._reread()
+            if is_too_early and not wait():
                 return None
-            if unfinished is not None and unfinished.params:
-                number, params = unfinished.number, dict(unfinished.params)
-            else:
-                proposal = None if unfinished is not None or is_by_hand else self._prepared
-                if proposal is None:
-                    again = None if unfinished is None else unfinished.number
-                    proposal = propose(self._mirror, settings.search_space, samplers, again=again)
-                else:
-                    self._prepared = None
-                number, params = proposal.number, proposal.params
-            retry = self._trial(number).user_attrs.get(RETRY, {})
-            # A parameter named `seed` is the trial's seed in every respect.
-            stated = {**settings.fixed, **params}.get("seed", retry.get("seed"))
-            derived = derived_seed(settings.study.seed, "trial", number)
-            record = TrialRecord(
-                number=number,
-                state=TrialState.RUNNING,
-                params=params,
-                seed=stated if isinstance(stated, int) else derived,
-                retry_of=retry.get("of"),
-                attempt=1 if unfinished is None else unfinished.attempt + 1,
-                notebook=notebook_of(number),
-                started_at_s=time.time(),
-            )
-            with self._lock:
-                was_planned = is_planned(self._trial(number))
-                self._write(record)
-                if self._mirror.store_trial(self._trial(number)._trial_id):
-                    if self._n_planned is not None and not was_planned:
-                        self._n_planned += is_planned(self._trial(number))
-                    return record
-            self._reread()
-            return self.ask(settings, samplers, notebook_of)
+
+    def _store(self, record: TrialRecord) -> bool:
+        """Store a trial that begins; whether no other process has taken its number."""
+        with self._lock:
+            was_planned = is_planned(self._trial(record.number))
+            self._write(record)
+            if not self._mirror.store_trial(self._trial(record.number)._trial_id):
+                return False
+            self._queue.note_begun(self._trial(record.number), was_planned=was_planned)
+            return True
 
     def prepare(self, settings: Settings, samplers: SamplerFactory) -> None:
         """Make the proposal for the next `ask` ahead of time, unless the study has all its trials.
 
-        The sampler then does not consider trials that end before that `ask`.
+        The sampler then does not consider trials that end before that `ask`. With a fixed order of
+        trials the proposal is made ahead only if it does not depend on a trial that runs.
         """
         with self._proposing:
             self._read_new_trials()
-            is_ready = self._prepared is not None or self._unfinished or self._has_trial_by_hand()
-            if not is_ready and not self._is_complete(settings, samplers):
-                space = settings.search_space
-                self._prepared = propose(self._mirror, space, samplers, again=None)
+            self._queue.prepare(self._mirror, settings, samplers)
 
     def enqueue(self, params: Params, *, again: TrialRecord | None = None) -> int:
         """Queue a trial in addition to `study.trials`; any process may call this.
@@ -272,23 +275,13 @@ class Study:
     def _reread(self) -> None:
         with self._lock:
             self._study = _loaded(self._mirror.reread())
-            self._prepared, self._n_planned = None, None
-
-    def _has_trial_by_hand(self) -> bool:
-        """Whether the queue has a trial that was queued by hand."""
-        return any(trial.user_attrs.get(BY_HAND) for trial in waiting(self._mirror))
+            self._queue.forget()
 
     @property
     def _mirror(self) -> MirroredStorage:
         storage = self._study._storage
         assert isinstance(storage, MirroredStorage), "a study from `load` cannot be swept"
         return storage
-
-    def _is_complete(self, settings: Settings, samplers: SamplerFactory) -> bool:
-        if self._n_planned is None:
-            self._n_planned = sum(map(is_planned, self._trials()))
-        different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
-        return self._n_planned >= min(settings.study.trials, different or settings.study.trials)
 
     def report(self, number: int, step: int, value: float, pruner: BasePruner) -> str | None:
         """Store a value that a running trial reports, and judge the trial with the pruner.
@@ -332,7 +325,7 @@ class Study:
     def queue_again(self, record: TrialRecord) -> None:
         """Run a trial once more in this sweep, with the same number, params and seed."""
         with self._proposing:
-            self._unfinished.append(record)
+            self._queue.put_back(record)
 
     def _tell(self, record: TrialRecord) -> None:
         # Some samplers try to stop Optuna's `optimize` when their last trial ends.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import (
     AbstractContextManager,
@@ -22,6 +23,8 @@ from .description import description
 from .plan import SweepPlan
 from .preemption import PreemptionWatcher
 from .resume_checks import refuse_changes, refuse_files_in_the_way
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -112,6 +115,8 @@ def _opened_tracker(
     try:
         if not opens_later:
             tracker.wait_until_open()
+        if settings.study.order == "fixed":
+            _keep_order(plan, study)
         study.note_facts(
             template=paths.template,
             notebook=str(plan.notebook.path),
@@ -124,6 +129,27 @@ def _opened_tracker(
         yield tracker
     finally:
         tracker.close(patience_s=0.0)  # after an error; an orderly end has closed it
+
+
+def _keep_order(plan: SweepPlan, study: Study) -> None:
+    """Fix the order of trials, and tell the user where that is not all that `fixed` promises."""
+    earlier = study.facts.get("settings", {}).get("study", {}).get("order", "free")
+    n_trials = len(study.records())
+    if n_trials and earlier == "free":
+        _log.warning(
+            "study.order: fixed: the first %d trials of this study were proposed with order: free; "
+            "those that follow depend on them, so another study does not repeat them",
+            n_trials,
+        )
+    jobs = plan.executor.jobs
+    most = study.keep_order(jobs)
+    if jobs > most:
+        _log.warning(
+            "study.order: fixed: at most %d of -j %d trials run at once, because this study was "
+            "begun with a smaller -j and would propose other trials with a greater one",
+            most,
+            jobs,
+        )
 
 
 def _remote_copy(plan: SweepPlan, on_restore: Callable[[], None]) -> AbstractContextManager[bool]:

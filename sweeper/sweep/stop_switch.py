@@ -31,6 +31,7 @@ class StopSwitch:
         self._stop_all = False
         self._end_by_s: float | None = None
         self._take_snapshot: Callable[[], Snapshot] | None = None
+        self._on_close: Callable[[], None] | None = None
         self.closed_by: str | None = None
 
     @property
@@ -85,6 +86,10 @@ class StopSwitch:
         """How the study stands; None before the sweep has opened it."""
         return None if self._take_snapshot is None else self._take_snapshot()
 
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Have `close` call this, once; it may be called from a signal handler."""
+        self._on_close = call
+
     def close(self, by: str) -> bool:
         """Let no more trials start; the first reason is kept.
 
@@ -94,6 +99,8 @@ class StopSwitch:
         with self._lock:
             is_new = self.closed_by is None
             self.closed_by = self.closed_by or by
+        if is_new and self._on_close is not None:
+            self._on_close()
         return is_new
 
     def stop_all(self, by: str) -> bool:

@@ -162,3 +162,17 @@ def test_mlflow_has_every_trial_though_there_is_no_notebook(make_sweep: Make) ->
     result = make_sweep(scored, study={"trials": 3}).run()
     assert result.undelivered == 0
     assert sorted(result.mlflow_run_ids) == ["0000", "0001", "0002"]
+
+
+def test_a_sweep_says_what_a_fixed_order_does_not_reach(
+    make_sweep: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_sweep(scored, jobs=1, study={"trials": 2}).run()
+    assert "study.order" not in caplog.text
+    make_sweep(scored, jobs=1, study={"trials": 3, "order": "fixed"}).run()
+    (line,) = [r.getMessage() for r in caplog.records if "study.order" in r.getMessage()]
+    assert "the first 2 trials of this study were proposed with order: free" in line
+    caplog.clear()
+    make_sweep(scored, jobs=4, study={"trials": 4, "order": "fixed"}).run()
+    (line,) = [r.getMessage() for r in caplog.records if "study.order" in r.getMessage()]
+    assert "at most 1 of -j 4 trials run at once" in line

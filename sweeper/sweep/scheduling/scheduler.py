@@ -49,6 +49,7 @@ from .futility import FirstFailures
 from .git_tags import GitTags
 from .gpu_needs import GpuNeeds
 from .host_needs import HostNeeds
+from .next_end import NextEnd
 from .prefetching import ProposalPrefetcher
 from .pruning import PruningThread
 
@@ -124,23 +125,30 @@ class TrialScheduler:
         prepare = partial(study.prepare, settings, samplers)
         self._prefetcher = ProposalPrefetcher(prepare) if jobs > 1 else None
         self._jobs, self._since_s = jobs, time.time()
+        self._next_end = NextEnd(stop_switch)
         self.broken: Exception | None = None
         self.kernels: list[KernelUse] = []
         self.stopped_by: str | None = None
         stop_switch.provide_snapshots(self.snapshot)
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """The next trial; None when the study has enough, or the sweep is being stopped."""
+        """The next trial; None when the study has enough, or the sweep is being stopped.
+
+        Where the order of trials is fixed, it may wait for the end of a trial that runs.
+        """
         with self._asking:
             if self._stop_switch.closed_by is not None:
                 self.stopped_by = self._stop_switch.closed_by
                 return None
             try:
-                record = self._study.ask(self._settings, self._samplers, self._paths_of)
+                record = self._study.ask(
+                    self._settings, self._samplers, self._paths_of, self._next_end.wait
+                )
             except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
                 self._break(error)
                 return None
             if record is None:
+                self.stopped_by = self._stop_switch.closed_by
                 return None
             self._begun = max(self._begun, record.number + 1)
             self._taken.add(record.number)
@@ -217,6 +225,7 @@ class TrialScheduler:
         is_lost = record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST
         if is_lost or again is not None:
             self._study.queue_again(record)
+        self._next_end.announce()
         self._gpu_needs.note(record)
         self._records[record.number] = record
         self._best = None
