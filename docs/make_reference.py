@@ -62,7 +62,7 @@ _CODES = """\
 | code | meaning |
 | --- | --- |
 | 0 | at least one trial completed, or the command did what it was asked |
-| 1 | the sweep ran and no trial completed, or its storage was lost under it; a replay differs |
+| 1 | the sweep ran and none completed, or its storage was lost; a check or replay does not hold |
 | 2 | command line, parameters file, notebook or environment are wrong, as one message explains |
 | 130 | Ctrl-C |
 | 129, 143 | SIGHUP; SIGTERM or a preemption notice |

@@ -3,6 +3,8 @@
 OK, NOTHING_COMPLETED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 #: A replay differs from its trial, or did not come to its end.
 DIFFERENT = 1
+#: A check has found something to change.
+FOUND_FAULTS = 1
 #: The machine is taken away, as a signal or the cloud's notice has announced.
 PREEMPTED = 143
 #: Signals that end a sweep at once.

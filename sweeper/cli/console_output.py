@@ -48,7 +48,7 @@ class ConsoleOutput:
 
     def preparing(self, notebook: str) -> None:
         """Print that the sweep is being prepared, before anything that takes seconds."""
-        self._progress(f"preparing the sweep of {notebook}: the study and the MLflow store")
+        self.progress(f"preparing the sweep of {notebook}: the study and the MLflow store")
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
         """Print one event of the sweep."""
@@ -59,19 +59,17 @@ class ConsoleOutput:
             case "trial_started" if record is not None and not self._has_table:
                 again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
                 params = screen.params_line(record.params)
-                self._progress(f"{record.run_id} started{again}: {params}")
+                self.progress(f"{record.run_id} started{again}: {params}")
             case "trial_ended" if record is not None:
                 objectives = self._sweep.plan.settings.objective
-                self._progress(f"{record.run_id} {screen.ending_line(record, objectives)}")
+                self.progress(f"{record.run_id} {screen.ending_line(record, objectives)}")
             case "bringing_back" if self._sweep.plan.remote is not None:
-                self._progress(
-                    f"bringing the study back from {self._sweep.plan.remote.display_url}"
-                )
+                self.progress(f"bringing the study back from {self._sweep.plan.remote.display_url}")
             case "copying" if self._sweep.plan.remote is not None:
-                self._progress(f"copying what is new to {self._sweep.plan.remote.display_url}")
+                self.progress(f"copying what is new to {self._sweep.plan.remote.display_url}")
             case "stopping":
                 by = self._sweep.stopped_by
-                self._progress(
+                self.progress(
                     f"stopping ({by}): the running trials are being stopped"
                     if self._sweep.is_stopping_all
                     else f"stopping ({by}): no new trials; running ones finish "
@@ -129,18 +127,19 @@ class ConsoleOutput:
         settings = sweep.plan.settings
         place = sweep.plan.executor.description
         place = f"{' ' if place.startswith('(') else ', '}{place}" if place else ""
-        self._progress(
+        self.progress(
             f"study {settings.name}: {settings.study.trials} trials of "
             f"{sweep.plan.notebook.display_name}, "
             f"{sweep.plan.executor.jobs} at once{place}, sampler {sweep.plan.samplers.name}"
         )
         if self._verbose:
-            self._progress(
+            self.progress(
                 f"storage {sweep.plan.storage_url}; kernel {sweep.plan.workload.kernel_name}; "
                 f"{settings.resources.threads} thread(s) per kernel; seed {settings.study.seed}"
             )
 
-    def _progress(self, line: str) -> None:
+    def progress(self, line: str) -> None:
+        """Print on stderr what is being done, with the time since the command began."""
         if not self._quiet:
             took = screen.duration(time.monotonic() - self._started)
             with self._lock:

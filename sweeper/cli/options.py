@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import drafts, replays, run, studies
+from . import checks, drafts, replays, run, studies
 
 
 class _PrintVersion(argparse.Action):
@@ -41,6 +41,40 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         metavar="TEMPLATE",
         help="executed notebook per trial, such as './out/digits.{run_id}.ipynb'",
     )
+    _add_sweep(parser)
+    parser.add_argument(
+        "--timeout", metavar="DURATION", help="wall-clock limit of the sweep: 90s, 15m, 8h"
+    )
+    parser.add_argument(
+        "--allow-changes",
+        action="store_true",
+        help="go on with a study although notebook, code or space have changed since",
+    )
+    _add_output(parser)
+    add_version(parser)
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `check`."""
+    parser.set_defaults(command=checks.check)
+    parser.epilog = "Example: notebook_hpo.py check -i my.ipynb -p my.yml -j 4"
+    _add_notebook(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="./out/{run_id}.ipynb",
+        metavar="TEMPLATE",
+        help="where the sweep will write, for the checks of disk and MLflow",
+    )
+    _add_sweep(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only what can be checked without a kernel"
+    )
+    _add_output(parser)
+
+
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    """Add what a sweep and its check have in common."""
     parser.add_argument(
         "-p", "--parameters", required=True, metavar="PATH", help="the parameters file (YAML)"
     )
@@ -71,9 +105,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="fix a parameter for this call; may be repeated",
     )
     parser.add_argument(
-        "--timeout", metavar="DURATION", help="wall-clock limit of the sweep: 90s, 15m, 8h"
-    )
-    parser.add_argument(
         "-k", "--kernel", metavar="NAME", help="kernel to use instead of the notebook's own"
     )
     parser.add_argument(
@@ -81,13 +112,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start every kernel anew (execution: {kernels: cold} of the parameters file)",
     )
-    parser.add_argument(
-        "--allow-changes",
-        action="store_true",
-        help="go on with a study although notebook, code or space have changed since",
-    )
-    _add_output(parser)
-    add_version(parser)
 
 
 def add_init(parser: argparse.ArgumentParser) -> None:

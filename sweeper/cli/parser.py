@@ -12,11 +12,11 @@ from . import drafts, options
 from .options import version
 
 COMMANDS = (
-    *("run", "init", "schema", "status", "stop", "enqueue", "retry"),
+    *("run", "init", "schema", "check", "status", "stop", "enqueue", "retry"),
     *("replay", "diff", "ui", "export"),
 )
 #: Commands and flags that are planned and not in this version.
-PLANNED_COMMANDS = ("check", "data")
+PLANNED_COMMANDS = ("data",)
 PLANNED_FLAGS = ("--cluster", "--confirm", "--seeds", "--shared")
 
 
@@ -120,6 +120,7 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
     schema = command("schema", "print the JSON schema of the parameters file, for editors")
     schema.set_defaults(command=drafts.schema)
     schema.epilog = "Example: notebook_hpo.py schema > sweep.schema.json"
+    options.add_check(command("check", "find out what is wrong before a sweep is paid for"))
     options.add_status(command("status", "print the state of a study, also while it runs"))
     options.add_stop(command("stop", "stop a running trial, or the sweep, from another terminal"))
     options.add_enqueue(command("enqueue", "add a trial by hand to a study, also while it runs"))

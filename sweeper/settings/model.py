@@ -100,6 +100,12 @@ class Settings(SettingsModel):
     """Names of the parameters cell that have this value in all trials instead of the notebook's."""
     start: tuple[dict[str, Any], ...] = ()
     """Trials to run first, each a mapping from swept names to values; some may be missing."""
+    smoke: Annotated[
+        dict[str, Annotated[Any, BeforeValidator(read_plain)]],
+        Field(json_schema_extra={**IDENTIFIERS}),
+    ] = Field(default_factory=dict)
+    """Values with which the notebook runs quickly, as in {epochs: 1}: the command `check` fixes
+    them, a sweep does not."""
     checkpoints: CheckpointPolicy = CheckpointPolicy()
     """Which checkpoints of ended trials are kept."""
     limits: Limits = Limits()
@@ -127,7 +133,7 @@ class Settings(SettingsModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for key, names in (("space", self.space), ("fixed", self.fixed)):
+        for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
             for name in names:
                 check_name(name, where=f"{key}.")
         check_branches(self.space, self.fixed)
@@ -164,7 +170,8 @@ class Settings(SettingsModel):
     def sources(self) -> dict[str, str]:
         """The origin of each name in `space` and `fixed`: a key of the file, or a flag `--set`."""
         file = self.file or "settings"
-        sources = dict.fromkeys(self.space, f"{file}: space")
+        sources = dict.fromkeys(self.smoke, f"{file}: smoke")
+        sources |= dict.fromkeys(self.space, f"{file}: space")
         for name, value in self.fixed.items():
             sources[name] = _set_flag(name, value) if name in self._set else f"{file}: fixed"
         return sources

@@ -1,0 +1,67 @@
+"""The command `check`: what can be known of a sweep before it is paid for."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from .codes import FOUND_FAULTS, OK
+from .console_output import ConsoleOutput
+
+if TYPE_CHECKING:
+    from ..control.checking.findings import Finding
+    from ..sweep.plan import SweepPlan
+
+
+def check(options: argparse.Namespace) -> int:
+    """Check a sweep; 0 where everything holds."""
+    from ..control.checking.check import check as run_checks
+
+    console = ConsoleOutput(options)
+
+    def on_finding(finding: Finding) -> None:
+        for line in finding.lines():
+            console.line(line)
+
+    result = run_checks(
+        _plan(options),
+        dry_run=options.dry_run,
+        on_finding=on_finding,
+        on_probe=console.progress,
+    )
+    faults = [finding for finding in result.findings if finding.holds is False]
+    if faults:
+        console.line(f"{len(faults)} of {len(result.findings)} checks found something to change")
+    else:
+        kernels = ", no kernel was started" if options.dry_run else ""
+        console.line(f"all {len(result.findings)} checks hold{kernels}")
+    forecast = None if result.forecast is None else result.forecast.to_json()
+    findings = [finding.to_json() for finding in result.findings]
+    console.json({"holds": result.holds, "findings": findings, "forecast": forecast})
+    return OK if result.holds else FOUND_FAULTS
+
+
+def _plan(options: argparse.Namespace) -> SweepPlan:
+    from ..notebooks import ResearchNotebook
+    from ..settings import Settings
+    from ..settings.flags import read_trials_flag, read_value
+    from ..sweep.plan import plan_sweep
+
+    settings = Settings.load(options.parameters).with_overrides(
+        study=options.study,
+        trials=read_trials_flag(options.trials),
+        fixed=dict(read_value(text) for text in options.set),
+        cold=options.cold,
+    )
+    return plan_sweep(
+        settings,
+        notebook=ResearchNotebook(options.input),
+        output=options.output,
+        jobs=options.jobs,
+        storage=options.storage,
+        tracking_uri=options.tracking_uri,
+        kernel=options.kernel,
+        timeout_s=None,
+        allow_changes=True,
+        executor=None,
+    )

@@ -1,0 +1,88 @@
+"""How long a sweep would take, what it would cost, and what memory and disk it would need."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...execution.machine import available_bytes, usable_cores
+from ...settings import Settings
+from .probes import Measured, Role
+
+#: The quick runs whose durations stand for those of all trials.
+_VARIED = (Role.AGAIN, Role.OTHER_SEED, Role.OTHER)
+#: A trial's notebook is kept as it is, in MLflow with its page, and for the comparison page.
+_COPIES_OF_NOTEBOOK = 4
+#: What a sweep has beside its notebooks: databases, a run in MLflow, a record in the study.
+_BYTES_PER_TRIAL = 100_000
+#: Of the memory that is free, so much is left to others.
+_MEMORY_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepForecast:
+    """What a whole sweep would take; None for what is not known.
+
+    Attributes:
+        at_once: how many trials run at once.
+        memory_at_once: how many fit into this machine's memory.
+        duration_s: of the sweep, if no trial is pruned.
+        trial_s: of a trial on average.
+        cost: in the currency of `cost.price_per_hour`.
+        disk_bytes: for all outputs at most.
+    """
+
+    trials: int
+    at_once: int
+    memory_at_once: int | None
+    duration_s: float
+    trial_s: float
+    cost: float | None
+    disk_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return asdict(self)
+
+
+def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int) -> SweepForecast:
+    """Extrapolate from probes that have all completed.
+
+    Trials at other params take longer or shorter in the proportion that the quick runs show; those
+    at full length give the seconds. A trial that computes on several cores leaves fewer for
+    others.
+    """
+    by_role = {it.probe.role: it for it in measured}
+    started, again = by_role[Role.TYPICAL], by_role[Role.AGAIN]
+    # Most trials of a sweep have kernels like the second run: booted and with imports ahead.
+    boot_s = max(0.0, started.outcome.duration_s - again.outcome.duration_s)
+    boot_cpu_s = max(0.0, started.cpu_s - again.cpu_s)
+    full_s, full_cpu_s = again.outcome.duration_s, again.cpu_s
+    if (full := by_role.get(Role.FULL)) is not None:
+        full_s = max(full.outcome.duration_s - boot_s, full_s)
+        full_cpu_s = max(full.cpu_s - boot_cpu_s, full_cpu_s)
+    varied = [it.outcome.duration_s for it in measured if it.probe.role in _VARIED]
+    ratio = statistics.fmean(varied) / max(again.outcome.duration_s, 1e-9)
+    trial_s = full_s * ratio
+    trials = settings.study.trials
+    at_once = min(jobs, trials)
+    cores_each = min(full_cpu_s / max(full_s, 1e-9), float(usable_cores()))
+    slowed = max(1.0, at_once * cores_each / usable_cores())
+    duration_s = boot_s + trial_s * trials / at_once * slowed
+    memory = max((it.memory_bytes or 0 for it in measured), default=0)
+    free = available_bytes()
+    price = None if settings.cost is None else settings.cost.price_per_hour
+    notebook_bytes = max(it.notebook_bytes for it in measured)
+    checkpoint_bytes = max(it.checkpoint_bytes for it in measured)
+    return SweepForecast(
+        trials=trials,
+        at_once=at_once,
+        memory_at_once=int(_MEMORY_SHARE * free / memory) if free and memory else None,
+        duration_s=duration_s,
+        trial_s=trial_s,
+        cost=None if price is None else price * duration_s / 3600,
+        disk_bytes=trials * (_COPIES_OF_NOTEBOOK * notebook_bytes + _BYTES_PER_TRIAL)
+        + trials * checkpoint_bytes,
+    )
