@@ -99,6 +99,11 @@ class LocalExecutor:
         return ", ".join(part for part in (f"({self._why})" if self._why else "", gpus) if part)
 
     @property
+    def has_gpus(self) -> bool:
+        """Whether trials get shares of GPUs here."""
+        return bool(self._gpus.gpus)
+
+    @property
     def gpu_totals(self) -> Sequence[GpuTotal]:
         """What each GPU did so far, while trials had shares of it."""
         return self._gpus.totals()

@@ -63,6 +63,8 @@ def replay(
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         groups = list(_groups(existing, targets, Path(folder), here=here, cold=cold))
         runs = [(group, LocalExecutor.on_this_machine(group.workload, jobs)) for group in groups]
+        if not here:
+            _refuse_other_device(targets, has_gpus=all(it.has_gpus for _, it in runs))
         for group, executor in runs:
             executor.run(_Replays(group, note))
     return sorted(verdicts, key=lambda verdict: verdict.run_id)
@@ -115,7 +117,7 @@ def _groups(
             f"{cwd}: the folder of the notebook is gone, in which trials find their data and "
             "modules; put it back"
         )
-    settings = _settings_for(existing, targets, here=here, cold=cold)
+    settings = _settings_for(existing, here=here, cold=cold)
     kernel = _kernel_for(existing, here=here)
     alike: dict[str, list[ReplayTarget]] = {}
     for target in targets:
@@ -156,9 +158,14 @@ def _snapshot(existing: ExistingStudy, metadata: Mapping[str, Any]) -> CodeSnaps
         return None
 
 
-def _settings_for(
-    existing: ExistingStudy, targets: Sequence[ReplayTarget], *, here: bool, cold: bool
-) -> Settings:
+def _refuse_other_device(targets: Sequence[ReplayTarget], *, has_gpus: bool) -> None:
+    """Refuse trials that had a GPU where there is none: their bits would differ for sure."""
+    on_gpu = [target.record.run_id for target in targets if target.record.gpu is not None]
+    if on_gpu and not has_gpus:
+        raise StudyError(f"trial {on_gpu[0]} ran on a GPU, and none is used here; {_HERE}")
+
+
+def _settings_for(existing: ExistingStudy, *, here: bool, cold: bool) -> Settings:
     settings = existing.settings
     if cold:
         execution = settings.execution.model_copy(update={"kernels": "cold"})

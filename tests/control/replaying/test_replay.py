@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from studies import small_settings
 
 from sweeper import Sweep
 from sweeper.cli import main
+from sweeper.control.lookup import ExistingStudy
 from sweeper.notebooks import read_metadata
 from sweeper.testing import write_notebook
-from sweeper.trials import SweepResult
+from sweeper.trials import GpuUse, SweepResult
 
 pytestmark = pytest.mark.kernel
 
@@ -163,6 +164,51 @@ def test_each_planted_fault_is_found_and_named(
     tags = tags_of(swept, swept.trial("file").stem)
     assert tags["sweeper.replay"] == "different"
     assert "from step 2 on" in tags["sweeper.replay_difference"]
+
+
+def test_a_pruned_trial_is_compared_as_far_as_it_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = """
+import time, sweeper
+for step in range(1000 if x > 1 else 3):
+    sweeper.report(step, val=x * step)
+    time.sleep(0.01)
+"""
+    settings = small_settings(
+        "cut",
+        study={"trials": 2, "pruner": {"name": "threshold", "upper": 8.0}},
+        space={"x": [1.0, 2.0]},
+        start=[{"x": 1.0}, {"x": 2.0}],
+    )
+    result = Sweep.from_settings(
+        settings,
+        notebook=write_notebook(tmp_path / "nb.ipynb", cell),
+        output=f"{tmp_path}/out/{{run_id}}.ipynb",
+    ).run()
+    assert [record.state for record in result.records] == ["completed", "pruned"]
+    code, found, printed = replayed(capsys, tmp_path / "out" / "cut", "--all")
+    assert (code, [it["verdict"] for it in found]) == (0, ["equal", "equal"]), printed
+    assert found[0]["compared"] == {"scores": 1, "points": 3}
+    assert found[1]["compared"]["scores"] == 0
+    assert 6 <= found[1]["compared"]["points"] < 1000  # 10 is the first value above the limit
+    replay = read_metadata(tmp_path / "out" / "0001.replay.ipynb")
+    assert replay is not None
+    assert len(replay["series"]["val"]["steps"]) < 1000
+
+
+def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
+    swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = swept.result.records[0]
+    with_gpu = replace(record, gpu=GpuUse(peak_bytes=10**9))
+    monkeypatch.setattr(ExistingStudy, "record", lambda *_: with_gpu)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    code, _, printed = replayed(capsys, record.notebook)
+    assert code == 2
+    assert "0000 ran on a GPU, and none is used here; --here replays it" in printed
+    code, (found,), _ = replayed(capsys, record.notebook, "--here")
+    assert (code, found["verdict"]) == (0, "equal")
 
 
 @pytest.mark.parametrize(
