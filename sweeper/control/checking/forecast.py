@@ -11,6 +11,8 @@ from ...execution.machine import available_bytes, usable_cores
 from ...settings import Settings
 from .probes import Measured, Role
 
+#: Each slot's first trial has a started kernel, and so has the one that is prepared meanwhile.
+_STARTED_PER_SLOT = 2
 #: The quick runs whose durations stand for those of all trials.
 _VARIED = (Role.AGAIN, Role.OTHER_SEED, Role.OTHER)
 #: A trial's notebook is kept as it is, in MLflow with its page, and for the comparison page.
@@ -68,9 +70,14 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     trial_s = full_s * ratio
     trials = settings.study.trials
     at_once = min(jobs, trials)
-    cores_each = min(full_cpu_s / max(full_s, 1e-9), float(usable_cores()))
-    slowed = max(1.0, at_once * cores_each / usable_cores())
-    duration_s = boot_s + trial_s * trials / at_once * slowed
+    # Kernels are started until one has shown what to fork, and one trial is run again as proof.
+    is_forked = any(it.outcome.kernel and it.outcome.kernel.is_forked for it in measured)
+    n_started = min(trials, _STARTED_PER_SLOT * at_once + 1) if is_forked else trials
+    n_runs = trials + is_forked
+    work_s = n_runs * trial_s + n_started * boot_s
+    work_cpu_s = n_runs * full_cpu_s * ratio + n_started * boot_cpu_s
+    # The slots are full, or the cores are.
+    duration_s = max(work_s / at_once, work_cpu_s / usable_cores())
     memory = max((it.memory_bytes or 0 for it in measured), default=0)
     free = available_bytes()
     price = None if settings.cost is None else settings.cost.price_per_hour
