@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ FAULTS = {
     "set": "goes through a set",
     "cores": "depends on the machine",
     "file": "data.txt was changed",
+    "package": "planted 1.0 (now 2.0)",
 }
 PARAMETERS = "fault = 'none'\nx = 0.5\nseed = 0\nrun_id = ''"
 CELLS = (
@@ -49,6 +51,9 @@ elif fault == "cores":
     bits = float(len(os.sched_getaffinity(0)))
 elif fault == "file":
     bits = float(open("data.txt").read())
+elif fault == "package":
+    import planted
+    bits = planted.value
 """,
     """
 for step in range(4):
@@ -63,6 +68,7 @@ class Swept:
     """A study with a trial for each fault, one without, one that failed, and one that was cut."""
 
     folder: Path
+    packages: Path
     result: SweepResult
 
     def trial(self, fault: str) -> Path:
@@ -74,6 +80,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     folder = tmp_path_factory.mktemp("re play")
     (folder / "shapes.py").write_text("class Shape:\n    def __init__(self, n): self.n = n\n")
     (folder / "data.txt").write_text("1.0")
+    packages = tmp_path_factory.mktemp("packages")
+    install_planted(packages, 1.0)
     faults = ["none", *FAULTS, "error"]
     cells = (*CELLS, "assert fault != 'error', 'planted'")
     settings = small_settings(
@@ -82,13 +90,25 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
         space={"fault": faults, "x": {"low": 0.0, "high": 1.0}},
         start=[{"fault": fault, "x": 0.25} for fault in faults],
     )
-    result = Sweep.from_settings(
-        settings,
-        notebook=write_notebook(folder / "nb.ipynb", *cells, parameters=PARAMETERS),
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        jobs=2,
-    ).run()
-    yield Swept(folder=folder, result=result)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(packages))
+        result = Sweep.from_settings(
+            settings,
+            notebook=write_notebook(folder / "nb.ipynb", *cells, parameters=PARAMETERS),
+            output=f"{folder}/out/{{run_id}}.ipynb",
+            jobs=2,
+        ).run()
+        yield Swept(folder=folder, packages=packages, result=result)
+
+
+def install_planted(folder: Path, number: float) -> None:
+    """Install a package whose results depend on its version."""
+    for old in folder.glob("planted-*"):
+        shutil.rmtree(old)
+    (folder / "planted.py").write_text(f"value = {number}")
+    described = folder / f"planted-{number}.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: planted\nVersion: {number}")
 
 
 def replayed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, list[Any], str]:
@@ -142,6 +162,7 @@ def test_each_planted_fault_is_found_and_named(
     if len(cores) < 2:
         pytest.skip("needs two cores, of which the replays get one")
     (swept.folder / "data.txt").write_text("2.0")
+    install_planted(swept.packages, 2.0)
     os.sched_setaffinity(0, {min(cores)})
     try:
         code, found, printed = replayed(
@@ -160,7 +181,7 @@ def test_each_planted_fault_is_found_and_named(
         assert it["first_step"] == 2, fault  # the faults act from there on
         assert any(words in cause for cause in it["causes"]), fault
         assert it["distance"] > 0
-    assert "replays: 1 equal, 5 different" in printed
+    assert "replays: 1 equal, 6 different" in printed
     tags = tags_of(swept, swept.trial("file").stem)
     assert tags["sweeper.replay"] == "different"
     assert "from step 2 on" in tags["sweeper.replay_difference"]
@@ -214,7 +235,7 @@ def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["out/again", "0006"], "0006 is failed, and only completed and pruned trials"),
+        (["out/again", "0007"], "0007 is failed, and only completed and pruned trials"),
         (["out/again", "0099"], "has no trial 0099"),
         (["out/again"], "Give run ids, --all, or --sample N"),
         (["out/again", "0001", "--all"], "Give run ids, --all, or --sample N"),
