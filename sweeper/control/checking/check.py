@@ -24,6 +24,8 @@ _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
 _SAVES = re.compile(r"\bsave_checkpoint\(")
 #: How many trials at other params are run for the forecast.
 _OTHERS = 2
+#: How many runs at full length are tried beside each other at most.
+_MOST_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,10 @@ def check(
 def _run(
     plan: SweepPlan, folder: Path, on_probe: Callable[[str], None]
 ) -> tuple[list[Measured], list[str]]:
-    """Run the quick probes, and one at full length where `smoke` makes the others quick."""
+    """Run the quick probes, then some at full length, as many at once as the sweep will run.
+
+    Trials beside each other are slower than one alone: they share caches, cores and GPUs.
+    """
 
     def announce(probe: Probe) -> None:
         on_probe(str(probe.role))
@@ -97,12 +102,12 @@ def _run(
     measured, findings = _run_with(
         plan, quick, list(_probes(plan, quick)), folder / "quick", announce
     )
-    if settings.smoke and all(
-        it.is_completed or it.probe.role is Role.INTERRUPTED for it in measured
-    ):
+    jobs = min(plan.executor.jobs, settings.study.trials, _MOST_AT_ONCE)
+    has_more = bool(settings.smoke) or jobs > 1
+    if has_more and all(it.is_completed or it.probe.role is Role.INTERRUPTED for it in measured):
         params = typical_params(settings, plan.notebook.parameters_source)
-        full = _probe(Role.FULL, 0, params, settings, seed=0)
-        more, _ = _run_with(plan, settings, [full], folder / "full", announce)
+        full = [_probe(Role.FULL, n, params, settings, seed=n) for n in range(jobs)]
+        more, _ = _run_with(plan, settings, full, folder / "full", announce, jobs=jobs)
         measured += more
     return measured, findings
 
@@ -113,11 +118,13 @@ def _run_with(
     probes: Sequence[Probe],
     folder: Path,
     announce: Callable[[Probe], None],
+    *,
+    jobs: int = 1,
 ) -> tuple[list[Measured], list[str]]:
     paths = StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study="check")
     paths.folder.mkdir(parents=True)
     workload = replace(plan.workload, settings=settings, paths=paths)
-    measured, findings = run_probes(workload, probes, on_begin=announce)
+    measured, findings = run_probes(workload, probes, jobs=jobs, on_begin=announce)
     return measured, list(findings)
 
 

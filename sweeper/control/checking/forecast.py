@@ -13,8 +13,8 @@ from .probes import Measured, Role
 
 #: Each slot's first trial has a started kernel, and so has the one that is prepared meanwhile.
 _STARTED_PER_SLOT = 2
-#: The quick runs whose durations stand for those of all trials.
-_VARIED = (Role.AGAIN, Role.OTHER_SEED, Role.OTHER)
+#: The quick runs with the params of the typical one.
+_SAME = (Role.AGAIN, Role.OTHER_SEED)
 #: A trial's notebook is kept as it is, in MLflow with its page, and for the comparison page.
 _COPIES_OF_NOTEBOOK = 4
 #: What a sweep has beside its notebooks: databases, a run in MLflow, a record in the study.
@@ -53,31 +53,29 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     """Extrapolate from probes that have all completed.
 
     Trials at other params take longer or shorter in the proportion that the quick runs show; those
-    at full length give the seconds. A trial that computes on several cores leaves fewer for
-    others.
+    at full length, beside each other as in the sweep, give the seconds.
     """
     by_role = {it.probe.role: it for it in measured}
-    started, again = by_role[Role.TYPICAL], by_role[Role.AGAIN]
-    # Most trials of a sweep have kernels like the second run: booted and with imports ahead.
-    boot_s = max(0.0, started.outcome.duration_s - again.outcome.duration_s)
-    boot_cpu_s = max(0.0, started.cpu_s - again.cpu_s)
-    full_s, full_cpu_s = again.outcome.duration_s, again.cpu_s
-    if (full := by_role.get(Role.FULL)) is not None:
-        full_s = max(full.outcome.duration_s - boot_s, full_s)
-        full_cpu_s = max(full.cpu_s - boot_cpu_s, full_cpu_s)
-    varied = [it.outcome.duration_s for it in measured if it.probe.role in _VARIED]
-    ratio = statistics.fmean(varied) / max(again.outcome.duration_s, 1e-9)
+    typical = by_role[Role.TYPICAL]
+    # Most trials of a sweep have forked kernels, which have booted and imported before.
+    usual = [it for it in measured if _is_forked(it)] or list(measured)
+    like_typical = [it for it in usual if it.probe.role in _SAME] or [by_role[Role.AGAIN]]
+    quick_s = statistics.fmean(it.outcome.duration_s for it in like_typical)
+    boot_s = max(0.0, typical.outcome.duration_s - quick_s)
+    full = [it for it in measured if it.probe.role is Role.FULL]
+    full_s = max([quick_s, *(it.outcome.duration_s - boot_s for it in full)])
+    varied = [it.outcome.duration_s for it in usual if it.probe.role in (*_SAME, Role.OTHER)]
+    ratio = statistics.fmean(varied or [quick_s]) / max(quick_s, 1e-9)
     trial_s = full_s * ratio
     trials = settings.study.trials
     at_once = min(jobs, trials)
     # Kernels are started until one has shown what to fork, and one trial is run again as proof.
-    is_forked = any(it.outcome.kernel and it.outcome.kernel.is_forked for it in measured)
+    is_forked = any(map(_is_forked, measured))
     n_started = min(trials, _STARTED_PER_SLOT * at_once + 1) if is_forked else trials
     n_runs = trials + is_forked
-    work_s = n_runs * trial_s + n_started * boot_s
-    work_cpu_s = n_runs * full_cpu_s * ratio + n_started * boot_cpu_s
-    # The slots are full, or the cores are.
-    duration_s = max(work_s / at_once, work_cpu_s / usable_cores())
+    # A started kernel keeps a core busy while it boots.
+    booting_s = n_started * boot_s / min(at_once, usable_cores())
+    duration_s = n_runs * trial_s / at_once + booting_s
     memory = max((it.memory_bytes or 0 for it in measured), default=0)
     free = available_bytes()
     price = None if settings.cost is None else settings.cost.price_per_hour
@@ -93,3 +91,7 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
         disk_bytes=trials * (_COPIES_OF_NOTEBOOK * notebook_bytes + _BYTES_PER_TRIAL)
         + trials * checkpoint_bytes,
     )
+
+
+def _is_forked(it: Measured) -> bool:
+    return it.outcome.kernel is not None and it.outcome.kernel.is_forked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from ...execution.workload import Workload
 from ...notebook_api.messages import StopReason
 from ...trials import RunningTrial, TrialOutcome, TrialSpec, TrialState, attempt_path
 
-#: How often a kernel's memory and processor time are read.
+#: How often a kernel's memory is read.
 _POLL_INTERVAL_S = 0.1
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Role(StrEnum):
@@ -31,7 +29,7 @@ class Role(StrEnum):
     OTHER = "other params"
     INTERRUPTED = "interrupted after its first checkpoint"
     CONTINUED = "continued from its checkpoint"
-    FULL = "full length"
+    FULL = "full length, beside others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +55,6 @@ class Measured:
 
     Attributes:
         memory_bytes: the most that its processes had at once; None where that is not known.
-        cpu_s: processor time of the kernel and its children while it ran.
         notebook_bytes: the size of its executed notebook.
         checkpoint_bytes: of all checkpoints that it left.
     """
@@ -65,7 +62,6 @@ class Measured:
     probe: Probe
     outcome: TrialOutcome
     memory_bytes: int | None
-    cpu_s: float
     notebook_bytes: int
     checkpoint_bytes: int
 
@@ -76,24 +72,25 @@ class Measured:
 
 
 def run_probes(
-    workload: Workload, probes: Sequence[Probe], *, on_begin: Callable[[Probe], None]
+    workload: Workload, probes: Sequence[Probe], *, jobs: int, on_begin: Callable[[Probe], None]
 ) -> tuple[list[Measured], Sequence[str]]:
-    """Run probes one after another; none after a typical one that fails.
+    """Run probes in their order; none after a typical one that fails.
 
     Args:
         workload: with paths in a folder that is removed afterwards.
+        jobs: how many run at once.
         on_begin: called when a probe begins.
 
     Returns:
         what each came to, and what the executor found of how kernels came to be.
     """
     source = _Probes(workload, probes, on_begin)
-    findings = LocalExecutor.on_this_machine(workload, 1).run(source)
+    findings = LocalExecutor.on_this_machine(workload, jobs).run(source)
     return source.measured, findings
 
 
 class _Probes:
-    """Gives probes to an executor with one slot, and measures the one that runs."""
+    """Gives probes to an executor, and measures those that run. Safe to call from any thread."""
 
     def __init__(
         self, workload: Workload, probes: Sequence[Probe], on_begin: Callable[[Probe], None]
@@ -101,16 +98,18 @@ class _Probes:
         self._workload = workload
         self._waiting = list(probes)
         self._on_begin = on_begin
-        self._running: tuple[Probe, RunningTrial, _Watch] | None = None
+        self._lock = threading.Lock()
+        self._running: dict[int, tuple[Probe, RunningTrial, _Watch]] = {}
         self.measured: list[Measured] = []
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
         """The next probe; None when there are no more."""
-        if not self._waiting:
-            return None
-        probe = self._waiting.pop(0)
+        with self._lock:
+            if not self._waiting:
+                return None
+            probe = self._waiting.pop(0)
+            running = RunningTrial(trials_left=len(self._waiting))
         self._on_begin(probe)
-        running = RunningTrial(trials_left=len(self._waiting))
         paths = self._workload.paths
         run_id = f"{probe.number:04d}"
         notebook = paths.notebook(run_id)
@@ -127,21 +126,20 @@ class _Probes:
             continues=attempt_path(notebook, probe.attempt - 1) if probe.attempt > 1 else None,
         )
         stops_at = spec.checkpoint_dir if probe.role is Role.INTERRUPTED else None
-        self._running = probe, running, _Watch(running, stops_at)
+        with self._lock:
+            self._running[probe.number] = probe, running, _Watch(running, stops_at)
         return spec, running
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Note what a probe came to."""
-        assert self._running is not None
-        probe, _, watch = self._running
-        self._running = None
+        with self._lock:
+            probe, _, watch = self._running.pop(spec.number)
         watch.close()
         self.measured.append(
             Measured(
                 probe=probe,
                 outcome=outcome,
                 memory_bytes=watch.memory_bytes,
-                cpu_s=watch.cpu_s,
                 notebook_bytes=spec.notebook.stat().st_size if spec.notebook.exists() else 0,
                 checkpoint_bytes=_size_of(spec.checkpoint_dir),
             )
@@ -154,9 +152,11 @@ class _Probes:
 
     def stop(self, reason: str) -> None:
         """Run no more, and stop the one that runs."""
-        self._waiting.clear()
-        if self._running is not None:
-            self._running[1].stop(StopReason.INTERRUPTED, reason)
+        with self._lock:
+            self._waiting.clear()
+            running = [trial for _, trial, _ in self._running.values()]
+        for trial in running:
+            trial.stop(StopReason.INTERRUPTED, reason)
 
     def patience_s(self) -> float:
         """Do not wait for a disk that is full."""
@@ -168,7 +168,7 @@ class _Probes:
 
 
 class _Watch:
-    """Reads a kernel's memory and processor time while its trial runs, on a thread of its own.
+    """Reads a kernel's memory while its trial runs, on a thread of its own.
 
     Args:
         stops_at: a folder of checkpoints; the trial is stopped when the first one is complete.
@@ -176,7 +176,6 @@ class _Watch:
 
     def __init__(self, running: RunningTrial, stops_at: Path | None) -> None:
         self.memory_bytes: int | None = None
-        self.cpu_s = 0.0
         self._running, self._stops_at = running, stops_at
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="probe", daemon=True)
@@ -195,21 +194,8 @@ class _Watch:
             memory_bytes = memory_of(pid)
             if memory_bytes is not None:
                 self.memory_bytes = max(self.memory_bytes or 0, memory_bytes)
-            self.cpu_s = max(self.cpu_s, _cpu_s_of(pid))
             if self._stops_at is not None and any(self._stops_at.glob("*.ckpt")):
                 self._running.stop(StopReason.BY_HAND, "interrupted by the check")
-
-
-def _cpu_s_of(pid: int) -> float:
-    """Processor time of a process, its children and those that have ended; 0 if it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return 0.0
-    # After the name, which is in brackets and may have spaces; those of ended children included.
-    ticks = sum(map(int, text.rpartition(")")[2].split()[11:15]))
-    return ticks / _TICKS_PER_S + sum(_cpu_s_of(int(child)) for child in children)
 
 
 def _size_of(folder: Path) -> int:
