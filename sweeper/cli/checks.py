@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .codes import FOUND_FAULTS, OK
 from .console_output import ConsoleOutput
+from .run import settings_of
 
 if TYPE_CHECKING:
     from ..control.checking.findings import Finding
@@ -43,18 +44,10 @@ def check(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> SweepPlan:
     from ..notebooks import ResearchNotebook
-    from ..settings import Settings
-    from ..settings.flags import read_trials_flag, read_value
     from ..sweep.plan import plan_sweep
 
-    settings = Settings.load(options.parameters).with_overrides(
-        study=options.study,
-        trials=read_trials_flag(options.trials),
-        fixed=dict(read_value(text) for text in options.set),
-        cold=options.cold,
-    )
     return plan_sweep(
-        settings,
+        settings_of(options),
         notebook=ResearchNotebook(options.input),
         output=options.output,
         jobs=options.jobs,

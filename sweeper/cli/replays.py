@@ -24,7 +24,11 @@ def replay(options: argparse.Namespace) -> int:
 
     console = ConsoleOutput(options)
     existing, targets = targets_of(
-        options.targets, storage=options.storage, takes_all=options.all, sample=options.sample
+        options.targets,
+        storage=options.storage,
+        tracking_uri=options.tracking_uri,
+        takes_all=options.all,
+        sample=options.sample,
     )
     clean_up_after_crash(existing)
 

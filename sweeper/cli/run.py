@@ -15,6 +15,7 @@ from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
 
 if TYPE_CHECKING:
+    from ..settings import Settings
     from ..sweep import Sweep
 
 
@@ -34,18 +35,25 @@ def run(options: argparse.Namespace) -> int:
     return OK if completed else NOTHING_COMPLETED
 
 
-def _build(options: argparse.Namespace, console: ConsoleOutput) -> Sweep:
-    from ..notebooks import ResearchNotebook
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The parameters file with the options that change it, as `run` and `check` have them."""
     from ..settings import Settings
-    from ..settings.flags import read_duration_flag, read_trials_flag, read_value
+    from ..settings.flags import read_trials_flag, read_value
 
-    timeout_s = read_duration_flag("--timeout", options.timeout)
-    settings = Settings.load(options.parameters).with_overrides(
+    return Settings.load(options.parameters).with_overrides(
         study=options.study,
         trials=read_trials_flag(options.trials),
         fixed=dict(read_value(text) for text in options.set),
         cold=options.cold,
     )
+
+
+def _build(options: argparse.Namespace, console: ConsoleOutput) -> Sweep:
+    from ..notebooks import ResearchNotebook
+    from ..settings.flags import read_duration_flag
+
+    timeout_s = read_duration_flag("--timeout", options.timeout)
+    settings = settings_of(options)
     notebook = ResearchNotebook(options.input)
     notebook.check_parameters(settings.sources)
     StudyPaths.parse(options.output, study=settings.name)

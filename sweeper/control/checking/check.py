@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from .findings import Finding
 from .forecast import SweepForecast, make_forecast
 from .judging import forecast_finding, judge
 from .probes import Measured, Probe, Role, run_probes
-from .surroundings import check_surroundings
+from .surroundings import check_surroundings, free_disk_bytes
 
 #: A cell that draws its seed from the sweep without a parameter of that name.
 _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
@@ -82,7 +81,7 @@ def check(
         note(found)
     if all(it.is_completed or it.probe.role is Role.INTERRUPTED for it in measured):
         forecast = make_forecast(plan.settings, measured, jobs=plan.executor.jobs)
-        note(forecast_finding(forecast, free_disk_bytes=_free_bytes(plan.paths.root)))
+        note(forecast_finding(forecast, free_disk_bytes=free_disk_bytes(plan.paths.root)))
     return CheckResult(findings=findings, forecast=forecast)
 
 
@@ -156,7 +155,3 @@ def _has_seed(plan: SweepPlan) -> bool:
     if "seed" in plan.settings.fixed or "seed" in plan.settings.search_space:
         return False
     return plan.notebook.assigns("seed") or any(map(_TRIAL_SEED.search, plan.notebook.code))
-
-
-def _free_bytes(root: Path) -> int:
-    return shutil.disk_usage(next(it for it in (root, *root.parents) if it.exists())).free

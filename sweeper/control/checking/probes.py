@@ -13,7 +13,15 @@ from ...execution.local import LocalExecutor
 from ...execution.machine import memory_of
 from ...execution.workload import Workload
 from ...notebook_api.messages import StopReason
-from ...trials import RunningTrial, TrialOutcome, TrialSpec, TrialState, attempt_path
+from ...trials import (
+    RunningTrial,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+    attempt_path,
+    run_id_of,
+)
+from ..side_trials import SideTrials
 
 #: How often a kernel's memory is read.
 _POLL_INTERVAL_S = 0.1
@@ -89,82 +97,58 @@ def run_probes(
     return source.measured, findings
 
 
-class _Probes:
-    """Gives probes to an executor, and measures those that run. Safe to call from any thread."""
+class _Probes(SideTrials[Probe]):
+    """Gives probes to an executor, and measures those that run."""
 
     def __init__(
         self, workload: Workload, probes: Sequence[Probe], on_begin: Callable[[Probe], None]
     ) -> None:
+        super().__init__(probes)
         self._workload = workload
-        self._waiting = list(probes)
         self._on_begin = on_begin
-        self._lock = threading.Lock()
-        self._running: dict[int, tuple[Probe, RunningTrial, _Watch]] = {}
+        self._watches: dict[int, _Watch] = {}
         self.measured: list[Measured] = []
 
-    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """The next probe; None when there are no more."""
-        with self._lock:
-            if not self._waiting:
-                return None
-            probe = self._waiting.pop(0)
-            running = RunningTrial(trials_left=len(self._waiting))
-        self._on_begin(probe)
-        paths = self._workload.paths
-        run_id = f"{probe.number:04d}"
+    def begin(self, item: Probe, running: RunningTrial) -> TrialSpec:
+        """Make the spec of a probe, and watch it from now on."""
+        self._on_begin(item)
+        paths, run_id = self._workload.paths, run_id_of(item.number)
         notebook = paths.notebook(run_id)
         spec = TrialSpec(
             study=paths.study,
             study_id="check",
-            number=probe.number,
-            params=probe.params,
-            fixed=probe.fixed,
-            seed=probe.seed,
-            attempt=probe.attempt,
+            number=item.number,
+            params=item.params,
+            fixed=item.fixed,
+            seed=item.seed,
+            attempt=item.attempt,
             notebook=notebook,
             checkpoint_dir=paths.checkpoints(run_id),
-            continues=attempt_path(notebook, probe.attempt - 1) if probe.attempt > 1 else None,
+            continues=attempt_path(notebook, item.attempt - 1) if item.attempt > 1 else None,
         )
-        stops_at = spec.checkpoint_dir if probe.role is Role.INTERRUPTED else None
-        with self._lock:
-            self._running[probe.number] = probe, running, _Watch(running, stops_at)
-        return spec, running
+        stops_at = spec.checkpoint_dir if item.role is Role.INTERRUPTED else None
+        self._watches[item.number] = _Watch(running, stops_at)
+        return spec
 
-    def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
+    def end(self, item: Probe, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Note what a probe came to."""
-        with self._lock:
-            probe, _, watch = self._running.pop(spec.number)
+        watch = self._watches.pop(item.number)
         watch.close()
         self.measured.append(
             Measured(
-                probe=probe,
+                probe=item,
                 outcome=outcome,
                 memory_bytes=watch.memory_bytes,
                 notebook_bytes=spec.notebook.stat().st_size if spec.notebook.exists() else 0,
                 checkpoint_bytes=_size_of(spec.checkpoint_dir),
             )
         )
-        if probe.role is Role.TYPICAL and outcome.state is not TrialState.COMPLETED:
-            self._waiting.clear()
-        elif probe.role is Role.INTERRUPTED and outcome.state is TrialState.COMPLETED:
+        is_completed = outcome.state is TrialState.COMPLETED
+        if item.role is Role.TYPICAL and not is_completed:
+            self.drop(lambda _: True)
+        elif item.role is Role.INTERRUPTED and is_completed:
             # It ended before it could be interrupted, so there is nothing to continue.
-            self._waiting = [it for it in self._waiting if it.role is not Role.CONTINUED]
-
-    def stop(self, reason: str) -> None:
-        """Run no more, and stop the one that runs."""
-        with self._lock:
-            self._waiting.clear()
-            running = [trial for _, trial, _ in self._running.values()]
-        for trial in running:
-            trial.stop(StopReason.INTERRUPTED, reason)
-
-    def patience_s(self) -> float:
-        """Do not wait for a disk that is full."""
-        return 0.0
-
-    def left_s(self) -> float | None:
-        """As long as it takes."""
-        return None
+            self.drop(lambda other: other.role is Role.CONTINUED)
 
 
 class _Watch:

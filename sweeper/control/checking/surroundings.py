@@ -37,9 +37,14 @@ def _notebook(plan: SweepPlan) -> Finding:
     return Finding(name="notebook", holds=True, text=text)
 
 
+def free_disk_bytes(folder: Path) -> int:
+    """How much can be written into a folder, which need not exist yet."""
+    place = next(it for it in (folder, *folder.parents) if it.exists())
+    return shutil.disk_usage(place).free
+
+
 def _disk(root: Path) -> Finding:
-    place = next(folder for folder in (root, *root.parents) if folder.exists())
-    free = shutil.disk_usage(place).free
+    free = free_disk_bytes(root)
     text = f"{free / 1e9:.1f} GB of disk are free for the outputs in {root}"
     if free >= _LEAST_FREE_BYTES:
         return Finding(name="disk", holds=True, text=text)

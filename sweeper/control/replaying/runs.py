@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +21,33 @@ from ...notebooks import ResearchNotebook, annotate, read_executed, read_metadat
 from ...notebooks.fingerprint import changed_modules, modules_beside
 from ...notebooks.scores import scrape
 from ...settings import Settings
-from ...study_folder.snapshots import CodeSnapshot, read_environment, read_snapshot
-from ...trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState
+from ...study_folder.snapshots import (
+    CodeSnapshot,
+    keep_environment,
+    read_environment,
+    read_snapshot,
+)
+from ...trials import (
+    RunningTrial,
+    StudyPaths,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+    display_path,
+)
 from ..lookup import ExistingStudy
+from ..side_trials import SideTrials
 from .suspects import changed_data, find_suspects
 from .targets import ReplayTarget
 from .verdict import ReplayState, Verdict, compare
 
+_log = logging.getLogger(__name__)
+
 OnVerdict = Callable[[Verdict], None]
 #: How many causes a verdict names at most.
 _MOST_CAUSES = 8
+#: The kernel for trials whose own is not installed.
+_KERNEL_HERE = "python3"
 _HERE = "--here replays it on this machine as it is, and gives the difference as a number"
 
 
@@ -154,7 +173,8 @@ def _snapshot(existing: ExistingStudy, metadata: Mapping[str, Any]) -> CodeSnaps
     name = metadata.get("snapshot")
     try:
         return read_snapshot(existing.paths, name) if name else None
-    except StudyError:  # the file was removed
+    except StudyError as error:
+        _log.warning("%s; the modules beside the notebook are used as they are now", error)
         return None
 
 
@@ -183,58 +203,35 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
     except KernelError as error:
         if not here:
             raise KernelError(f"{error}; {_HERE}") from error
-        return "python3"
+        check_kernel(_KERNEL_HERE, asked_by="--here")
+        _log.warning("the kernel %r is not installed; %r takes its place", name, _KERNEL_HERE)
+        return _KERNEL_HERE
     return name
 
 
-class _Replays:
-    """Gives the trials of a group to an executor, and judges each that has ended.
-
-    Safe to call from any thread.
-    """
+class _Replays(SideTrials[ReplayTarget]):
+    """Gives the trials of a group to an executor, and judges each that has ended."""
 
     def __init__(self, group: _Group, on_verdict: OnVerdict) -> None:
+        super().__init__(group.targets)
         self._group = group
         self._on_verdict = on_verdict
-        self._lock = threading.Lock()
-        self._waiting = list(group.targets)
-        self._running: dict[int, tuple[ReplayTarget, RunningTrial]] = {}
 
-    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """The next replay; None when all were given out."""
-        with self._lock:
-            if not self._waiting:
-                return None
-            target = self._waiting.pop(0)
-            running = RunningTrial(trials_left=len(self._waiting))
-            if target.record.state is TrialState.PRUNED:
-                running.subscribe(_CutAsBefore(target, self._group.workload.settings, running))
-            self._running[target.record.number] = target, running
-        return self._group.spec(target), running
+    def begin(self, item: ReplayTarget, running: RunningTrial) -> TrialSpec:
+        """Make the spec of a replay."""
+        if item.record.state is TrialState.PRUNED:
+            running.subscribe(_CutAsBefore(item, self._group.workload.settings, running))
+        return self._group.spec(item)
 
-    def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
+    def end(self, item: ReplayTarget, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Compare a replay with its trial."""
-        with self._lock:
-            target, _ = self._running.pop(spec.number)
-        verdict = _judge(self._group, target, outcome)
-        _mark(target, verdict)
+        verdict = _judge(self._group, item, outcome)
+        try:
+            _keep_environment(self._group, item)
+            _mark(item, verdict)
+        except OSError as error:  # the verdict counts, wherever it cannot be written
+            _log.warning("%s: %s", display_path(item.replay), error.strerror or error)
         self._on_verdict(verdict)
-
-    def stop(self, reason: str) -> None:
-        """Give out no more, and stop those that run."""
-        with self._lock:
-            self._waiting.clear()
-            running = [trial for _, trial in self._running.values()]
-        for trial in running:
-            trial.stop(StopReason.INTERRUPTED, reason)
-
-    def patience_s(self) -> float:
-        """Do not wait for a disk that is full."""
-        return 0.0
-
-    def left_s(self) -> float | None:
-        """As long as it takes."""
-        return None
 
 
 class _CutAsBefore:
@@ -317,6 +314,14 @@ def _environment_changes(group: _Group, target: ReplayTarget) -> list[str]:
         return environment_changes(before, read_environment(group.workload.paths, now))
     except StudyError:  # a file was removed
         return []
+
+
+def _keep_environment(group: _Group, target: ReplayTarget) -> None:
+    """Keep the record of where a replay ran with those of the study's trials."""
+    name = (read_metadata(target.replay) or {}).get("environment")
+    if name:
+        with suppress(StudyError):  # there was no time to write it
+            keep_environment(group.existing.paths, read_environment(group.workload.paths, name))
 
 
 def _mark(target: ReplayTarget, verdict: Verdict) -> None:

@@ -34,13 +34,19 @@ class ReplayTarget:
 
 
 def targets_of(
-    words: Sequence[str], *, storage: str | None, takes_all: bool, sample: int | None
+    words: Sequence[str],
+    *,
+    storage: str | None,
+    tracking_uri: str | None,
+    takes_all: bool,
+    sample: int | None,
 ) -> tuple[ExistingStudy, list[ReplayTarget]]:
     """Find what the words of a command line mean.
 
     Args:
         words: executed notebooks of one study; or a study and run ids.
         storage: the Optuna storage, where the study is in none of the folders above.
+        tracking_uri: MLflow with its password, which no study stores.
         takes_all: all trials of the study that ended by themselves or by the pruner.
         sample: only so many of these, the best first, the others evenly spread.
 
@@ -56,17 +62,20 @@ def targets_of(
     if notebooks and (takes_all or sample is not None):
         raise SettingsError("--all and --sample go with a study, as in: replay out/digits --all")
     if notebooks:
-        existing = _study_of(notebooks, storage)
+        existing = _study_of(notebooks, storage, tracking_uri)
         targets = [_target(existing, notebook) for notebook in notebooks]
     else:
-        existing = find_study(words[0] if words else None, storage=storage)
+        wanted = words[0] if words else None
+        existing = find_study(wanted, storage=storage, tracking_uri=tracking_uri)
         targets = _chosen(existing, words[1:], takes_all=takes_all, sample=sample)
     for target in targets:
         _refuse_impossible(existing, target)
     return existing, targets
 
 
-def _study_of(notebooks: Sequence[Path], storage: str | None) -> ExistingStudy:
+def _study_of(
+    notebooks: Sequence[Path], storage: str | None, tracking_uri: str | None
+) -> ExistingStudy:
     """The one study of some executed notebooks."""
     stated = {}
     for notebook in notebooks:
@@ -90,7 +99,7 @@ def _study_of(notebooks: Sequence[Path], storage: str | None) -> ExistingStudy:
             "--storage"
         )
     wanted = name if storage is not None else str(found)
-    existing = find_study(wanted, storage=storage)
+    existing = find_study(wanted, storage=storage, tracking_uri=tracking_uri)
     if existing.study.study_id != study_id:
         raise StudyError(
             f"{notebooks[0]}: it was written by another study of the name {name!r} than the one in "
