@@ -14,7 +14,7 @@ from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.slow  # MLflow is imported
 
-_SWEEP = """
+_SWEEP = r"""
 import json, random, sys, time
 from pathlib import Path
 from sweeper import Settings, Sweep
@@ -26,7 +26,8 @@ folder, jobs = Path(sys.argv[1]), int(sys.argv[2])
 def run_trial(spec, running):
     time.sleep(random.lognormvariate(-3.5, 1.0))
     x, y = spec.params["x"], spec.params["y"]
-    print("ended", flush=True)
+    sys.stdout.write("ended\n")  # in one piece, as other slots write as well
+    sys.stdout.flush()
     score = -((x - 0.3) ** 2) - (y - 0.7) ** 2
     return TrialOutcome(state=TrialState.COMPLETED, scores={"val": score})
 
