@@ -328,9 +328,10 @@ def _row(trial: Progress, snapshot: Snapshot) -> list[str]:
         "" if trial.step is None else str(trial.step),
         f"{trial.cell}/{trial.cells}" if trial.cells else "start",
         duration(trial.elapsed_s),
-        "" if trial.memory_bytes is None else _memory(trial.memory_bytes),
+        "" if trial.memory_bytes is None else size(trial.memory_bytes),
     ]
 
 
-def _memory(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+def size(n_bytes: int) -> str:
+    """As people read it: `1.5 GB`, `20 MB`."""
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
