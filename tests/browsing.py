@@ -27,14 +27,21 @@ MARKS = [
 
 
 @contextmanager
-def opened_page(*, width: int, height: int) -> Iterator[Any]:
-    """An empty page in a browser of its own."""
+def opened_browser() -> Iterator[Any]:
+    """A browser without a page."""
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": height})
-        page.set_default_timeout(60_000)
-        yield page
+        yield browser
         browser.close()
+
+
+@contextmanager
+def opened_page(browser: Any, *, width: int, height: int) -> Iterator[Any]:
+    """An empty page, which shares cookies and storage with no other one."""
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.set_default_timeout(60_000)
+    yield page
+    page.close()
 
 
 @contextmanager

@@ -67,8 +67,8 @@ def server(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def page(server: str) -> Iterator[Any]:
-    with opened_page(width=1600, height=1000) as page:
+def page(browser: Any, server: str) -> Iterator[Any]:
+    with opened_page(browser, width=1600, height=1000) as page:
         yield page
 
 

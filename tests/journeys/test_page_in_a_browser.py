@@ -159,8 +159,8 @@ class Visit:
 
 
 @pytest.fixture
-def visit() -> Iterator[Visit]:
-    with opened_page(width=1280, height=900) as page:
+def visit(browser: Any) -> Iterator[Visit]:
+    with opened_page(browser, width=1280, height=900) as page:
         visit = Visit(page)
         yield visit
     assert visit.wrong == []
