@@ -53,6 +53,8 @@ class ExecutedNotebook:
             "finals": {},
             "variables": {},
         }
+        if spec.inputs:
+            self.metadata["inputs"] = {name: it.encode() for name, it in spec.inputs.items()}
         earlier = None if spec.continues is None else read_metadata(spec.continues)
         #: A trial that continues from a checkpoint does not report the steps before it again.
         self._earlier: dict[str, Any] = dict((earlier or {}).get("series", {}))

@@ -12,6 +12,8 @@ from .records import (
     GpuNeed,
     GpuSample,
     GpuUse,
+    InputFile,
+    Inputs,
     KernelUse,
     Params,
     Reason,
@@ -21,6 +23,7 @@ from .records import (
     TrialSpec,
     TrialState,
     Value,
+    inputs_of,
     value_text,
 )
 from .result_html import headline
@@ -35,6 +38,8 @@ __all__ = [
     "GpuSample",
     "GpuTotal",
     "GpuUse",
+    "InputFile",
+    "Inputs",
     "KernelUse",
     "Observer",
     "Params",
@@ -55,6 +60,7 @@ __all__ = [
     "display_path",
     "forecast_budget",
     "headline",
+    "inputs_of",
     "mean_at_once",
     "run_id_of",
     "samples_in",

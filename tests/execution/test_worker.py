@@ -98,6 +98,7 @@ class Bench:
             attempt=1,
             notebook=self.folder / "out" / f"{number:04d}.ipynb",
             checkpoint_dir=self.folder / "checkpoints",
+            artifact_dir=self.folder / "artifacts",
         )
 
         def remember(point: Point) -> None:

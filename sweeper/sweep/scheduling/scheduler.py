@@ -25,6 +25,7 @@ from ...trials import (
     Event,
     Events,
     GpuSample,
+    Inputs,
     KernelUse,
     Progress,
     Reason,
@@ -37,6 +38,7 @@ from ...trials import (
     TrialState,
     attempt_path,
     count_by_state,
+    inputs_of,
     mean_at_once,
     run_id_of,
     samples_in,
@@ -80,6 +82,7 @@ class TrialScheduler:
         self,
         *,
         settings: Settings,
+        inputs: Inputs,
         samplers: SamplerFactory,
         paths: StudyPaths,
         study: Study,
@@ -90,7 +93,7 @@ class TrialScheduler:
         spending: Spending,
         jobs: int,
     ) -> None:
-        self._settings = settings
+        self._settings, self._inputs = settings, inputs
         self._samplers = samplers
         self._paths = paths
         self._study = study
@@ -349,6 +352,8 @@ class TrialScheduler:
             study_id=self._study.study_id,
             fixed=self._settings.fixed,
             checkpoint_dir=self._paths.checkpoints(run_id_of(record.first_number)),
+            artifact_dir=self._paths.saved(run_id_of(record.first_number)),
+            inputs=inputs_of(self._inputs, record.params),
             code=self._tags.get(CODE_TAG, ""),
             continues=self._earlier_try(record),
             gpu_need=self._gpu_needs.need(record),
