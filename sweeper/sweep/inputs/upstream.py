@@ -152,10 +152,10 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
     known += [file.parent.name for file in sorted(paths.root.glob(f"*/{_STORAGE_NAME}"))]
     names = sorted({name for name in known if name != paths.study})
     beside = display_path(paths.root)
-    hint = f"; {nearest(wanted, names)}" if names else ", and no other study lies there"
+    hint = f"; {nearest(wanted, names)}" if names else ""
     raise SettingsError(
-        f"there is no study {wanted!r} in {beside}{hint}. Name a study there that was swept, or "
-        "the path of another study's folder"
+        f"there is no study {wanted!r} in {beside}; name one that was swept there, or the path of "
+        f"another study's folder{hint}"
     )
 
 
