@@ -13,6 +13,9 @@ from .probes import Measured, Role
 
 #: Each slot's first trial has a started kernel, and so has the one that is prepared meanwhile.
 _STARTED_PER_SLOT = 2
+#: From the command to its first cell, and from its last one until MLflow has everything, on the
+#: two cores on which the examples were measured.
+_COMMAND_S = 6.0
 #: The quick runs with the params of the typical one.
 _SAME = (Role.AGAIN, Role.OTHER_SEED)
 #: A trial's notebook is kept as it is, in MLflow with its page, and for the comparison page.
@@ -30,7 +33,7 @@ class SweepForecast:
     Attributes:
         at_once: how many trials run at once.
         memory_at_once: how many fit into this machine's memory.
-        duration_s: of the sweep, if no trial is pruned.
+        duration_s: of the command, if no trial is pruned.
         trial_s: of a trial on average.
         cost: in the currency of `cost.price_per_hour`.
         disk_bytes: for all outputs at most.
@@ -75,7 +78,7 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     n_runs = trials + is_forked
     # A started kernel keeps a core busy while it boots.
     booting_s = n_started * boot_s / min(at_once, usable_cores())
-    duration_s = n_runs * trial_s / at_once + booting_s
+    duration_s = _COMMAND_S + n_runs * trial_s / at_once + booting_s
     memory = max((it.memory_bytes or 0 for it in measured), default=0)
     free = available_bytes()
     price = None if settings.cost is None else settings.cost.price_per_hour
