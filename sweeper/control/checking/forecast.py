@@ -28,6 +28,7 @@ class SweepForecast:
     """What a whole sweep would take; None for what is not known.
 
     Attributes:
+        trials: those that confirm the best ones included.
         at_once: how many trials run at once.
         memory_at_once: how many fit into this machine's memory.
         duration_s: of the sweep, if no trial is pruned.
@@ -67,7 +68,9 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     varied = [it.outcome.duration_s for it in usual if it.probe.role in (*_SAME, Role.OTHER)]
     ratio = statistics.fmean(varied or [quick_s]) / max(quick_s, 1e-9)
     trial_s = full_s * ratio
-    trials = settings.study.trials
+    trials, confirm = settings.study.trials, settings.confirm
+    if confirm is not None:
+        trials += min(confirm.best, trials) * confirm.seeds
     at_once = min(jobs, trials)
     # Kernels are started until one has shown what to fork, and one trial is run again as proof.
     is_forked = any(map(_is_forked, measured))

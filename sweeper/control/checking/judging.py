@@ -47,7 +47,7 @@ def judge(
     if (other := by_role.get(Role.OTHER_SEED)) is not None and other.is_completed:
         yield _seed(typical, other)
     elif not has_seed:
-        yield _no_seed()
+        yield _no_seed(is_needed=settings.confirm is not None)
     varied = [it for it in measured if it.probe.role in (Role.LARGEST, Role.OTHER)]
     if varied and all(it.is_completed for it in varied):
         yield _params(typical, varied)
@@ -125,11 +125,11 @@ def _seed(first: Measured, second: Measured) -> Finding:
     )
 
 
-def _no_seed() -> Finding:
+def _no_seed(*, is_needed: bool) -> Finding:
     return Finding(
         name="seed",
-        holds=None,
-        text="the notebook takes no seed",
+        holds=False if is_needed else None,
+        text="the notebook takes no seed" + (", which confirm needs" if is_needed else ""),
         remedy="assign `seed` in the parameters cell, or read sweeper.trial().seed, so that luck "
         "can be told from merit",
     )
