@@ -44,7 +44,9 @@ def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
             f"run again on {confirmation.seeds} fresh seeds: mean of {confirmation.objective}, "
             "with its 95 % interval"
         )
-    lines += [f"  {rank}. {_line(one, confirmation)}" for rank, one in enumerate(measured, 1)]
+    for rank, one in enumerate(measured, 1):
+        place = f"{rank}." if one.is_measured else "–"
+        lines.append(f"  {place} {_line(one, confirmation)}")
     return lines + _doubts(confirmation)
 
 
@@ -86,8 +88,10 @@ def _doubts(confirmation: Confirmation) -> list[str]:
         names = ", ".join(one.trial.run_id for one in alike[:_MOST_NAMES])
         more = f" and {len(alike) - _MOST_NAMES} more" if len(alike) > _MOST_NAMES else ""
         p = winner.p_value(alike[0])
-        by = "" if p is None else f": paired t-test over the seeds, p = {p:.2g}"
-        lines.append(f"  {winner.trial.run_id} cannot be told apart from {names}{more}{by}")
+        by = "" if p is None else f" (paired t-test over the seeds, p = {p:.2g})"
+        lines.append(
+            f"  {winner.trial.run_id} cannot be told apart from {names}{more}{by}; more --seeds may"
+        )
     if confirmation.n_missing:
         how = (
             "the same command goes on with them"

@@ -338,7 +338,7 @@ const sweeper = (() => {
     for (const trial of data.all) {
       counts.set(sweeper.kind(trial), (counts.get(sweeper.kind(trial)) || 0) + 1);
     }
-    const usual_kinds = [...counts.keys()].filter((name) => name !== "confirming");
+    const usualKinds = [...counts.keys()].filter((name) => name !== "confirming");
     const boxes = [...counts].sort().map(([name, n]) => {
       const label = document.createElement("label");
       const box = document.createElement("input");
@@ -347,7 +347,7 @@ const sweeper = (() => {
       box.checked = state.states === null ? name !== "confirming" : state.states.has(name);
       box.addEventListener("change", () => {
         const ticked = [...byId("states").querySelectorAll("input:checked")].map((b) => b.name);
-        state.states = ticked.join() === usual_kinds.sort().join() ? null : new Set(ticked);
+        state.states = ticked.join() === usualKinds.sort().join() ? null : new Set(ticked);
         sweeper.changed("selection");
       });
       label.append(box, ` ${name} (${n})`);

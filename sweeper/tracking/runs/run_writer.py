@@ -172,17 +172,17 @@ class RunWriter:
 
         Args:
             metrics: one value each, which replaces an earlier one.
-            tags: likewise.
+            tags: likewise; an empty one is written only over an earlier value.
         """
         if run_id not in self.runs:
             return
-        has = self._client.get_run(self.runs[run_id]).data.metrics
-        new = {name: value for name, value in metrics.items() if has.get(name) != value}
+        has = self._client.get_run(self.runs[run_id]).data
+        new = {name: value for name, value in metrics.items() if has.metrics.get(name) != value}
         logged = [metric(name, value, 0, now_ms()) for name, value in new.items()]
         self._client.log_batch(
             self.runs[run_id],
             metrics=[it for it in logged if it is not None],
-            tags=as_tags(dict(tags)),
+            tags=as_tags({name: it for name, it in tags.items() if it or name in has.tags}),
         )
 
     def describe(self, note: str, best: Mapping[str, str]) -> None:
