@@ -40,5 +40,7 @@ def test_the_message_for_a_wrong_number_names_the_flag() -> None:
     for wrong in ("0", "-3", "many", "1.5", ""):
         with pytest.raises(SettingsError, match=r"--trials .*whole number of 1 or more"):
             read_count_flag("--trials", wrong)
+    with pytest.raises(SettingsError, match=r"--seeds 1: .* 2 or more, as an interval needs two"):
+        read_count_flag("--seeds", "1", least=2, why=", as an interval needs two")
     with pytest.raises(SettingsError, match="--timeout: cannot read 'soon' as a duration"):
         read_duration_flag("--timeout", "soon")
