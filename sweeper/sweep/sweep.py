@@ -239,7 +239,7 @@ class Sweep:
             experiment_id=tracker.experiment_id,
             objectives=list(plan.settings.objective),
             records=study.records(),
-            best=snapshot.best,
+            best=study.best() if confirmation is None else confirmation.winners(study.best()),
             mlflow_run_ids=tracker.mlflow_run_ids,
             page=plan.paths.page if plan.paths.page.exists() else None,
             compare_url=compare_url,
