@@ -389,7 +389,7 @@ def test_runs_on_fresh_seeds_are_ranked_and_no_chart_takes_them_for_the_search(
     records = []
     for of, (score, fresh) in scores.items():
         for repetition, value in enumerate((score, *fresh)):
-            about = {"confirms": of, "repetition": repetition} if repetition else {}
+            about: dict[str, Any] = {"confirms": of, "repetition": repetition} if repetition else {}
             number = of if repetition == 0 else 10 * (of + 1) + repetition
             records.append(
                 TrialRecord(
