@@ -276,7 +276,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     # confirm
     (
         SPACE + "objective: {a: maximize, b: minimize}\nconfirm: {best: 2}",
-        ["confirm", "one objective", "there are 2: a, b", "leave confirm out"],
+        ["confirm: needs a single objective", "there are 2 (a, b)", "leave it out"],
     ),
     (BOTH + "confirm: {}\nfixed: {seed: 1}", ["confirm", "'seed'", "take it out of fixed"]),
     (

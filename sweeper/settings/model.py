@@ -146,30 +146,14 @@ class Settings(SettingsModel):
             raise problem(f"{twice[0]!r} stands in both space and fixed; keep one of them")
         if not self.space:
             raise problem("space is empty; give at least one parameter a range or choices")
-        self._check_confirm()
+        if self.confirm is not None and (why := self._why_not_confirmed(self.fixed)):
+            raise problem(f"confirm: {why}")
         for index, params in enumerate(self.start):
             try:
                 SearchSpace(self.space).check_params(params)
             except PydanticCustomError as error:
                 raise problem(f"start[{index}]: {error}") from error
         return self
-
-    def _check_confirm(self) -> None:
-        if self.confirm is None:
-            return
-        if len(self.objective) > 1:
-            raise problem(
-                "confirm finds the best trial of one objective, and there are "
-                f"{len(self.objective)}: {', '.join(self.objective)}; keep one under objective "
-                "(the notebook may report the others all the same), or leave confirm out"
-            )
-        for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
-            if "seed" in names:
-                raise problem(
-                    f"confirm runs the best trials again on fresh seeds, and {key} has the name "
-                    f"'seed'; take it out of {key}, as each trial has a seed of its own, or leave "
-                    "confirm out"
-                )
 
     @property
     def as_mapping(self) -> dict[str, Any]:
@@ -299,6 +283,8 @@ class Settings(SettingsModel):
         """
         fixed = dict(fixed or {})
         self._check_overrides(study, fixed)
+        if confirm is not None and (why := self._why_not_confirmed({**self.fixed, **fixed})):
+            raise SettingsError(f"--confirm {confirm}: {why}")
         data = self._plain
         stated = {"name": study, "trials": trials}
         changed = {key: value for key, value in stated.items() if value is not None}
@@ -315,6 +301,26 @@ class Settings(SettingsModel):
         changed_settings = Settings.from_mapping(data, file=self.file)
         changed_settings._set = self._set.union(fixed)
         return changed_settings
+
+    def _why_not_confirmed(self, fixed: Params) -> str | None:
+        """Why the best trials of such a study cannot be run again on fresh seeds; None if they can.
+
+        Args:
+            fixed: with the names that flags fix.
+        """
+        if len(self.objective) > 1:
+            return (
+                f"needs a single objective, and there are {len(self.objective)} "
+                f"({', '.join(self.objective)}); keep one under objective (the notebook may report "
+                "the others all the same), or leave it out"
+            )
+        for key, names in (("space", self.space), ("fixed", fixed), ("smoke", self.smoke)):
+            if "seed" in names:
+                return (
+                    f"runs the best trials again on fresh seeds, and 'seed' stands in {key}; take "
+                    f"it out of {key}, as each trial has a seed of its own, or leave confirm out"
+                )
+        return None
 
     def _confirm_with(self, best: int | None, seeds: int | None) -> dict[str, int]:
         if best is None and self.confirm is None:
