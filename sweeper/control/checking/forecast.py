@@ -35,6 +35,7 @@ class SweepForecast:
         trial_s: of a trial on average.
         cost: in the currency of `cost.price_per_hour`.
         disk_bytes: for all outputs at most.
+        confirming: how many of the trials run the best ones again on fresh seeds.
     """
 
     trials: int
@@ -44,6 +45,7 @@ class SweepForecast:
     trial_s: float
     cost: float | None
     disk_bytes: int
+    confirming: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -69,8 +71,8 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     ratio = statistics.fmean(varied or [quick_s]) / max(quick_s, 1e-9)
     trial_s = full_s * ratio
     trials, confirm = settings.study.trials, settings.confirm
-    if confirm is not None:
-        trials += min(confirm.best, trials) * confirm.seeds
+    confirming = 0 if confirm is None else min(confirm.best, trials) * confirm.seeds
+    trials += confirming
     at_once = min(jobs, trials)
     # Kernels are started until one has shown what to fork, and one trial is run again as proof.
     is_forked = any(map(_is_forked, measured))
@@ -86,6 +88,7 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     checkpoint_bytes = max(it.checkpoint_bytes for it in measured)
     return SweepForecast(
         trials=trials,
+        confirming=confirming,
         at_once=at_once,
         memory_at_once=int(_MEMORY_SHARE * free / memory) if free and memory else None,
         duration_s=duration_s,

@@ -182,8 +182,10 @@ def _memory(measured: Sequence[Measured]) -> Finding:
 def forecast_finding(forecast: SweepForecast, *, free_disk_bytes: int) -> Finding:
     """Whether the sweep as a whole fits this machine's memory and disk."""
     money = "" if forecast.cost is None else f", cost {forecast.cost:.2f}"
+    n = forecast.confirming
+    confirming = f" ({n} of them to confirm the best)" if n else ""
     text = (
-        f"{forecast.trials} trials, {forecast.at_once} at once, take about "
+        f"{forecast.trials} trials{confirming}, {forecast.at_once} at once, take about "
         f"{duration(forecast.duration_s)}{money} and at most {_size(forecast.disk_bytes)} of disk"
     )
     remedies = []

@@ -61,6 +61,8 @@ def test_the_runs_that_confirm_the_best_trials_take_their_time_as_well() -> None
     confirm = {"best": 3, "seeds": 5}
     confirming = make_forecast(small_settings("plan", confirm=confirm), runs, jobs=1)
     assert (plain.trials, confirming.trials) == (9, 9 + 15)
+    text = forecast_finding(confirming, free_disk_bytes=10**12).text
+    assert text.startswith("24 trials (15 of them to confirm the best), 1 at once")
     assert confirming.duration_s > 2 * plain.duration_s
 
 
