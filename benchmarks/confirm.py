@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=30, help="of the search (default: 30)")
     parser.add_argument("--best", type=int, default=3, help="that are confirmed (default: 3)")
     parser.add_argument("--seeds", type=int, default=5, help="of each (default: 5)")
-    parser.add_argument("--sigmas", default="0.1,0.3,1", help="of the noise (default: 0.1,0.3,1)")
+    parser.add_argument("--sigmas", default="0.3,1", help="of the noise (default: 0.3,1)")
     parser.add_argument("--samplers", default="random,tpe", help="(default: random,tpe)")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
