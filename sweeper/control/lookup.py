@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import StudyError, TrackingError
 from ..execution.runtime import clear_up
 from ..settings.addresses import Address
-from ..study import StoredStudy, is_storage, studies_in
+from ..study import StoredStudy, is_storage
 from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held, owner_of, while_unswept
 from ..trials import Reason, StudyPaths, TrialRecord, TrialState, display_path
@@ -142,7 +143,7 @@ def find_studies(
                 f"--storage {url}: there is no study in {display_path(file)}"
                 + ("" if file.exists() else ", for there is no such file")
             )
-        found = [(url, study) for study in studies_in(url, None if "?" in storage else file)]
+        found = [(url, study) for study in _studies_in(url, None if "?" in storage else file)]
         names = [study.name for _, study in found]
         if wanted is not None and wanted not in names:
             known = ", ".join(names) or "none"
@@ -154,7 +155,7 @@ def find_studies(
         found = [
             (url, study)
             for url, file in zip(urls, files, strict=True)
-            for study in studies_in(url, file)
+            for study in _studies_in(url, file)
         ]
     studies = [_with_paths(url, study, tracking_uri) for url, study in found]
     if not studies:
@@ -190,6 +191,23 @@ def _storages(wanted: str | None) -> list[Path]:
     if not folder.is_dir() and folder.name == wanted:
         return sorted(Path().glob(f"*/{wanted}/{_STORAGE_NAME}"))
     return [folder / _STORAGE_NAME, *sorted(folder.glob(f"*/{_STORAGE_NAME}"))]
+
+
+def _studies_in(url: Address, file: Path | None) -> Sequence[Study | StoredStudy]:
+    """All studies in a storage.
+
+    Args:
+        file: the storage's file, which may be read without Optuna; None where there is none.
+
+    Raises:
+        StudyError: the storage cannot be opened.
+    """
+    stored = None if file is None else StoredStudy.all_in(file)
+    if stored is not None:
+        return stored
+    from ..study import Study
+
+    return Study.all_in(url)
 
 
 def _with_paths(

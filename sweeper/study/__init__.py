@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .files import BegunTrial, begun_in, facts_in, is_storage, move_records
     from .pruners import make_pruner
     from .samplers import SamplerFactory
-    from .stored import StoredStudy, studies_in
+    from .stored import StoredStudy
     from .study import Study
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "is_storage",
     "make_pruner",
     "move_records",
-    "studies_in",
 ]
 
 #: Names are loaded when they are first used: those in `files` and `stored` do without Optuna.
@@ -39,7 +38,6 @@ _HOMES = {
     "is_storage": "files",
     "make_pruner": "pruners",
     "move_records": "files",
-    "studies_in": "stored",
 }
 
 

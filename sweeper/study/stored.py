@@ -11,15 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import StorageAwayError
-from ..settings.addresses import Address
 from ..trials import TrialRecord, TrialState, display_path
 from .trial_codec import RECORD, decode
-
-if TYPE_CHECKING:
-    from .study import Study
 
 #: The attribute of a study with its facts.
 FACTS = "sweeper"
@@ -134,23 +130,6 @@ class StoredStudy:
             return _query(self._file, query, self.name, *values)
         except sqlite3.Error as error:
             raise StorageAwayError(f"{display_path(self._file)}: {error}") from error
-
-
-def studies_in(url: Address, file: Path | None) -> Sequence[Study | StoredStudy]:
-    """All studies in a storage.
-
-    Args:
-        file: the storage's file, which may be read without Optuna; None where there is none.
-
-    Raises:
-        StudyError: the storage cannot be opened.
-    """
-    stored = None if file is None else StoredStudy.all_in(file)
-    if stored is not None:
-        return stored
-    from .study import Study
-
-    return Study.all_in(url)
 
 
 def _pareto_front(losses: Sequence[tuple[float, ...]]) -> set[tuple[float, ...]]:

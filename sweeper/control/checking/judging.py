@@ -53,7 +53,7 @@ def judge(
     if (other := by_role.get(Role.OTHER_SEED)) is not None and other.is_completed:
         yield _seed(typical, other)
     elif not has_seed:
-        yield _no_seed()
+        yield _no_seed(is_needed=settings.confirm is not None)
     varied = [it for it in measured if it.probe.role in (Role.LARGEST, Role.OTHER)]
     if varied and all(it.is_completed for it in varied):
         yield _params(typical, varied)
@@ -140,11 +140,11 @@ def _seed(first: Measured, second: Measured) -> Finding:
     )
 
 
-def _no_seed() -> Finding:
+def _no_seed(*, is_needed: bool) -> Finding:
     return Finding(
         name="seed",
-        holds=None,
-        text="the notebook takes no seed",
+        holds=False if is_needed else None,
+        text="the notebook takes no seed" + (", which confirm needs" if is_needed else ""),
         remedy="assign `seed` in the parameters cell, or read sweeper.trial().seed, so that luck "
         "can be told from merit",
     )
@@ -197,8 +197,10 @@ def _memory(measured: Sequence[Measured]) -> Finding:
 def forecast_finding(forecast: SweepForecast, *, free_disk_bytes: int) -> Finding:
     """Whether the sweep as a whole fits this machine's memory and disk."""
     money = "" if forecast.cost is None else f", cost {forecast.cost:.2f}"
+    n = forecast.confirming
+    confirming = f" ({n} of them to confirm the best)" if n else ""
     text = (
-        f"{forecast.trials} trials, {forecast.at_once} at once, take about "
+        f"{forecast.trials} trials{confirming}, {forecast.at_once} at once, take about "
         f"{duration(forecast.duration_s)}{money} and at most {size(forecast.disk_bytes)} of disk"
     )
     remedies = []

@@ -67,12 +67,7 @@ _TAKE_SCHEMA = {
         {"type": "integer", "minimum": 0},
         {
             "type": "array",
-            "items": {
-                "anyOf": [
-                    {"type": "string", "pattern": "^[0-9]{4,}$"},
-                    {"type": "integer", "minimum": 0},
-                ]
-            },
+            "items": {"type": ["string", "integer"], "pattern": "^[0-9]{4,}$", "minimum": 0},
             "minItems": 1,
             "uniqueItems": True,
         },

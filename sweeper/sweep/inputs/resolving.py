@@ -15,7 +15,7 @@ from ...errors import OutputError, SettingsError, StudyError, SweepError
 from ...settings import Settings
 from ...settings.stages import InputSource
 from ...settings.stages.inputs import BestTrials
-from ...study import SamplerFactory, is_storage, studies_in
+from ...study import SamplerFactory, Study, is_storage
 from ...study_folder.ownership import is_held
 from ...study_folder.saved import is_intact, keep
 from ...tracking import sqlite_file
@@ -217,5 +217,5 @@ def _facts(plan: SweepPlan) -> Mapping[str, Any]:
     file = sqlite_file(plan.storage_url.full)
     if file is not None and not is_storage(file):
         return {}
-    studies = studies_in(plan.storage_url, file)
+    studies = Study.all_in(plan.storage_url)
     return next((study.facts for study in studies if study.name == plan.paths.study), {})

@@ -12,10 +12,11 @@ from ...errors import SettingsError
 from ...notebooks import read_metadata
 from ...settings.addresses import Address
 from ...settings.messages import nearest
-from ...study import StoredStudy, Study, is_storage, studies_in
+from ...study import Study, is_storage
 from ...study_folder.saved import is_intact
 from ...tracking import sqlite_file
 from ...trials import (
+    ConfirmPlan,
     InputFile,
     StudyPaths,
     TrialRecord,
@@ -31,17 +32,25 @@ _STORAGE_NAME = "study.db"
 class Upstream:
     """A study whose trials this one goes on from."""
 
-    study: Study | StoredStudy
+    study: Study
     paths: StudyPaths
 
     def best(self, count: int) -> list[TrialRecord]:
         """Its best trials, the best first; at most `count`.
 
+        Where runs on fresh seeds decide, those with the best means come first.
+
         Raises:
             SettingsError: none has completed, or it has several objectives and no single best one.
         """
-        goals: Mapping[str, Any] = self.study.facts["settings"]["objective"]
+        settings: Mapping[str, Any] = self.study.facts["settings"]
+        goals: Mapping[str, Any] = settings["objective"]
+        records = self.study.records()
+        confirming = ConfirmPlan.of(settings)
+        confirmation = None if confirming is None else confirming.confirmation(records)
         best = self.study.best()
+        if confirmation is not None:
+            best = confirmation.winners(best)
         if not best:
             raise SettingsError(
                 f"the study {self.study.name!r} has no completed trial yet; sweep it first"
@@ -56,10 +65,12 @@ class Upstream:
             return best[:1]
         name, goal = next(iter(goals.items()))
         sign = -1 if goal["direction"] == "maximize" else 1
-        completed = [r for r in self.study.records() if r.state is TrialState.COMPLETED]
-        others = [record for record in completed if record.number != best[0].number]
-        others.sort(key=lambda record: (sign * record.scores[name], record.number))
-        return [best[0], *others][:count]
+        search = [it for it in records if it.state is TrialState.COMPLETED and it.confirms is None]
+        search.sort(key=lambda record: (sign * record.scores[name], record.number))
+        if confirmation is not None and confirmation.winner is not None:
+            best = [one.trial for one in confirmation.ranking if one.is_measured]
+        chosen = {record.number: record for record in [*best, *search]}
+        return list(chosen.values())[:count]
 
     def trial(self, run_id: str) -> TrialRecord:
         """A trial that has completed.
@@ -142,7 +153,7 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
     for url, file, name in _places(wanted, paths, storage_url):
         if file is not None and not is_storage(file):
             continue
-        studies = studies_in(url, file)
+        studies = Study.all_in(url)
         found = [study for study in studies if name in (None, study.name)]
         known += [study.name for study in studies if study.name != paths.study]
         if len(found) == 1 and found[0].facts.get("settings") is not None:

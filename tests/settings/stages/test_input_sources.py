@@ -9,7 +9,7 @@ import pytest
 from sweeper.errors import SettingsError
 from sweeper.settings import Settings
 
-FILE = {
+FILE: dict[str, Any] = {
     "study": {"name": "finetune"},
     "objective": {"acc": "maximize"},
     "space": {"lr": {"low": 0.1, "high": 1.0}},
