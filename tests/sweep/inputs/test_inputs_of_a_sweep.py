@@ -18,9 +18,11 @@ from sweeper.errors import SettingsError, StudyError
 from sweeper.files import write_atomically
 from sweeper.study_folder.saved import saved_in
 from sweeper.testing import InlineExecutor, write_notebook
-from sweeper.trials import RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
+from sweeper.trials import Reason, RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
+
+RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
 
 ENCODER = {"study": "pretrain", "artifact": "model.pt"}
 #: Of the trials of the first stage: 0003 is the best one, then 0001.
@@ -44,21 +46,30 @@ class Stages:
         usual = {"study": {"trials": len(SCORES)}}
         return self._sweep("pretrain", self._save, **{**usual, **changes}).run()
 
-    def finetune(self, take: Any = "best", *, allow_changes: bool = False, **changes: Any) -> Any:
+    def finetune(
+        self,
+        take: Any = "best",
+        *,
+        allow_changes: bool = False,
+        run_trial: RunTrial | None = None,
+        **changes: Any,
+    ) -> SweepResult:
         """The second stage."""
         inputs = {"encoder": {**ENCODER, "take": take}}
         usual: dict[str, Any] = {"study": {"trials": 3}, "inputs": inputs}
         options = {"allow_changes": allow_changes}
-        return self._sweep("finetune", self._read, options, **{**usual, **changes}).run()
+        return self._sweep(
+            "finetune", run_trial or self._read, options, **{**usual, **changes}
+        ).run()
 
     def _sweep(
         self,
         name: str,
-        run_trial: Callable[[TrialSpec, RunningTrial], TrialOutcome],
+        run_trial: RunTrial,
         options: dict[str, Any] | None = None,
         **changes: Any,
     ) -> Sweep:
-        parameters = "x = 0.5\nencoder = ''"
+        parameters = "x = 0.5\nencoder = ''\nseed = 0"
         return Sweep.from_settings(
             small_settings(name, **changes),
             notebook=write_notebook(self.folder / "nb.ipynb", "val = x", parameters=parameters),
@@ -78,6 +89,8 @@ class Stages:
         }
         write_atomically(spec.notebook, nbformat.writes(node))
         score = SCORES[spec.number] if spec.number < len(SCORES) else 0.99
+        if spec.confirms is not None:  # by which the second best one is the best
+            score = {3: 0.3, 1: 0.7}[spec.confirms] + spec.seed / 2**80
         return TrialOutcome(state=TrialState.COMPLETED, scores={"val": score})
 
     def _read(self, spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
@@ -152,6 +165,29 @@ def test_a_study_that_goes_on_keeps_its_file_and_says_that_there_is_a_better_one
     # Another study begins with the better one.
     stages.finetune(study={"name": "again", "trials": 1})
     assert stages.used[-1] == "weights of 0004"
+
+
+def test_the_best_trial_is_the_one_that_fresh_seeds_confirm(tmp_path: Path) -> None:
+    stages = Stages(tmp_path)
+    stages.pretrain(confirm={"best": 2, "seeds": 2})
+    stages.finetune()
+    assert set(stages.used) == {"weights of 0001"}
+    stages.finetune(take={"best": 3}, study={"name": "three", "trials": 1})
+    study = find_study(str(stages.out / "three"), storage=None)
+    assert study.settings.inputs["encoder"].take == ("0001", "0003", "0002")
+
+
+def test_a_trial_that_was_interrupted_keeps_its_file_or_the_change_is_refused(
+    stages: Stages,
+) -> None:
+    def interrupted(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
+
+    stages.finetune(take=["0001"], study={"trials": 1}, run_trial=interrupted)
+    with pytest.raises(StudyError, match="trial 0000 .* was interrupted with encoder: 0001"):
+        stages.finetune(take="0003", study={"trials": 1}, allow_changes=True)
+    stages.finetune(take=["0001"], study={"trials": 1})
+    assert stages.used == ["weights of 0001"]
 
 
 def test_another_trial_is_a_change_like_any_other(stages: Stages) -> None:
