@@ -184,7 +184,7 @@ def test_a_trial_that_was_interrupted_keeps_its_file_or_the_change_is_refused(
         return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
 
     stages.finetune(take=["0001"], study={"trials": 1}, run_trial=interrupted)
-    with pytest.raises(StudyError, match="trial 0000 .* was interrupted with encoder: 0001"):
+    with pytest.raises(StudyError, match=r"trial 0000 .* was interrupted with encoder: 0001"):
         stages.finetune(take="0003", study={"trials": 1}, allow_changes=True)
     stages.finetune(take=["0001"], study={"trials": 1})
     assert stages.used == ["weights of 0001"]
