@@ -23,6 +23,8 @@ from ..trials import (
     value_text,
 )
 from .confirmed import confirmation_lines, progress_line, won_by
+from .lessons import lesson_lines
+from .quantities import duration, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,15 +33,6 @@ if TYPE_CHECKING:
 _DRAWS_PER_S = 2
 #: How many different errors, and trials per error, a summary names.
 _MOST_FAILURES = 5
-
-
-def duration(seconds: float) -> str:
-    """A duration for people: `3.1s`, `4m05s`, `2h10m`."""
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
 
 
 def params_line(params: Params) -> str:
@@ -132,6 +125,7 @@ def summary(result: SweepResult) -> str:
         lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
     lines += best_lines(result.best, result.objectives, result.confirmation)
     lines += confirmation_lines(result.confirmation)
+    lines += lesson_lines(result)
     lines += failure_lines(result.records)
     lines += infeasible_lines(result.records)
     if result.page is not None:
@@ -346,8 +340,3 @@ def _row(trial: Progress, snapshot: Snapshot) -> list[str]:
         duration(trial.elapsed_s),
         "" if trial.memory_bytes is None else size(trial.memory_bytes),
     ]
-
-
-def size(n_bytes: int) -> str:
-    """As people read it: `1.5 GB`, `20 MB`."""
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
