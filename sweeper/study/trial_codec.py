@@ -30,6 +30,8 @@ def encode(record: TrialRecord) -> dict[str, Any]:
         del stored["is_infeasible"]
     if not record.not_replicable:
         del stored["not_replicable"]
+    if not record.host:
+        del stored["host"]
     # JSON has no NaN and no infinity, and a score may be one.
     stored["scores"] = {k: v if math.isfinite(v) else str(v) for k, v in record.scores.items()}
     return stored

@@ -184,6 +184,10 @@ class TrialScheduler:
             if thread is not None:
                 thread.close()
 
+    def is_closed(self) -> bool:
+        """Whether no more trials are given out, because the sweep is being stopped."""
+        return self._stop_switch.closed_by is not None
+
     def stop(self, reason: str) -> None:
         """Give out no more trials, and stop those that run: the executor cannot go on."""
         self._stop_switch.stop_all(reason)
