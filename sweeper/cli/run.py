@@ -45,6 +45,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         trials=read_trials_flag(options.trials),
         fixed=dict(read_value(text) for text in options.set),
         cold=options.cold,
+        cluster=getattr(options, "cluster", None),
     )
 
 

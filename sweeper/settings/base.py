@@ -33,7 +33,7 @@ class SettingsModel(BaseModel):
     _internal: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
-    def keys(cls) -> dict[str, str]:
+    def file_keys(cls) -> dict[str, str]:
         """The fields by their keys in a file: a key such as `class` cannot name a field."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
@@ -41,11 +41,11 @@ class SettingsModel(BaseModel):
     @classmethod
     def _known_keys_only(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
-            keys = ", ".join(cls.keys())
+            keys = ", ".join(cls.file_keys())
             raise problem(f"expected a mapping with the keys {keys}; got {as_yaml(data)}")
         for key in data:
-            if key not in cls.keys():
-                known = [key for key, name in cls.keys().items() if name not in cls._internal]
+            if key not in (known_keys := cls.file_keys()):
+                known = [key for key, name in known_keys.items() if name not in cls._internal]
                 raise problem(f"unknown key {as_yaml(key)}; {nearest(str(key), known)}")
         return data
 

@@ -88,4 +88,3 @@ def check_cluster_flag(text: str) -> None:
         Cluster.model_validate(text)
     except ValidationError as error:
         raise SettingsError(f"--cluster {text}: {_EXPECTED}") from error
-

@@ -26,9 +26,9 @@ from pydantic_core import PydanticCustomError
 from ..errors import SettingsError
 from ..trials import Params
 from .base import SettingsModel, check_name, read_plain
+from .cluster import Cluster, check_cluster_flag
 from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
-from .cluster import Cluster, check_cluster_flag
 from .sections import (
     CheckpointPolicy,
     Cost,
@@ -127,9 +127,7 @@ class Settings(SettingsModel):
     which the same command on a new machine brings it back."""
     cluster: Annotated[
         Cluster | None,
-        WithJsonSchema(
-            {"anyOf": [_TEXT, Cluster.model_json_schema(schema_generator=AsWritten)]}
-        ),
+        WithJsonSchema({"anyOf": [_TEXT, Cluster.model_json_schema(schema_generator=AsWritten)]}),
     ] = None
     """The Dask cluster that runs the trials: its scheduler, as in tcp://host:8786, local:4 for four
     workers on this machine, or a class that starts one, as dask_jobqueue.SLURMCluster."""

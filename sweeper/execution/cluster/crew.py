@@ -1,0 +1,227 @@
+"""The workers of a cluster that run trials: who has come, who is refused, who is gone."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from ...study_folder.patience import Patience
+from ...trials import GpuTotal
+from ..executor import TimeLeft
+from ..workload import Workload
+from .acceptance import Acceptance, own_version
+from .dask_cluster import CallError, DaskCluster, DaskWorker
+from .link import LostError, RefusedError, WorkerLink
+from .messages import Begin, Look, Open, Times
+from .travelling_code import TravellingFiles
+
+_log = logging.getLogger(__name__)
+
+
+class Crew:
+    """The workers of a cluster that run the trials of a sweep. Safe to use from several threads.
+
+    Args:
+        own_folders: whether each worker has copies of files also where it has the same disk.
+
+    Attributes:
+        changed: set when a worker has come, was refused or is gone.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: DaskCluster,
+        *,
+        patience: Patience,
+        own_folders: bool,
+    ) -> None:
+        self._workload = workload
+        self._cluster = cluster
+        self._patience = patience
+        self._own_folders = own_folders
+        self._acceptance = Acceptance(workload)
+        self._files = TravellingFiles(workload)
+        self._lock = threading.Lock()
+        self._links: dict[DaskWorker, WorkerLink] = {}
+        self._ended: list[WorkerLink] = []
+        self._coming: set[DaskWorker] = set()
+        self._refused: dict[DaskWorker, str] = {}
+        self._time_left: TimeLeft | None = None
+        self._ready: set[WorkerLink] = set()
+        self.changed = threading.Event()
+
+    @property
+    def refused(self) -> Sequence[str]:
+        """Why workers that are there cannot run trials, one sentence each."""
+        with self._lock:
+            return list(self._refused.values())
+
+    def links(self) -> Sequence[WorkerLink]:
+        """The workers that can run trials."""
+        with self._lock:
+            return [link for link in self._links.values() if not link.is_lost]
+
+    def ready(self) -> Sequence[WorkerLink]:
+        """Those that trials can be sent to now."""
+        return [link for link in self.links() if link in self._ready]
+
+    def look(self) -> int:
+        """Begin with workers that have come, and end with those that are gone.
+
+        Returns:
+            how many workers there are.
+
+        Raises:
+            CallError: the scheduler does not answer.
+        """
+        present = set(self._cluster.workers())
+        with self._lock:
+            gone = [link for worker, link in self._links.items() if worker not in present]
+            for worker in [worker for worker, link in self._links.items() if link.is_lost]:
+                self._ended.append(self._links.pop(worker))
+            self._refused = {w: why for w, why in self._refused.items() if w in present}
+            new = present - self._links.keys() - self._refused.keys() - self._coming
+            self._coming |= new
+        for link in gone:
+            link.lose()
+        for worker in new:
+            self._in_thread(partial(self._welcome, worker))
+        return len(present)
+
+    def begin(self, time_left: TimeLeft) -> None:
+        """Make the workers that are there ready for trials, and from now on those that come."""
+        with self._lock:
+            self._time_left = time_left
+            links = list(self._links.values())
+        for link in links:
+            self._in_thread(partial(self._open, link))
+
+    def set_times(self, times: Times) -> None:
+        """Tell all workers how long the sweep still has."""
+        for link in self.ready():
+            link.set_times(times)
+
+    def lose_all(self) -> None:
+        """Give all workers up: the scheduler is gone."""
+        for link in self.links():
+            link.lose()
+
+    def release(self, link: WorkerLink) -> None:
+        """End the process on a worker that is not needed any more."""
+        link.lose()
+
+    def end(self, *, patience_s: float) -> Sequence[tuple[Sequence[str], Sequence[GpuTotal]]]:
+        """End the processes on all workers; what each of them knows of its trials."""
+        found: list[tuple[Sequence[str], Sequence[GpuTotal]]] = []
+
+        def end(link: WorkerLink) -> None:
+            found.append(link.close(patience_s=patience_s))
+
+        for thread in [self._in_thread(partial(end, link)) for link in self.links()]:
+            thread.join(patience_s)
+        return found
+
+    def close(self) -> None:
+        """End what is left on the workers."""
+        with self._lock:
+            links = [*self._links.values(), *self._ended]
+        for link in links:
+            link.lose()
+        for link in links:
+            link.join(10.0)
+
+    def _in_thread(self, call: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=call, name="cluster worker", daemon=True)
+        thread.start()
+        return thread
+
+    def _welcome(self, worker: DaskWorker) -> None:
+        """Accept a worker that has come, or refuse it."""
+        with self._coming_of(worker):
+            link = WorkerLink(self._cluster, worker, patience=self._patience)
+            try:
+                why = self._obstacle(worker, link)
+            except (CallError, LostError) as error:  # it is looked at again while it is there
+                _log.info("%s: %s", worker.address, error)
+                return
+            if why:
+                link.lose()
+                self._refuse(worker, why)
+                return
+            with self._lock:
+                self._links[worker] = link
+                is_begun = self._time_left is not None
+            if is_begun:
+                self._open(link)
+
+    @contextmanager
+    def _coming_of(self, worker: DaskWorker) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._coming.discard(worker)
+            self.changed.set()
+
+    def _obstacle(self, worker: DaskWorker, link: WorkerLink) -> str:
+        """Why a worker cannot run trials; empty where it can.
+
+        Raises:
+            CallError, LostError: it does not answer.
+        """
+        probed = self._cluster.probe(worker.address)
+        theirs, ours = probed["package"], own_version()
+        place = f"worker {worker.address} ({probed['host']})"
+        if not theirs:
+            return f"{place}: notebook-hpo is not installed; {ours} is needed there"
+        if theirs != ours:
+            return f"{place}: notebook-hpo: {ours} here, {theirs} there"
+        looked = link.look(
+            Look(kernel_name=self._acceptance.kernel_name, modules=self._acceptance.modules)
+        )
+        found = self._acceptance.differences(looked)
+        return f"{place}: {', '.join(found)}" if found else ""
+
+    def _refuse(self, worker: DaskWorker, why: str) -> None:
+        with self._lock:
+            is_news = why not in self._refused.values()
+            self._links.pop(worker, None)
+            self._refused[worker] = why
+            has_begun = self._time_left is not None
+        if is_news and (has_begun or self.links()):
+            _log.warning("%s; it is not used", why)
+        self.changed.set()
+
+    def _open(self, link: WorkerLink) -> None:
+        """Make a worker ready for trials."""
+        assert self._time_left is not None
+        begin = Begin(
+            workload=self._workload,
+            code_sign=self._sign(self._workload.notebook.path),
+            checkpoints_sign=self._sign(self._workload.paths.owner),
+        )
+        times = Open(patience_s=self._time_left.patience_s(), left_s=self._time_left.left_s())
+        try:
+            link.open(begin, self._files.parts, times)
+        except LostError as error:
+            _log.info("%s: %s", link.worker.address, error)
+        except RefusedError as error:
+            link.lose()
+            self._refuse(link.worker, f"worker {link.worker.address} ({link.host}): {error}")
+        else:
+            self._ready.add(link)
+        self.changed.set()
+
+    def _sign(self, file: Path) -> tuple[Path, str] | None:
+        """A file by which a worker recognises that it has the same disk."""
+        if self._own_folders:
+            return None
+        try:
+            return file, file.read_text("utf-8")
+        except (OSError, ValueError):
+            return None
