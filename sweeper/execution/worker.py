@@ -221,6 +221,8 @@ def _environment(workload: Workload, gpus: GpuAllocator, *, token: str) -> Trial
             threads=workload.settings.resources.threads,
             gpus=gpus.devices,
         )
+        if workload.host:
+            found["host"] = workload.host
         return keep_environment(workload.paths, found)
 
     return TrialEnvironment(look)

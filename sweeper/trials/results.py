@@ -28,6 +28,7 @@ class Progress:
         metrics: the last value of each metric.
         memory_bytes: the proportional set size (PSS) of the kernel and its child processes; None
             when the kernel runs on another machine.
+        host: the machine where it runs; empty for that of the sweep.
     """
 
     run_id: str
@@ -39,6 +40,7 @@ class Progress:
     metrics: Mapping[str, float]
     elapsed_s: float
     memory_bytes: int | None
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +206,7 @@ class SweepResult:
             "attempt": record.attempt,
             "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
             "duration_s": round(record.duration_s, 3),
+            **({"host": record.host} if record.host else {}),
             **_gpu_of(record.gpu),
             "mlflow_run_id": self.mlflow_run_ids.get(record.run_id),
         }

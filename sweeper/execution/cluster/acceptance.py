@@ -30,7 +30,7 @@ class Acceptance:
     def __init__(self, workload: Workload) -> None:
         self.kernel_name = workload.kernel_name
         self.modules = _imported(workload)
-        self._python: Mapping[str, Any] | None = _python_here(self.kernel_name, self.modules)
+        self.python: Mapping[str, Any] | None = _python_here(self.kernel_name, self.modules)
         self._whose = "here"
         self._lock = threading.Lock()
 
@@ -41,10 +41,10 @@ class Acceptance:
         if looked.python is None:
             return []
         with self._lock:
-            if self._python is None:
-                self._python, self._whose = looked.python, f"on {looked.host}"
+            if self.python is None:
+                self.python, self._whose = looked.python, f"on {looked.host}"
                 return []
-        return _differences(self._python, looked.python, whose=self._whose)
+        return _differences(self.python, looked.python, whose=self._whose)
 
 
 def own_version() -> str:

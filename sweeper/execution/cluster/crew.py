@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +21,11 @@ from .messages import Begin, Look, Open, Times
 from .travelling_code import TravellingFiles
 
 _log = logging.getLogger(__name__)
+
+#: A worker that fails so often before it has run a trial is not used.
+_MOST_FAILURES = 3
+#: How long the process on a worker that is not needed has to end.
+_RELEASE_S = 30.0
 
 
 class Crew:
@@ -51,6 +57,9 @@ class Crew:
         self._ended: list[WorkerLink] = []
         self._coming: set[DaskWorker] = set()
         self._refused: dict[DaskWorker, str] = {}
+        self._failures: Counter[DaskWorker] = Counter()
+        self._released: set[DaskWorker] = set()
+        self._left: list[tuple[Sequence[str], Sequence[GpuTotal]]] = []
         self._time_left: TimeLeft | None = None
         self._ready: set[WorkerLink] = set()
         self.changed = threading.Event()
@@ -85,7 +94,8 @@ class Crew:
             for worker in [worker for worker, link in self._links.items() if link.is_lost]:
                 self._ended.append(self._links.pop(worker))
             self._refused = {w: why for w, why in self._refused.items() if w in present}
-            new = present - self._links.keys() - self._refused.keys() - self._coming
+            known = {*self._links, *self._refused, *self._coming, *self._released}
+            new = present - known
             self._coming |= new
         for link in gone:
             link.lose()
@@ -113,18 +123,28 @@ class Crew:
 
     def release(self, link: WorkerLink) -> None:
         """End the process on a worker that is not needed any more."""
-        link.lose()
+        with self._lock:
+            self._released.add(link.worker)
+        self._in_thread(partial(self._close, link, _RELEASE_S))
+
+    def recall(self) -> None:
+        """Use workers again that were not needed, as far as they are still there."""
+        with self._lock:
+            self._released.clear()
 
     def end(self, *, patience_s: float) -> Sequence[tuple[Sequence[str], Sequence[GpuTotal]]]:
         """End the processes on all workers; what each of them knows of its trials."""
-        found: list[tuple[Sequence[str], Sequence[GpuTotal]]] = []
-
-        def end(link: WorkerLink) -> None:
-            found.append(link.close(patience_s=patience_s))
-
-        for thread in [self._in_thread(partial(end, link)) for link in self.links()]:
+        for thread in [
+            self._in_thread(partial(self._close, link, patience_s)) for link in self.links()
+        ]:
             thread.join(patience_s)
-        return found
+        with self._lock:
+            return list(self._left)
+
+    def _close(self, link: WorkerLink, patience_s: float) -> None:
+        left = link.close(patience_s=patience_s)
+        with self._lock:
+            self._left.append(left)
 
     def close(self) -> None:
         """End what is left on the workers."""
@@ -148,7 +168,10 @@ class Crew:
                 why = self._obstacle(worker, link)
             except (CallError, LostError) as error:  # it is looked at again while it is there
                 _log.info("%s: %s", worker.address, error)
-                return
+                self._failures[worker] += 1
+                if self._failures[worker] < _MOST_FAILURES:
+                    return
+                why = f"worker {worker.address}: {error}"
             if why:
                 link.lose()
                 self._refuse(worker, why)

@@ -105,7 +105,7 @@ class DaskCluster:
         return [
             DaskWorker(
                 address=str(address),
-                identity=str(about["id"]),
+                identity=str(about["local_directory"]),  # another one for each process
                 threads=int(about["nthreads"]),
             )
             for address, about in answer["workers"].items()

@@ -278,6 +278,8 @@ class ClusterExecutor:
         if outcome.reason is Reason.WORKER_LOST:
             with self._change:
                 self._is_over = False  # it is run again
+            self._crew.recall()
+            self._scale(self._workload.settings.study.trials)
 
     def _take(self, source: TrialSource) -> WorkerLink | None:
         """A worker with a free place, as soon as there is one; None where no more are needed."""
