@@ -14,7 +14,6 @@ from dask_clusters import started, worker_pids
 from sweeper import Settings, Sweep
 from sweeper.execution.cluster.executor import ClusterExecutor
 from sweeper.execution.workload import Workload
-from sweeper.guard import MARK_VARIABLE
 from sweeper.settings.cluster import Cluster
 from sweeper.testing import write_notebook
 from sweeper.trials import Event, SweepResult, TrialRecord, TrialState
@@ -102,15 +101,3 @@ def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> N
         executor=partial(on_own_folders, address=cluster),
     ).run()
     assert {record.state for record in result.records} == {TrialState.PRUNED}
-
-
-def marked() -> set[int]:
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes()
-        except OSError:
-            continue
-        if f"{MARK_VARIABLE}=".encode() in environment:
-            found.add(int(folder.name))
-    return found

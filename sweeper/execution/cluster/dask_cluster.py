@@ -74,8 +74,7 @@ class DaskCluster:
             cluster = distributed.LocalCluster(
                 n_workers=settings.local_workers,
                 threads_per_worker=1,
-                dashboard_address=None,
-                worker_dashboard_address=None,
+                dashboard_address="127.0.0.1:0",  # any free port
                 memory_limit=0,  # kernels are no part of a worker's own memory
                 security=True,
             )

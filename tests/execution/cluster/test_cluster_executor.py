@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import until
+from dask_clusters import left_there, started
 
 from sweeper.errors import SettingsError
 from sweeper.execution.cluster.executor import ClusterExecutor
 from sweeper.execution.executor import Executor
 from sweeper.execution.workload import Workload
-from sweeper.guard import marked_processes
 from sweeper.notebooks import ResearchNotebook, read_metadata
 from sweeper.settings import Settings
 from sweeper.settings.cluster import Cluster
@@ -122,8 +121,8 @@ def test_files_travel_both_ways_between_folders_of_their_own(
     assert second[1].scores == {"val": 200.0}
     kept = workload.paths.notebook("0000").with_suffix(".attempt1.ipynb")
     assert (read_metadata(kept) or {})["attempt"] == 1
-    assert not [path for path in home.rglob("*.part")]
-    until(lambda: not marked_processes("notebook-hpo"), "a process is left")
+    assert list(home.rglob("*.part")) == []
+    assert left_there(two_slots) == []
 
 
 def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -133,8 +132,6 @@ def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(tmp_path: P
 
 
 def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Path) -> None:
-    from dask_clusters import started
-
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"), {"x": [1.0, 2.0]})
     with started(workers=0, threads=1) as address:
         settings = Cluster.model_validate({"url": address, "wait": "1s"})
@@ -152,5 +149,5 @@ def test_a_kernel_that_the_workers_lack_is_refused_by_name(tmp_path: Path, two_s
         cwd=tmp_path,
         paths=workload.paths,
     )
-    with pytest.raises(SettingsError, match="no worker can run these trials.*'no-such' is not in"):
+    with pytest.raises(SettingsError, match=r"no worker can run these trials.*'no-such' is not in"):
         ClusterExecutor.open(workload, Cluster.model_validate(two_slots), None)
