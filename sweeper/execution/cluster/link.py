@@ -51,7 +51,7 @@ from .relay import begin
 _log = logging.getLogger(__name__)
 
 #: How long the other end waits for a message before it answers that there is none.
-_WAIT_S = 5.0
+_WAIT_S = 3.0
 #: How long a process may take to begin, with its imports on a busy machine.
 _BEGIN_S = 120.0
 #: How long calls may fail before a worker counts as lost; its scheduler may be restarting a link.

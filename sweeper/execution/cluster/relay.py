@@ -27,7 +27,7 @@ NAME = "notebook_hpo"
 _CALL_BYTES, _HELD_BYTES = 8_000_000, 32_000_000
 #: A sweep that has not called for so long is dead, or cannot reach this worker any more; and where
 #: Dask has cancelled the task that stands for it, because its connection to the scheduler is gone.
-_SILENCE_S, _SILENCE_WHEN_CANCELLED_S = 60.0, 15.0
+_SILENCE_S, _SILENCE_WHEN_CANCELLED_S = 60.0, 10.0
 #: How long a process has to end in order.
 _END_S = 20.0
 _LENGTH = struct.Struct("!Q")
