@@ -24,6 +24,7 @@ _PROBE = (
     "{'package': next((d.version for d in __import__('importlib.metadata', fromlist=['metadata'])"
     ".distributions(name='notebook-hpo')), ''), 'host': __import__('socket').gethostname()}"
 )
+_LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
 _RELAY = f"{__package__}.relay"
 _log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class DaskCluster:
             CallError: the scheduler does not answer.
         """
         try:
-            answer = self._client.sync(self._client.scheduler.identity, callback_timeout=_CALL_S)
+            answer = self._client.sync(self._scheduler.identity, callback_timeout=_CALL_S)
         except Exception as error:
             raise CallError(first_line(error)) from error
         return [
@@ -110,6 +111,13 @@ class DaskCluster:
             for address, about in answer["workers"].items()
             if about.get("status", "running") == "running"
         ]
+
+    @property
+    def _scheduler(self) -> Any:
+        scheduler = self._client.scheduler
+        if scheduler is None:  # given up by Dask
+            raise CallError("the connection to the scheduler is closed")
+        return scheduler
 
     def probe(self, address: str) -> Mapping[str, str]:
         """Ask a worker for its `host` and the version of this `package`, empty for none.
@@ -140,7 +148,7 @@ class DaskCluster:
         """
         try:
             answers = self._client.sync(
-                self._client.scheduler.broadcast,
+                self._scheduler.broadcast,
                 msg={"op": NAME, **arguments},
                 workers=[address],
                 callback_timeout=_CALL_S,
@@ -206,7 +214,7 @@ def _dask() -> Any:
     try:
         import dask
 
-        levels = dict.fromkeys(("distributed", "tornado", "asyncio"), "critical")
+        levels = dict.fromkeys(_LOGGERS, "critical")
         dask.config.set({"logging": {**dask.config.get("logging", {}), **levels}})
         import distributed
     except ImportError as error:

@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 
 #: How often the scheduler is asked for its workers.
 _LOOK_S = 1.0
-#: How long a scheduler may stay away before the sweep ends.
-_SCHEDULER_AWAY_S = 60.0
+#: How long a scheduler may stay away before the sweep ends. Its workers end themselves without it.
+_SCHEDULER_AWAY_S = 30.0
 #: How long the workers' processes have to end when the trials have.
 _END_S = 30.0
 
