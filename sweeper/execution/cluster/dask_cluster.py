@@ -26,6 +26,8 @@ _PROBE = (
 )
 _LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
 _RELAY = f"{__package__}.relay"
+#: A Ctrl-C on a terminal reaches all processes that were started from there, and is for the sweep.
+_IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 _log = logging.getLogger(__name__)
 
 
@@ -78,6 +80,8 @@ class DaskCluster:
                 dashboard_address="127.0.0.1:0",  # any free port
                 memory_limit=0,  # kernels are no part of a worker's own memory
                 security=True,
+                silence_logs=logging.CRITICAL,
+                preload=[_IGNORE_CTRL_C],
             )
             client = distributed.Client(cluster, set_as_default=False)
             return cls(client, cluster, place=settings.place)

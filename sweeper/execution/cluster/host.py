@@ -10,6 +10,7 @@ import logging
 import os
 import pickle
 import shutil
+import signal
 import socket
 import struct
 import sys
@@ -19,12 +20,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import BinaryIO
 
 from ...errors import SweepError, first_line
 from ...kernels import check_kernel, environment_of, interpreter_of
 from ...notebook_api.messages import Point, StopReason
-from ...trials import RunningTrial, StudyPaths, TrialOutcome
+from ...trials import Reason, RunningTrial, StudyPaths, TrialOutcome
 from ..environment.record import python_of
 from ..gpus import GpuAllocator, Mps
 from ..gpus.mps import why_not
@@ -57,6 +59,9 @@ from .mirror import ArrivingFiles, Mirror
 _log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct("!Q")
+#: Whoever ends a worker may end its kernels first, as the end of a SLURM job does: so long after
+#: the death of a kernel this process still runs, or the trial has lost its worker.
+_DOUBT_S = 2.0
 #: How often the files of running trials are looked at.
 _LOOK_S = 0.5
 
@@ -67,13 +72,20 @@ class Pipe:
     def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
         self._incoming, self._outgoing = incoming, outgoing
         self._lock = threading.Lock()
+        self._is_closed = False
 
     def send(self, message: FromHost) -> None:
         """Send a message; where nobody receives any more, the process is about to end."""
         data = pickle.dumps(message)
-        with self._lock, suppress(OSError, ValueError):
+        with self._lock, suppress(OSError):
+            if self._is_closed:
+                return
             self._outgoing.write(_LENGTH.pack(len(data)) + data)
             self._outgoing.flush()
+
+    def close(self) -> None:
+        """Send nothing more: what happens to the trials now is not how they ended."""
+        self._is_closed = True
 
     def received(self) -> Iterator[ToHost]:
         """The messages, until the other end closes."""
@@ -173,6 +185,7 @@ class Host:
             looking = threading.Thread(target=self._look, args=[files], name="look", daemon=True)
             looking.start()
             if not self._serve(worker, files, messages, arriving):
+                self._pipe.close()
                 raise _HomeIsGoneError  # the guard ends what runs
             for slot in self._slots:
                 slot.join()
@@ -217,6 +230,8 @@ class Host:
 
         def run() -> None:
             outcome = worker.run_trial(files.begin(message.spec), running)
+            if outcome.reason is Reason.KERNEL_DIED:
+                time.sleep(_DOUBT_S)
             files.end(number, environment=outcome.environment)
             del self._running[number]
             self._pipe.send(Ended(number=number, outcome=self._for_home(outcome, worker)))
@@ -307,8 +322,15 @@ def main(root: Path) -> None:
     outgoing = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    pipe = Pipe(sys.stdin.buffer, outgoing)
+
+    def terminate(_number: int, _frame: FrameType | None) -> None:
+        pipe.close()
+        raise _HomeIsGoneError
+
+    signal.signal(signal.SIGTERM, terminate)
     try:
-        Host(Pipe(sys.stdin.buffer, outgoing), root).run()
+        Host(pipe, root).run()
         code = 0
     except _HomeIsGoneError:
         code = 0
