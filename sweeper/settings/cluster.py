@@ -33,9 +33,9 @@ class Cluster(SettingsModel):
     options: dict[str, Any] = Field(default_factory=dict)
     """The arguments of the class."""
     min: Annotated[int, Field(ge=0)] = 0
-    """The workers that the class is asked for at least, also when fewer trials are left."""
+    """The workers that the class is asked for at least, also when fewer trials run."""
     max: Annotated[int, Field(ge=1)] = 1
-    """The workers that the class is asked for at most; never more than there are trials left."""
+    """The workers that the class is asked for at most; never more than trials run at once."""
     wait: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 600.0
     """How long the sweep waits for a first worker, and for another one when all are lost."""
 

@@ -16,9 +16,9 @@ from ..executor import TimeLeft
 from ..workload import Workload
 from .acceptance import Acceptance, own_version
 from .dask_cluster import CallError, DaskCluster, DaskWorker
-from .link import LostError, RefusedError, WorkerLink
+from .link import LostError, WorkerLink
 from .messages import Begin, Look, Open, Times
-from .travelling_code import TravellingFiles
+from .travelling_files import TravellingFiles
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ class Crew:
         self._ended: list[WorkerLink] = []
         self._coming: set[DaskWorker] = set()
         self._refused: dict[DaskWorker, str] = {}
+        self._reasons: Counter[str] = Counter()
         self._failures: Counter[DaskWorker] = Counter()
         self._released: set[DaskWorker] = set()
         self._left: list[tuple[Sequence[str], Sequence[GpuTotal]]] = []
@@ -69,6 +70,15 @@ class Crew:
         """Why workers that are there cannot run trials, one sentence each."""
         with self._lock:
             return list(self._refused.values())
+
+    @property
+    def findings(self) -> Sequence[str]:
+        """How many workers were not used and why, one sentence for each reason."""
+        with self._lock:
+            return [
+                f"{'a worker was' if n == 1 else f'{n} workers were'} not used: {why}"
+                for why, n in self._reasons.items()
+            ]
 
     def links(self) -> Sequence[WorkerLink]:
         """The workers that can run trials."""
@@ -171,10 +181,10 @@ class Crew:
                 self._failures[worker] += 1
                 if self._failures[worker] < _MOST_FAILURES:
                     return
-                why = f"worker {worker.address}: {error}"
+                why = str(error)
             if why:
                 link.lose()
-                self._refuse(worker, why)
+                self._refuse(link, why)
                 return
             with self._lock:
                 self._links[worker] = link
@@ -199,26 +209,30 @@ class Crew:
         """
         probed = self._cluster.probe(worker.address)
         theirs, ours = probed["package"], own_version()
-        place = f"worker {worker.address} ({probed['host']})"
+        link.host = probed["host"]
         if not theirs:
-            return f"{place}: notebook-hpo is not installed; {ours} is needed there"
+            return f"notebook-hpo is not installed; {ours} is needed there"
         if theirs != ours:
-            return f"{place}: notebook-hpo: {ours} here, {theirs} there"
+            return f"notebook-hpo: {ours} here, {theirs} there"
         looked = link.look(
-            Look(kernel_name=self._acceptance.kernel_name, modules=self._acceptance.modules)
+            Look(
+                kernel_name=self._acceptance.kernel_name,
+                modules=self._acceptance.modules,
+                resources=self._workload.settings.resources,
+            )
         )
-        found = self._acceptance.differences(looked)
-        return f"{place}: {', '.join(found)}" if found else ""
+        return ", ".join(self._acceptance.differences(looked))
 
-    def _refuse(self, worker: DaskWorker, why: str) -> None:
+    def _refuse(self, link: WorkerLink, why: str) -> None:
+        """Keep a worker from being used; a line says it of the first with the same reason."""
+        place = f"worker {link.worker.address}" + (f" ({link.host})" if link.host else "")
         with self._lock:
-            is_news = why not in self._refused.values()
-            self._links.pop(worker, None)
-            self._refused[worker] = why
-            has_begun = self._time_left is not None
-        if is_news and (has_begun or self.links()):
-            _log.warning("%s; it is not used", why)
-        self.changed.set()
+            is_news = why not in self._reasons
+            self._reasons[why] += 1
+            self._refused[link.worker] = f"{place}: {why}"
+            is_waited_for = self._time_left is None and not self._links
+        if is_news and not is_waited_for:
+            _log.warning("%s: %s; it is not used", place, why)
 
     def _open(self, link: WorkerLink) -> None:
         """Make a worker ready for trials."""
@@ -233,9 +247,6 @@ class Crew:
             link.open(begin, self._files.parts, times)
         except LostError as error:
             _log.info("%s: %s", link.worker.address, error)
-        except RefusedError as error:
-            link.lose()
-            self._refuse(link.worker, f"worker {link.worker.address} ({link.host}): {error}")
         else:
             self._ready.add(link)
         self.changed.set()

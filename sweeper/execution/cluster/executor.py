@@ -100,8 +100,13 @@ class ClusterExecutor:
 
     @property
     def jobs(self) -> int:
-        """How many trials run at once; with late workers it grows."""
+        """How many trials run at once; with late workers it grows.
+
+        The order of trials, where it is fixed, goes by what is asked for.
+        """
         offered = sum(link.slots for link in self._crew.links())
+        if self._most is not None and self._workload.settings.study.order == "fixed":
+            return self._most
         return max(1, offered if self._most is None else min(self._most, offered or self._most))
 
     @property
@@ -142,7 +147,7 @@ class ClusterExecutor:
                 findings += [text for text in found if text not in findings]
                 self._gpu_totals += totals
             self.close()
-        return findings
+        return [*findings, *self._crew.findings]
 
     # --- workers ----------------------------------------------------------------------------------
 
@@ -223,7 +228,8 @@ class ClusterExecutor:
     def _scale(self, trials: int) -> None:
         """Ask the cluster for as many workers as so many trials need."""
         if self._settings.class_ is not None:
-            self._cluster.scale(max(self._settings.min, min(self._settings.max, trials)))
+            at_once = trials if self._most is None else min(trials, self._most)
+            self._cluster.scale(max(self._settings.min, min(self._settings.max, at_once)))
 
     # --- slots ------------------------------------------------------------------------------------
 

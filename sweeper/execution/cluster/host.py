@@ -26,6 +26,7 @@ from typing import BinaryIO
 from ...errors import SweepError, first_line
 from ...kernels import check_kernel, environment_of, interpreter_of
 from ...notebook_api.messages import Point, StopReason
+from ...settings.sections import Resources
 from ...trials import Reason, RunningTrial, StudyPaths, TrialOutcome
 from ..environment.record import python_of
 from ..gpus import GpuAllocator, Mps
@@ -46,7 +47,6 @@ from .messages import (
     Looked,
     Open,
     Opened,
-    Refused,
     Remove,
     Reported,
     Run,
@@ -172,11 +172,7 @@ class Host:
         workload.cwd.mkdir(parents=True, exist_ok=True)
         if not mirror.shares_code:
             _write_code(workload)
-        try:
-            gpus = _gpus(workload)
-        except SweepError as error:
-            self._pipe.send(Refused(why=str(error)))
-            return
+        gpus = _gpus(workload.settings.resources)
         files = FollowedFiles(mirror, self._pipe.send, paths=home_paths)
         with opened_worker(
             workload, gpus=gpus, time_left=self._time, mps=_mps(workload, gpus)
@@ -263,6 +259,7 @@ def _looked(look: Look) -> Looked:
     name = socket.gethostname()
     try:
         check_kernel(look.kernel_name, asked_by="the notebook")
+        _gpus(look.resources)
     except SweepError as error:
         return Looked(host=name, obstacle=first_line(error))
     env = environment_of(look.kernel_name, os.environ)
@@ -297,8 +294,7 @@ def _write_code(workload: Workload) -> None:
         path.write_bytes(source.encode("utf-8", "surrogateescape"))
 
 
-def _gpus(workload: Workload) -> GpuAllocator:
-    resources = workload.settings.resources
+def _gpus(resources: Resources) -> GpuAllocator:
     return GpuAllocator.find(
         resources.gpus,
         threads=resources.threads,

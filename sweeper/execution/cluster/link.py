@@ -37,7 +37,6 @@ from .messages import (
     Look,
     Looked,
     Open,
-    Refused,
     Remove,
     Reported,
     Run,
@@ -63,10 +62,6 @@ _CALL_BYTES = 8_000_000
 
 class LostError(Exception):
     """The worker, its process, or the way to it is gone."""
-
-
-class RefusedError(Exception):
-    """The worker cannot run trials; the text says why."""
 
 
 class _Trial:
@@ -127,9 +122,11 @@ class WorkerLink:
             self.lose()
             raise LostError(str(error)) from error
         self._held = self._cluster.occupy(self.worker, self._key)
-        for name, run in (("cluster send", self._send_all), ("cluster receive", self._receive_all)):
-            thread = threading.Thread(target=run, name=name, daemon=True)
-            self._threads.append(thread)
+        self._threads = [
+            threading.Thread(target=self._send_all, name="cluster send", daemon=True),
+            threading.Thread(target=self._receive_all, name="cluster receive", daemon=True),
+        ]
+        for thread in self._threads:
             thread.start()
         self._send(question)
         looked = self._answer()
@@ -147,7 +144,6 @@ class WorkerLink:
 
         Raises:
             LostError: it is gone.
-            RefusedError: it cannot run trials.
         """
         self._send(message)
         greeting = self._answer()
@@ -157,9 +153,7 @@ class WorkerLink:
         if not greeting.shares_code:
             self._outbox.put(files())
         self._send(times)
-        answer = self._answer()
-        if isinstance(answer, Refused):
-            raise RefusedError(answer.why)
+        self._answer()
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run a trial there, from its files that home has to those that it has when it ends."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...notebook_api.messages import Point, StopReason
+from ...settings.sections import Resources
 from ...trials import GpuTotal, TrialOutcome, TrialSpec
 from ..workload import Workload
 
@@ -21,9 +22,11 @@ class Look:
 
     Attributes:
         modules: that the notebook imports.
+        resources: that its trials are to have.
     """
 
     kernel_name: str
+    resources: Resources
     modules: Sequence[str]
 
 
@@ -33,7 +36,7 @@ class Looked:
 
     Attributes:
         host: the name of the machine.
-        obstacle: why the kernel cannot be used there; empty where it can.
+        obstacle: why the kernel, or a GPU, cannot be used there; empty where they can.
         python: of the kernel, as `python_of` describes it; None where that is not known.
     """
 
@@ -76,13 +79,6 @@ class Open:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """From the host: trials may come."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """From the host: no trial can run here."""
-
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +171,4 @@ class Left:
 
 
 ToHost = Look | Begin | Open | Run | Stop | Times | End | FilePart | Remove
-FromHost = (
-    Looked | Greeting | Opened | Refused | Reported | Cells | Ended | Left | FilePart | Remove
-)
+FromHost = Looked | Greeting | Opened | Reported | Cells | Ended | Left | FilePart | Remove
