@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 _MOST_FAILURES = 3
 #: How long the process on a worker that is not needed has to end.
 _RELEASE_S = 30.0
+#: How long to wait at the end until the workers have removed everything.
+_CLOSE_S = 10.0
 
 
 class Crew:
@@ -98,14 +101,14 @@ class Crew:
         Raises:
             CallError: the scheduler does not answer.
         """
-        present = set(self._cluster.workers())
+        present = self._cluster.workers()
         with self._lock:
             gone = [link for worker, link in self._links.items() if worker not in present]
             for worker in [worker for worker, link in self._links.items() if link.is_lost]:
                 self._ended.append(self._links.pop(worker))
             self._refused = {w: why for w, why in self._refused.items() if w in present}
             known = {*self._links, *self._refused, *self._coming, *self._released}
-            new = present - known
+            new = {worker for worker, is_running in present.items() if is_running} - known
             self._coming |= new
         for link in gone:
             link.lose()
@@ -162,8 +165,9 @@ class Crew:
             links = [*self._links.values(), *self._ended]
         for link in links:
             link.lose()
+        deadline_s = time.monotonic() + _CLOSE_S
         for link in links:
-            link.join(10.0)
+            link.join(max(0.0, deadline_s - time.monotonic()))
 
     def _in_thread(self, call: Callable[[], object]) -> threading.Thread:
         thread = threading.Thread(target=call, name="cluster worker", daemon=True)

@@ -96,8 +96,8 @@ class DaskCluster:
             ) from error
         return cls(client, None, place=settings.place)
 
-    def workers(self) -> list[DaskWorker]:
-        """The workers that the scheduler knows now.
+    def workers(self) -> dict[DaskWorker, bool]:
+        """The workers that the scheduler knows now, and whether they take new tasks.
 
         Raises:
             CallError: the scheduler does not answer.
@@ -106,15 +106,15 @@ class DaskCluster:
             answer = self._client.sync(self._scheduler.identity, callback_timeout=_CALL_S)
         except Exception as error:
             raise CallError(first_line(error)) from error
-        return [
-            DaskWorker(
+        found = {}
+        for address, about in answer["workers"].items():
+            worker = DaskWorker(
                 address=str(address),
                 identity=str(about["local_directory"]),  # another one for each process
                 threads=int(about["nthreads"]),
             )
-            for address, about in answer["workers"].items()
-            if about.get("status", "running") == "running"
-        ]
+            found[worker] = about.get("status", "running") == "running"
+        return found
 
     @property
     def _scheduler(self) -> Any:

@@ -59,6 +59,7 @@ class ClusterExecutor:
         self._used: list[WorkerLink] = []
         self._slots: list[threading.Thread] = []
         self._is_over = False
+        self._error: BaseException | None = None
         self._gpu_totals: list[GpuTotal] = []
 
     @classmethod
@@ -147,6 +148,8 @@ class ClusterExecutor:
                 findings += [text for text in found if text not in findings]
                 self._gpu_totals += totals
             self.close()
+        if self._error is not None:
+            raise self._error
         return [*findings, *self._crew.findings]
 
     # --- workers ----------------------------------------------------------------------------------
@@ -258,9 +261,9 @@ class ClusterExecutor:
                     self._note_end(link)
                     return
                 link = self._run(source, link, *trial)
-        except BaseException:
+        except BaseException as error:  # noqa: BLE001  `run` raises it
+            self._error = self._error or error
             source.stop("an error of a slot")
-            raise
 
     def _run(
         self, source: TrialSource, link: WorkerLink, spec: TrialSpec, running: RunningTrial

@@ -123,8 +123,12 @@ class WorkerLink:
             raise LostError(str(error)) from error
         self._held = self._cluster.occupy(self.worker, self._key)
         self._threads = [
-            threading.Thread(target=self._send_all, name="cluster send", daemon=True),
-            threading.Thread(target=self._receive_all, name="cluster receive", daemon=True),
+            threading.Thread(
+                target=self._run, args=[self._send_all], name="cluster send", daemon=True
+            ),
+            threading.Thread(
+                target=self._run, args=[self._receive_all], name="cluster receive", daemon=True
+            ),
         ]
         for thread in self._threads:
             thread.start()
@@ -263,6 +267,15 @@ class WorkerLink:
             for path in files_below(spec.checkpoint_dir):
                 yield from parts_of(path, path)
 
+    def _run(self, serve: Callable[[], None]) -> None:
+        """Serve one direction; a defect of ours costs this worker, not the sweep."""
+        try:
+            serve()
+        except Exception:
+            _log.exception("worker %s", self.worker.address)
+        finally:
+            self.lose()
+
     def _send_all(self) -> None:
         """Send what stands in the outbox, in its order."""
         sent = 0
@@ -329,7 +342,6 @@ class WorkerLink:
         while not is_gone and not self.is_lost:
             self._insist(receive)
         self._arriving.drop()
-        self.lose()
 
     def _take(self, message: FromHost) -> None:
         match message:

@@ -66,7 +66,7 @@ def iter_block(lines: list[str]) -> list[str]:
 def test_the_script_for_slurm_asks_for_what_the_page_has(tmp_path: Path) -> None:
     written = next(block for block in blocks_with_clusters() if "SLURM" in block["class"])
     settings = Cluster.model_validate(written)
-    from dask_jobqueue import SLURMCluster
+    from dask_jobqueue.slurm import SLURMCluster
 
     with SLURMCluster(
         **settings.options, scheduler_options={"dashboard_address": "127.0.0.1:0"}
