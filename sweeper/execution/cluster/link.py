@@ -271,7 +271,7 @@ class WorkerLink:
         """Serve one direction; a defect of ours costs this worker, not the sweep."""
         try:
             serve()
-        except Exception:
+        except Exception:  # noqa: BLE001  as above
             _log.exception("worker %s", self.worker.address)
         finally:
             self.lose()
