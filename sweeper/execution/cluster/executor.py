@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 #: How often the scheduler is asked for its workers.
 _LOOK_S = 1.0
+#: Workers that come within this time need no line about the wait.
+_SOON_S = 5.0
 #: How long a scheduler may stay away before the sweep ends. Its workers end themselves without it.
 _SCHEDULER_AWAY_S = 30.0
 #: How long the workers' processes have to end when the trials have.
@@ -160,23 +162,24 @@ class ClusterExecutor:
         Raises:
             SettingsError: none can, or none has come in time.
         """
-        deadline_s = time.monotonic() + self._settings.wait
-        is_announced = False
+        began_s = time.monotonic()
+        announced = ""
         while not self._crew.links():
             try:
                 present = self._crew.look()
             except CallError as error:
                 raise SettingsError(f"{self._cluster.place}: {error}") from error
-            refused = self._crew.refused
-            if present and len(refused) >= present and self._settings.class_ is None:
-                raise SettingsError(self._refusal(refused))
-            if time.monotonic() > deadline_s:
+            refused, waited_s = self._crew.refused, time.monotonic() - began_s
+            is_hopeless = bool(refused) and len(refused) >= present
+            if (is_hopeless and self._settings.class_ is None) or waited_s > self._settings.wait:
                 raise SettingsError(self._refusal(refused) if refused else self._nobody())
-            if not present and not is_announced:
-                is_announced = True
+            news = refused[0] if refused else ("" if present else "there is no worker yet")
+            if news and news != announced and waited_s > _SOON_S:
+                announced = news
                 _log.warning(
-                    "%s has no worker yet; the sweep waits for one for %g s (cluster: wait)",
+                    "%s: %s; the sweep waits for one up to %g s (cluster: wait)",
                     self._cluster.place,
+                    news,
                     self._settings.wait,
                 )
             self._crew.changed.wait(_LOOK_S)
