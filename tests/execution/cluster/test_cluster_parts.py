@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,18 @@ def test_without_the_kernel_at_home_the_first_worker_is_the_measure(tmp_path: Pa
     assert acceptance.differences(Looked(host="node2", python=other)) == [
         "numpy: 2.0 on node1, 1.0 there"
     ]
+
+
+@pytest.mark.parametrize(
+    ("module", "without"),
+    [
+        ("host", {"optuna", "mlflow", "dask"}),
+        ("relay", {"optuna", "mlflow", "papermill", "pydantic"}),  # it runs in the Dask worker
+    ],
+)
+def test_what_runs_on_a_worker_imports_neither_optuna_nor_mlflow(
+    module: str, without: set[str]
+) -> None:
+    code = f"import sys, sweeper.execution.cluster.{module}; print({without} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
