@@ -244,8 +244,11 @@ class Host:
     def _look(self, files: FollowedFiles) -> None:
         """Send what is new of the running trials, again and again."""
         cells: dict[int, tuple[int, int]] = {}
+        dask_worker = os.getppid()
         while True:
             time.sleep(_LOOK_S)
+            if os.getppid() != dask_worker:  # it is dead, and a child of it holds the pipe open
+                os.kill(os.getpid(), signal.SIGTERM)
             for number, running in list(self._running.items()):
                 now = running.cell, running.cells
                 if now != cells.get(number, (0, 0)):
@@ -315,10 +318,13 @@ def _mps(workload: Workload, gpus: GpuAllocator) -> Mps | None:
 
 def main(root: Path) -> None:
     """Serve the messages on standard input and output; anything printed goes to the log."""
-    outgoing = os.fdopen(os.dup(1), "wb")
+    # No process that is started from here reads or writes what is between this one and home.
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
-    pipe = Pipe(sys.stdin.buffer, outgoing)
+    pipe = Pipe(incoming, outgoing)
 
     def terminate(_number: int, _frame: FrameType | None) -> None:
         pipe.close()
