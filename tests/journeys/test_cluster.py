@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
-from dask_clusters import started, worker_pids
+from dask_clusters import left_there, started, worker_pids
+from studies import until
 
 from sweeper import Settings, Sweep
 from sweeper.execution.cluster.executor import ClusterExecutor
@@ -20,6 +25,7 @@ from sweeper.trials import Event, SweepResult, TrialRecord, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("here")]
 
+ROOT = Path(__file__).parents[2]
 TRAIN = """
 import beside, sweeper, time
 for step in range(3):
@@ -85,6 +91,9 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
     assert sum(record.attempt for record in there.records) in (25, 24)
     assert {record.host for record in there.records} == {os.uname().nodename}
     assert {record.host for record in here.records} == {""}
+    with closing(sqlite3.connect(notebook.parent / "mlflow.db")) as store:
+        tags = store.execute("select count(*) from tags where key = 'sweeper.host'").fetchone()
+    assert tags == (24,)
 
 
 def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> None:
@@ -101,3 +110,19 @@ def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> N
         executor=partial(on_own_folders, address=cluster),
     ).run()
     assert {record.state for record in result.records} == {TrialState.PRUNED}
+
+
+def test_a_sweep_that_is_killed_leaves_nothing_on_the_workers(notebook: Path, cluster: str) -> None:
+    folder = notebook.parent
+    write_notebook(folder / "long.ipynb", TRAIN.replace("(3)", "(6000)"))
+    (folder / "p.yml").write_text(
+        f"objective: {{val: maximize}}\nspace: {{x: {{low: 0.0, high: 1.0}}}}\ncluster: {cluster}\n"
+    )
+    words = ["-i", "long.ipynb", "-o", "killed.{run_id}.ipynb", "-p", "p.yml", "--quiet"]
+    sweep = subprocess.Popen([sys.executable, ROOT / "notebook_hpo.py", *words], cwd=folder)
+    try:
+        until(lambda: (folder / "killed.0001.ipynb").exists(), "no trial has begun")
+    finally:
+        sweep.kill()
+        sweep.wait()
+    until(lambda: not left_there(cluster), "a folder is left")
