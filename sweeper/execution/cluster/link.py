@@ -53,8 +53,10 @@ _log = logging.getLogger(__name__)
 _WAIT_S = 3.0
 #: How long a process may take to begin, with its imports on a busy machine.
 _BEGIN_S = 120.0
-#: How long calls may fail before a worker counts as lost; its scheduler may be restarting a link.
-_AWAY_S = 20.0
+#: How long calls may fail before a worker counts as lost that the scheduler still lists.
+_AWAY_S = 45.0
+#: How often the other end has a call at least: after 60 s without one it takes the sweep for dead.
+_SIGN_OF_LIFE_S = 10.0
 _PAUSE_S = 1.0
 #: The bytes that one call carries at most.
 _CALL_BYTES = 8_000_000
@@ -279,7 +281,14 @@ class WorkerLink:
     def _send_all(self) -> None:
         """Send what stands in the outbox, in its order."""
         sent = 0
-        while (messages := self._outbox.get()) is not None:
+        while True:
+            try:
+                messages = self._outbox.get(timeout=_SIGN_OF_LIFE_S)
+            except queue.Empty:  # what comes from there may wait for a disk that is full
+                self._send_batch(sent, [])
+                continue
+            if messages is None:
+                return
             batch: list[bytes] = []
             for message in messages:
                 batch.append(pickle.dumps(message))
