@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 _MOST_FAILURES = 3
 #: How long the process on a worker that is not needed has to end.
 _RELEASE_S = 30.0
+_PAUSE_S = 0.2
 #: How long to wait at the end until the workers have removed everything.
 _CLOSE_S = 10.0
 
@@ -115,6 +116,13 @@ class Crew:
         for worker in new:
             self._in_thread(partial(self._welcome, worker))
         return len(present)
+
+    def settle(self, *, timeout_s: float) -> None:
+        """Wait until each worker that is there can run trials, or is refused."""
+        deadline_s = time.monotonic() + timeout_s
+        while self._coming and time.monotonic() < deadline_s:
+            self.changed.wait(_PAUSE_S)
+            self.changed.clear()
 
     def begin(self, time_left: TimeLeft) -> None:
         """Make the workers that are there ready for trials, and from now on those that come."""

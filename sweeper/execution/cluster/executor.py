@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 #: Workers that come within this time need no line about the wait.
 _SOON_S = 5.0
+#: How long the first worker waits for others that are there and have not answered yet.
+_SETTLE_S = 10.0
 #: How long a scheduler may stay away before the sweep ends. Its workers end themselves without it.
 _SCHEDULER_AWAY_S = 30.0
 #: How long the workers' processes have to end when the trials have.
@@ -36,7 +38,7 @@ class ClusterExecutor:
 
     Args:
         most: how many trials run at once at most; None for as many as the workers have slots.
-        wait_s: how long to wait for a worker where there is none.
+        own_folders: as in `open`.
     """
 
     def __init__(
@@ -184,6 +186,8 @@ class ClusterExecutor:
                 )
             self._crew.changed.wait(_LOOK_S)
             self._crew.changed.clear()
+        # Those that are there by now count for the number of trials at once.
+        self._crew.settle(timeout_s=_SETTLE_S)
 
     def _refusal(self, refused: Sequence[str]) -> str:
         more = len(refused) - 1
