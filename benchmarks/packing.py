@@ -6,7 +6,8 @@
 
 A regime is a kind of trial: how long a step takes on the host and on the GPU, and how much memory
 the trial takes. A trial is a notebook that waits for the simulated GPU of 40 GB. The least time of
-a sweep is the largest of these: a trial alone; the GPU's work; the host's work over the
+a sweep is the largest of these: a trial alone, as a script takes that does the same steps (which is
+more than the steps' waits: 5 % on a quiet machine); the GPU's work; the host's work over the
 slots; memory times time over the GPU's memory, in whole rounds where all trials are alike. "D" is
 the time of a sweep over that, "regret" how much longer it takes than with the best fixed number of
 slots. All of a sweep counts, from its first trial's start to its last one's end, with the proofs of
@@ -78,7 +79,7 @@ REGIMES = {
     "host": Regime(host_s=0.040, gpu_s=0.004, least=4.2, most=4.2, trial_s=40.0),
     "gpu": Regime(host_s=0.004, gpu_s=0.040, trial_s=6.0),
     "mixed": Regime(host_s=0.030, gpu_s=0.015),
-    "memory": Regime(host_s=0.040, gpu_s=0.004, least=4, most=17, trials=48),
+    "memory": Regime(host_s=0.040, gpu_s=0.004, least=4, most=17, trials=48, trial_s=30.0),
     "processors": Regime(host_s=0.010, gpu_s=0.030, share=0.4, mode="mps"),
     # Two at once get most done: each one beyond them slows all by 35 %.
     "interference": Regime(host_s=0.002, gpu_s=0.040, share=0.25, mode="crowd", trial_s=12.0),
@@ -123,6 +124,13 @@ class Run:
         return self.took_s / self.least_s
 
 
+def cells_of(regime: Regime, gpus: SimulatedGpus) -> tuple[str, str]:
+    """The cells of a trial: one that opens the GPU, one that trains on it."""
+    steps = round(regime.trial_s / (regime.host_s + regime.gpu_s))
+    begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
+    return begin, TRAIN.format(steps=steps, **asdict(regime))
+
+
 def sweep(
     regime: Regime, gpus: SimulatedGpus, folder: Path, *, jobs: int | None, claims: Path
 ) -> tuple[SweepResult, float]:
@@ -132,10 +140,8 @@ def sweep(
         the sweep's result, and the time from the first trial's start to the last one's end. The
         records do not show it: their durations lack the time for which a trial waited for a GPU.
     """
-    steps = round(regime.trial_s / (regime.host_s + regime.gpu_s))
-    begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
-    train = TRAIN.format(steps=steps, **asdict(regime))
-    notebook = write_notebook(folder / "nb.ipynb", begin, train, parameters="x = 0.5\nbatch = 1")
+    notebook = folder / "nb.ipynb"
+    write_notebook(notebook, *cells_of(regime, gpus), parameters="x = 0.5\nbatch = 1")
     space = {"x": {"low": 0.0, "high": 1.0}, "batch": {"type": "int", "low": 1, "high": 8}}
     data = {
         "objective": {"val": "maximize"},
@@ -171,8 +177,27 @@ def sweep(
     return result, max(ends, default=0.0) - min(starts, default=0.0)
 
 
-def run(regime: Regime, *, jobs: int | None) -> Run:
-    """Sweep over trials of a regime, with a number of slots or as many as are best (None)."""
+def script_s(regime: Regime) -> float:
+    """How long the steps of a trial take as a script with the GPU for itself."""
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as root,
+        SimulatedGpus(Path(root), memory_bytes=GPU_BYTES, mode=regime.mode) as gpus,
+    ):
+        begin, train = cells_of(regime, gpus)
+        timed = f"import time\nx, batch = 0.5, 1\n{begin}\nbegan = time.monotonic()\n{train}"
+        timed += "\nprint(time.monotonic() - began)"
+        variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-0"}
+        command = [sys.executable, "-c", timed]
+        return float(subprocess.check_output(command, env=variables, text=True))
+
+
+def run(regime: Regime, *, jobs: int | None, alone_s: float | None = None) -> Run:
+    """Sweep over trials of a regime.
+
+    Args:
+        jobs: the number of slots; None for as many as are best.
+        alone_s: how long a trial takes that is alone; the time of its waits by default.
+    """
     with tempfile.TemporaryDirectory(dir="/tmp") as root:
         folder = Path(root)
         with SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES, mode=regime.mode) as gpus:
@@ -180,7 +205,11 @@ def run(regime: Regime, *, jobs: int | None) -> Run:
             state = gpus.state("GPU-0")
     return Run(
         took_s=took_s,
-        least_s=_least_s(regime, [int(str(r.params["batch"])) for r in result.records]),
+        least_s=_least_s(
+            regime,
+            [int(str(r.params["batch"])) for r in result.records],
+            trial_s=alone_s or regime.trial_s,
+        ),
         n_refused=state["n_refused"],
         n_lost=regime.trials - result.counts["completed"],
         peak_bytes=state["peak_bytes"],
@@ -256,9 +285,8 @@ def one_of_two(folder: Path, name: str, scale: float) -> int:
     return regime.trials - result.counts["completed"]
 
 
-def _least_s(regime: Regime, batches: Sequence[int]) -> float:
+def _least_s(regime: Regime, batches: Sequence[int], *, trial_s: float) -> float:
     """The least time that trials of these batches can take with as many slots as there can be."""
-    trial_s = regime.trial_s
     of_gpu_s = len(batches) * regime.alone_s
     of_gpu_s *= regime.share if regime.mode == "mps" else 1 / _AT_FULL_PACE[regime.mode]
     taken_gb = [regime.least + (regime.most - regime.least) * (b - 1) / 7 for b in batches]
@@ -299,8 +327,9 @@ def main() -> None:
             trials=options.trials or REGIMES[name].trials,
         )
         runs: dict[str, Run] = {}
+        alone_s = script_s(regime)
         for slots, jobs in [*((str(jobs), jobs) for jobs in fixed), ("auto", None)]:
-            one = run(regime, jobs=jobs)
+            one = run(regime, jobs=jobs, alone_s=alone_s)
             runs[slots] = one
             print(
                 f"| {name} | {slots} | {one.took_s:.1f} | {one.distance:.2f} | {one.n_refused} "
@@ -310,6 +339,7 @@ def main() -> None:
         auto = runs.pop("auto")
         best_s = min((one.took_s for one in runs.values()), default=auto.took_s)
         figures[name] = {
+            "alone_s": round(alone_s, 2),
             "D": round(auto.distance, 3),
             "regret": round(auto.took_s / best_s - 1, 3),
             "oversubscribed": auto.n_refused,

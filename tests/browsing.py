@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,19 +27,30 @@ MARKS = [
 
 
 @contextmanager
-def opened_page(*, width: int, height: int) -> Iterator[Any]:
-    """An empty page in a browser of its own."""
+def opened_browser() -> Iterator[Any]:
+    """A browser without a page."""
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": height})
-        page.set_default_timeout(60_000)
-        yield page
+        yield browser
         browser.close()
 
 
 @contextmanager
+def opened_page(browser: Any, *, width: int, height: int) -> Iterator[Any]:
+    """An empty page, which shares cookies and storage with no other one."""
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.set_default_timeout(60_000)
+    yield page
+    page.close()
+
+
+@contextmanager
 def serving(
-    command: Callable[[int], Sequence[str | Path]], *, folder: Path, path: str
+    command: Callable[[int], Sequence[str | Path]],
+    *,
+    folder: Path,
+    path: str,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """The address of a server that runs meanwhile.
 
@@ -46,6 +58,7 @@ def serving(
         command: starts it at a port of this machine.
         folder: its working folder.
         path: answers when the server is ready.
+        env: variables that it has besides ours.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -60,7 +73,11 @@ def serving(
         return True
 
     process = subprocess.Popen(
-        command(port), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command(port),
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **(env or {})},
     )
     try:
         until(answers)

@@ -253,6 +253,12 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "execution: {kernel: warm}", ["execution", "'kernel'", "did you mean 'kernels'?"]),
     (BOTH + "execution: {prefix: on}", ["execution.prefix", "'auto' or 'off'", "got 'on'"]),
     (BOTH + "execution: warm", ["execution", "the keys kernels, prefix", "got 'warm'"]),
+    # confirm
+    (BOTH + "confirm: {best: 0}", ["confirm.best", "1 or more", "got 0"]),
+    (BOTH + "confirm: {seeds: 1}", ["confirm.seeds", "2 or more", "got 1"]),
+    (BOTH + "confirm: {best: 2.5}", ["confirm.best", "a whole number", "2.5"]),
+    (BOTH + "confirm: {seed: 3}", ["confirm", "'seed'", "did you mean 'seeds'?"]),
+    (BOTH + "confirm: 3", ["confirm", "the keys best, seeds", "got 3"]),
 ]
 
 
@@ -282,6 +288,16 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     # objective
     (SPACE + "objective: {1: maximize}", ["objective.1", "a name must be text"]),
     (SPACE + "objective: {'': maximize}", ["objective", "a score needs a name"]),
+    # confirm
+    (
+        SPACE + "objective: {a: maximize, b: minimize}\nconfirm: {best: 2}",
+        ["confirm: needs a single objective", "there are 2 (a, b)", "leave it out"],
+    ),
+    (BOTH + "confirm: {}\nfixed: {seed: 1}", ["confirm", "'seed'", "take it out of fixed"]),
+    (
+        OBJECTIVE + "space: {seed: [1, 2]}\nconfirm: {}",
+        ["confirm", "'seed'", "take it out of space"],
+    ),
     # scores
     (
         BOTH + "scores: {val_acc: {variable: my-acc}}",

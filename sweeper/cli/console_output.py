@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..display import screen
+from ..display.confirmed import confirmation_lines, trial_name
 from ..trials import Params, Snapshot, SweepResult, TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -59,10 +60,10 @@ class ConsoleOutput:
             case "trial_started" if record is not None and not self._has_table:
                 again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
                 params = screen.params_line(record.params)
-                self.progress(f"{record.run_id} started{again}: {params}")
+                self.progress(f"{trial_name(record)} started{again}: {params}")
             case "trial_ended" if record is not None:
                 objectives = self._sweep.plan.settings.objective
-                self.progress(f"{record.run_id} {screen.ending_line(record, objectives)}")
+                self.progress(f"{trial_name(record)} {screen.ending_line(record, objectives)}")
             case "bringing_back" if self._sweep.plan.remote is not None:
                 self.progress(f"bringing the study back from {self._sweep.plan.remote.display_url}")
             case "copying" if self._sweep.plan.remote is not None:
@@ -93,11 +94,13 @@ class ConsoleOutput:
             lines.append(f"  … {len(ended) - len(some)} earlier ones with -v")
         for record in some:
             ending = screen.ending_line(record, result.objectives)
-            lines.append(f"  {record.run_id}  {ending}  {screen.params_line(record.params)}")
+            name, params = trial_name(record), screen.params_line(record.params)
+            lines.append(f"  {name}  {ending}  {params}")
         if not snapshot.running:
             lines += screen.cost_lines(result)
             lines += [] if snapshot.budget is None else [str(snapshot.budget)]
-            lines += screen.best_lines(result.best, result.objectives)
+            lines += screen.best_lines(result.best, result.objectives, result.confirmation)
+            lines += confirmation_lines(result.confirmation)
         self._print("\n".join(lines))
         if snapshot.running:
             screen.print_table(snapshot, self._stream)
@@ -127,8 +130,12 @@ class ConsoleOutput:
         settings = sweep.plan.settings
         place = sweep.plan.executor.description
         place = f"{' ' if place.startswith('(') else ', '}{place}" if place else ""
+        confirm = settings.confirm
+        then = (
+            "" if confirm is None else f" and {confirm.best} x {confirm.seeds} to confirm the best"
+        )
         self.progress(
-            f"study {settings.name}: {settings.study.trials} trials of "
+            f"study {settings.name}: {settings.study.trials} trials{then} of "
             f"{sweep.plan.notebook.display_name}, "
             f"{sweep.plan.executor.jobs} at once{place}, sampler {sweep.plan.samplers.name}"
         )

@@ -111,6 +111,14 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
         help="fix a parameter for this call; may be repeated",
     )
     parser.add_argument(
+        "--confirm",
+        metavar="K",
+        help="after the search run the K best again on fresh seeds; their means decide",
+    )
+    parser.add_argument(
+        "--seeds", metavar="S", help="on how many fresh seeds --confirm runs each (default: 5)"
+    )
+    parser.add_argument(
         "-k", "--kernel", metavar="NAME", help="kernel to use instead of the notebook's own"
     )
     parser.add_argument(

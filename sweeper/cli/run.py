@@ -38,14 +38,16 @@ def run(options: argparse.Namespace) -> int:
 def settings_of(options: argparse.Namespace) -> Settings:
     """The parameters file with the options that change it, as `run` and `check` have them."""
     from ..settings import Settings
-    from ..settings.flags import read_trials_flag, read_value
+    from ..settings.flags import read_count_flag, read_value
 
     return Settings.load(options.parameters).with_overrides(
         study=options.study,
-        trials=read_trials_flag(options.trials),
+        trials=read_count_flag("--trials", options.trials),
         fixed=dict(read_value(text) for text in options.set),
         cold=options.cold,
         cluster=getattr(options, "cluster", None),
+        confirm=read_count_flag("--confirm", options.confirm),
+        seeds=read_count_flag("--seeds", options.seeds, least=2, why=", as an interval needs two"),
     )
 
 

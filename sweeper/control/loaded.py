@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StudyError
-from ..trials import TrialRecord, count_by_state, headline, value_text
+from ..trials import (
+    Confirmation,
+    TrialRecord,
+    count_by_state,
+    headline,
+    run_id_of,
+    value_text,
+)
 from .lookup import ExistingStudy, find_study
+from .status import confirmation_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,17 +105,33 @@ class LoadedStudy:
     def best(self) -> TrialRecord | Sequence[TrialRecord] | None:
         """The best trial, None while none has completed; with several objectives, a list of all
         Pareto-optimal trials. `globals().update(study.best.params)` sets a notebook to it.
+
+        Where the best trials were run again on fresh seeds, it is the one with the best mean;
+        `confirmation` says by how much.
         """
         existing = self._found()
-        best = existing.study.best()
+        best = _best_of(existing, existing.study.records())
         if len(_directions(existing)) > 1:
             return best
         return best[0] if best else None
 
+    @property
+    def confirmation(self) -> Confirmation | None:
+        """Means and spreads of the best trials on fresh seeds; None where there are none.
+
+        `ranking` has the confirmed trials, the best first, each with `trial`, `mean`, `std`,
+        `interval` (95 %) and `scores` by seed; `winner` is the first one, None while its runs or
+        those of another of the best are missing; `alike` are those that cannot be told from it.
+        """
+        existing = self._found()
+        return confirmation_of(existing, existing.study.records())
+
     def dataframe(self) -> pd.DataFrame:
         """One row for each trial, by its run id: state, scores, params, times, memory, notebook.
 
-        A param that has the name of a score or of another column is called `param_NAME`.
+        Where the best trials were run again on fresh seeds, `confirms` and `repetition` mark these
+        runs: `frame[frame.confirms.isna()]` has the search alone. A param that has
+        the name of a score or of another column is called `param_NAME`.
         """
         import pandas as pd
 
@@ -118,6 +142,9 @@ class LoadedStudy:
         params = dict.fromkeys(existing.settings.search_space)
         params |= dict.fromkeys(name for record in records for name in record.params)
         rows = [_row(record, [*scores], [*params]) for record in records]
+        if any(record.confirms is not None for record in records):
+            for row, record in zip(rows, records, strict=True):
+                row |= _confirms(record)
         index = pd.Index([record.run_id for record in records], name="run_id")
         return pd.DataFrame(rows, index=index)
 
@@ -162,6 +189,7 @@ class LoadedStudy:
 
         existing = self._found()
         objectives, records = _directions(existing), existing.study.records()
+        records = [record for record in records if record.confirms is None]
         wanted = next(iter(objectives)) if objective is None else objective
         if wanted not in objectives:
             raise StudyError(
@@ -181,7 +209,10 @@ class LoadedStudy:
         return f"<{self._headline()}>"
 
     def _repr_html_(self) -> str:
-        table = self.dataframe().drop(columns="notebook", errors="ignore")
+        table = self.dataframe()
+        if "confirms" in table:
+            table = table[table["confirms"].isna()]
+        table = table.drop(columns=["notebook", "confirms", "repetition"], errors="ignore")
         first, direction = next(iter(self.objectives.items()))
         table = table.sort_values(first, ascending=direction == "minimize", na_position="last")
         rows = table.head(_MOST_ROWS).dropna(axis="columns", how="all")
@@ -206,8 +237,15 @@ class LoadedStudy:
     def _headline(self) -> str:
         existing = self._found()
         study = existing.study
-        counts = count_by_state(study.records())
-        return headline(study.name, counts, study.best(), [*_directions(existing)])
+        records = study.records()
+        best = _best_of(existing, records)
+        return headline(
+            study.name,
+            count_by_state(records),
+            best,
+            [*_directions(existing)],
+            confirmation=confirmation_of(existing, records),
+        )
 
     def _found(self) -> ExistingStudy:
         return find_study(self._wanted, storage=self._storage)
@@ -216,6 +254,17 @@ class LoadedStudy:
 def _directions(existing: ExistingStudy) -> dict[str, str]:
     """The names of a study's objectives, each with its direction."""
     return {name: goal.direction for name, goal in existing.settings.objective.items()}
+
+
+def _best_of(existing: ExistingStudy, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The best trials: by the runs on fresh seeds where they decide, else those of the search."""
+    best, confirmation = existing.study.best(), confirmation_of(existing, records)
+    return best if confirmation is None else confirmation.winners(best)
+
+
+def _confirms(record: TrialRecord) -> dict[str, Any]:
+    confirms = None if record.confirms is None else run_id_of(record.confirms)
+    return {"confirms": confirms, "repetition": record.repetition}
 
 
 def _row(record: TrialRecord, scores: Sequence[str], params: Sequence[str]) -> dict[str, Any]:

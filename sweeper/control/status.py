@@ -10,6 +10,8 @@ from ..notebook_api.messages import decode_float
 from ..notebooks import read_progress
 from ..trials import (
     BudgetForecast,
+    Confirmation,
+    ConfirmPlan,
     Progress,
     Snapshot,
     SweepResult,
@@ -17,6 +19,8 @@ from ..trials import (
     TrialState,
     count_by_state,
     forecast_budget,
+    left_to_begin,
+    run_id_of,
     seconds_left,
 )
 from .lookup import ExistingStudy
@@ -26,9 +30,13 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     """The results of a study so far, and the progress of its running trials."""
     study, facts = existing.study, existing.study.facts
     records, best = study.records(), study.best()
+    confirmation = confirmation_of(existing, records)
+    if confirmation is not None:
+        best = confirmation.winners(best)
     running = [record for record in records if record.state is TrialState.RUNNING]
     planned = int(facts.get("trials", len(records)))
-    cost, budget = _cost_of(existing, records, planned)
+    to_start = left_to_begin(records, confirmation, trials=planned)
+    cost, budget = _cost_of(existing, records, to_start)
     result = SweepResult(
         study=study.name,
         storage=str(existing.storage_url),
@@ -42,9 +50,9 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         page=existing.paths.page if existing.paths.page.exists() else None,
         cost=cost,
         budget=budget,
+        confirmation=confirmation,
     )
     progress = [_progress(record, is_here=not existing.is_elsewhere) for record in running]
-    to_start = max(0, planned - sum(record.is_final for record in records) - len(running))
     snapshot = Snapshot(
         study=study.name,
         trials=planned,
@@ -58,15 +66,22 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
             else None
         ),
         budget=budget,
+        confirmation=confirmation,
     )
     return result, snapshot
 
 
+def confirmation_of(existing: ExistingStudy, records: Sequence[TrialRecord]) -> Confirmation | None:
+    """What runs on fresh seeds have come to; None where there are none, or to be none."""
+    # As the file has it: the settings' model would take longer to import than all else.
+    plan = ConfirmPlan.of(existing.study.facts.get("settings") or {})
+    return None if plan is None else plan.confirmation(records)
+
+
 def _cost_of(
-    existing: ExistingStudy, records: Sequence[TrialRecord], planned: int
+    existing: ExistingStudy, records: Sequence[TrialRecord], to_start: int
 ) -> tuple[float | None, BudgetForecast | None]:
     """What a study has cost, and whether its budget lasts; None where no price is known."""
-    # As the file has it: the settings' model would take longer to import than all else.
     stated = (existing.study.facts.get("settings") or {}).get("cost")
     if not stated:
         return None, None
@@ -76,7 +91,11 @@ def _cost_of(
     running = sum(record.state is TrialState.RUNNING for record in records)
     ended = sum(record.is_final for record in records)
     return cost, forecast_budget(
-        stated["budget"], cost=cost, ended=ended, running=running, planned=planned
+        stated["budget"],
+        cost=cost,
+        ended=ended,
+        running=running,
+        planned=ended + running + to_start,
     )
 
 
@@ -107,4 +126,5 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         elapsed_s=(now - began).total_seconds(),
         memory_bytes=memory_of(pid) if is_here and not host and isinstance(pid, int) else None,
         host=host,
+        confirms=None if record.confirms is None else run_id_of(record.confirms),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from urllib.parse import urlsplit
 
 from ..trials import (
+    Confirmation,
     KernelUse,
     Params,
     Progress,
@@ -21,6 +22,7 @@ from ..trials import (
     total_of,
     value_text,
 )
+from .confirmed import confirmation_lines, progress_line, won_by
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -65,14 +67,23 @@ def counts_line(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
 
 
-def best_lines(best: Sequence[TrialRecord], objectives: Sequence[str]) -> list[str]:
-    """The best trial, or all Pareto-optimal ones, each with its notebook."""
+def best_lines(
+    best: Sequence[TrialRecord],
+    objectives: Sequence[str],
+    confirmation: Confirmation | None = None,
+) -> list[str]:
+    """The best trial, or all Pareto-optimal ones, each with its notebook.
+
+    Args:
+        confirmation: by which the best trial has won, if it names one.
+    """
     if not best:
         return ["no trial completed"]
     lines = []
     for record in best:
         scores = ", ".join(f"{name}={record.scores[name]!r}" for name in objectives)
-        lines.append(f"best: {record.run_id}  {scores}  ({params_line(record.params)})")
+        by = won_by(record, confirmation)
+        lines.append(f"best: {record.run_id}  {scores}  ({params_line(record.params)}){by}")
         lines.append(f"  notebook: {display_path(record.notebook)}")
     return lines
 
@@ -120,7 +131,8 @@ def summary(result: SweepResult) -> str:
     lines += cost_lines(result)
     if result.stopped_by is not None:
         lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
-    lines += best_lines(result.best, result.objectives)
+    lines += best_lines(result.best, result.objectives, result.confirmation)
+    lines += confirmation_lines(result.confirmation)
     lines += failure_lines(result.records)
     lines += infeasible_lines(result.records)
     if result.page is not None:
@@ -250,7 +262,7 @@ def table(snapshot: Snapshot) -> RenderableType:
     parts += [grid] if snapshot.running else []
     if snapshot.best:
         style = "green" if len(snapshot.best) == 1 else ""
-        first = best_lines(snapshot.best[:1], snapshot.objectives)
+        first = best_lines(snapshot.best[:1], snapshot.objectives, snapshot.confirmation)
         n = len(snapshot.best)
         several = "" if n == 1 else f"  (1 of {n} Pareto-optimal)"
         parts.append(Text(first[0] + several, style=style, no_wrap=True, overflow="ellipsis"))
@@ -307,10 +319,14 @@ def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if state != "running")
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""  # 0 at the end
     of = f"{ended} of {snapshot.trials} trials"
+    confirming = "" if snapshot.confirmation is None else progress_line(snapshot.confirmation)
+    confirming = f" · {confirming}" if confirming else ""
     budget = "" if snapshot.budget is None else f" · {snapshot.budget}"
     late_s = snapshot.copy_late_s
     copy = "" if late_s is None else f" · copy {late_s:.0f}s behind"
-    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{budget}{copy}"
+    return (
+        f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{confirming}{left}{budget}{copy}"
+    )
 
 
 def _metric_name(snapshot: Snapshot) -> str:
@@ -326,15 +342,16 @@ def _row(trial: Progress, snapshot: Snapshot) -> list[str]:
     else:
         reported = "" if value is None else f"{value:.4g}"
     return [
-        trial.run_id + again,
+        trial.run_id + again + ("" if trial.confirms is None else f" = {trial.confirms}"),
         params_line(trial.params),
         reported,
         "" if trial.step is None else str(trial.step),
         f"{trial.cell}/{trial.cells}" if trial.cells else "start",
         duration(trial.elapsed_s),
-        "" if trial.memory_bytes is None else _memory(trial.memory_bytes),
+        "" if trial.memory_bytes is None else size(trial.memory_bytes),
     ]
 
 
-def _memory(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+def size(n_bytes: int) -> str:
+    """As people read it: `1.5 GB`, `20 MB`."""
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"

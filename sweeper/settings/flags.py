@@ -38,14 +38,19 @@ def _brief(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
-def read_trials_flag(text: str | None) -> int | None:
-    """Read the number of `--trials N`; None for None.
+def read_count_flag(flag: str, text: str | None, *, least: int = 1, why: str = "") -> int | None:
+    """Read a whole number such as that of `--trials N`; None for None.
+
+    Args:
+        flag: its name, for the message.
+        least: the smallest one that is right.
+        why: what the message says of that.
 
     Raises:
-        SettingsError: it is not a whole number of 1 or more.
+        SettingsError: it is not a whole number of `least` or more.
     """
-    if text is not None and not (text.isdigit() and int(text) >= 1):
-        raise SettingsError(f"--trials {text}: expected a whole number of 1 or more")
+    if text is not None and not (text.isdecimal() and int(text) >= least):
+        raise SettingsError(f"{flag} {text}: expected a whole number of {least} or more{why}")
     return None if text is None else int(text)
 
 

@@ -31,6 +31,7 @@ from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
 from .sections import (
     CheckpointPolicy,
+    Confirm,
     Cost,
     Execution,
     Limits,
@@ -108,6 +109,9 @@ class Settings(SettingsModel):
     ] = Field(default_factory=dict)
     """Values with which the notebook runs quickly, as in {epochs: 1}: the command `check` fixes
     them, a sweep does not."""
+    confirm: Confirm | None = None
+    """Runs the best trials again on fresh seeds after the search, in addition to `study.trials`:
+    {best: 3, seeds: 5}. Mean and spread over these seeds decide which trial is the best."""
     checkpoints: CheckpointPolicy = CheckpointPolicy()
     """Which checkpoints of ended trials are kept."""
     limits: Limits = Limits()
@@ -150,6 +154,8 @@ class Settings(SettingsModel):
             raise problem(f"{twice[0]!r} stands in both space and fixed; keep one of them")
         if not self.space:
             raise problem("space is empty; give at least one parameter a range or choices")
+        if self.confirm is not None and (why := self._why_not_confirmed(self.fixed)):
+            raise problem(f"confirm: {why}")
         for index, params in enumerate(self.start):
             try:
                 SearchSpace(self.space).check_params(params)
@@ -272,18 +278,28 @@ class Settings(SettingsModel):
         fixed: Params | None = None,
         cold: bool = False,
         cluster: str | None = None,
+        confirm: int | None = None,
+        seeds: int | None = None,
     ) -> Settings:
         """Return these settings changed by the flags of one call; a fixed name leaves the space.
+
+        Args:
+            confirm: how many of the best trials are run again on fresh seeds.
+            seeds: on how many; only where trials are confirmed.
 
         Raises:
             SettingsError: an override is wrong.
         """
         fixed = dict(fixed or {})
         self._check_overrides(study, fixed)
+        if confirm is not None and (why := self._why_not_confirmed({**self.fixed, **fixed})):
+            raise SettingsError(f"--confirm {confirm}: {why}")
         data = self._plain
         stated = {"name": study, "trials": trials}
         changed = {key: value for key, value in stated.items() if value is not None}
         data["study"] = {**data.get("study", {}), **changed}
+        if confirm is not None or seeds is not None:
+            data["confirm"] = self._confirm_with(confirm, seeds)
         if cold:
             data["execution"] = {**data.get("execution", {}), "kernels": "cold"}
         if cluster is not None:
@@ -297,6 +313,36 @@ class Settings(SettingsModel):
         changed_settings = Settings.from_mapping(data, file=self.file)
         changed_settings._set = self._set.union(fixed)
         return changed_settings
+
+    def _why_not_confirmed(self, fixed: Params) -> str | None:
+        """Why the best trials of such a study cannot be run again on fresh seeds; None if they can.
+
+        Args:
+            fixed: with the names that flags fix.
+        """
+        if len(self.objective) > 1:
+            return (
+                f"needs a single objective, and there are {len(self.objective)} "
+                f"({', '.join(self.objective)}); keep one under objective (the notebook may report "
+                "the others all the same), or leave it out"
+            )
+        for key, names in (("space", self.space), ("fixed", fixed), ("smoke", self.smoke)):
+            if "seed" in names:
+                return (
+                    f"runs the best trials again on fresh seeds, and 'seed' stands in {key}; take "
+                    f"it out of {key}, as each trial has a seed of its own, or leave confirm out"
+                )
+        return None
+
+    def _confirm_with(self, best: int | None, seeds: int | None) -> dict[str, int]:
+        if best is None and self.confirm is None:
+            raise SettingsError(
+                f"--seeds {seeds}: on how many seeds the best trials are run again; say how many "
+                f"trials with --confirm, as in --confirm 3 --seeds {seeds}"
+            )
+        stated = {"best": best, "seeds": seeds}
+        before = {} if self.confirm is None else self.confirm.model_dump()
+        return {**before, **{key: value for key, value in stated.items() if value is not None}}
 
     def _check_overrides(self, study: str | None, fixed: Params) -> None:
         """Refuse a wrong flag with a message that names the flag."""

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from ..trials import DEFAULT_BEST, DEFAULT_SEEDS
 from .base import SettingsModel, check_name
 from .messages import as_yaml, nearest, problem
 from .schema import choice_of
@@ -260,6 +261,15 @@ class Execution(SettingsModel):
     prefix: Literal["auto", "off"] = "auto"
     """`auto`: the leading cells that cannot depend on a swept parameter run once for all trials;
     `off`: every trial runs all cells."""
+
+
+class Confirm(SettingsModel):
+    """The best trials are run again on fresh seeds after the search; their means decide."""
+
+    best: Annotated[int, Field(ge=1)] = DEFAULT_BEST
+    """How many of the best trials are run again."""
+    seeds: Annotated[int, Field(ge=2)] = DEFAULT_SEEDS
+    """On how many fresh seeds each; an interval needs two."""
 
 
 class Cost(SettingsModel):

@@ -16,10 +16,18 @@ from optuna.trial import TrialState as OptunaState
 from ..settings import Settings
 from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
-from ..trials import TrialRecord, TrialState, run_id_of
-from .samplers import EXHAUSTIBLE, InOrder, SamplerFactory, derived_seed, suggest
+from ..trials import ConfirmPlan, TrialRecord, TrialState, run_id_of
+from .samplers import (
+    CONFIRMS,
+    EXHAUSTIBLE,
+    InOrder,
+    SamplerFactory,
+    SearchOnly,
+    derived_seed,
+    suggest,
+)
 from .storage import MirroredStorage
-from .trial_codec import RECORD
+from .trial_codec import RECORD, record_of
 
 #: The attribute of a trial that was queued by hand and does not count towards `study.trials`.
 BY_HAND = "sweeper.by_hand"
@@ -73,8 +81,13 @@ class TrialQueue:
     def is_too_early(
         self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
     ) -> bool:
-        """Whether the next trial has to wait for the end of one that runs."""
-        if self.lag is None or self._is_over(storage, settings, samplers):
+        """Whether the next trial has to wait for the end of one that runs.
+
+        Which trials are the best, and are confirmed, is known when the search has ended.
+        """
+        if self._is_over(storage, settings, samplers):
+            return settings.confirm is not None and bool(_running(storage))
+        if self.lag is None:
             return False
         if self._unfinished:
             # None with a smaller number is unfinished as well, so what it waits for does run.
@@ -86,19 +99,14 @@ class TrialQueue:
         else:
             queued = self._queued(storage, settings, samplers)
             number = queued[0].number if queued else storage.get_n_trials(_study_id(storage))
-        running = storage.get_all_trials(
-            _study_id(storage), deepcopy=False, states=(OptunaState.RUNNING,)
-        )
-        # Nothing is known of the end of a trial without a record, which another tool has begun.
-        ours = [trial for trial in running if RECORD in trial.user_attrs]
-        return any(trial.number <= number - self.lag for trial in ours)
+        return any(trial.number <= number - self.lag for trial in _running(storage))
 
     def next(
         self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
     ) -> Proposal | None:
         """The next trial; None when the study has all its trials."""
         if self._is_over(storage, settings, samplers):
-            return None
+            return _confirming(storage, settings)
         if self._unfinished:
             earlier = self._unfinished.pop(0)
             if earlier.params:
@@ -184,7 +192,8 @@ class TrialQueue:
             sampler=samplers.make(number),
         )
         if again is not None:
-            trial = optuna.Trial(study, study.get_trials(deepcopy=False)[again]._trial_id)
+            trial_id = storage.get_trial_id_from_study_id_trial_number(_study_id(storage), again)
+            trial = optuna.Trial(study, trial_id)
         elif queued:
             _drop_lost_values(storage, queued[0], space)
             storage.set_trial_state_values(queued[0]._trial_id, OptunaState.RUNNING)
@@ -195,7 +204,8 @@ class TrialQueue:
 
     def _seen(self, storage: MirroredStorage, number: int) -> Any:
         """The storage as the sampler is to see it when it proposes the trial with this number."""
-        return storage if self.lag is None else InOrder(storage, number=number, lag=self.lag)
+        search = SearchOnly(storage)
+        return search if self.lag is None else InOrder(search, number=number, lag=self.lag)
 
 
 def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
@@ -224,8 +234,10 @@ def begun(
         notebook: its executed notebook.
     """
     earlier, retry = proposal.earlier, trial.user_attrs.get(RETRY, {})
+    confirms = trial.user_attrs.get(CONFIRMS, {})
     # A parameter named `seed` is the trial's seed in every respect.
     stated = {**settings.fixed, **proposal.params}.get("seed", retry.get("seed"))
+    stated = confirms.get("seed", stated)
     derived = derived_seed(settings.study.seed, "trial", trial.number)
     return TrialRecord(
         number=trial.number,
@@ -236,7 +248,39 @@ def begun(
         attempt=1 if earlier is None else earlier.attempt + 1,
         notebook=notebook,
         started_at_s=time.time(),
+        confirms=confirms.get("of"),
+        repetition=confirms.get("repetition"),
     )
+
+
+def _confirming(storage: MirroredStorage, settings: Settings) -> Proposal | None:
+    """The next run of one of the best trials on a fresh seed; None when all have begun.
+
+    The trial stays in memory until its record is stored with it, as every proposal does.
+    """
+    plan = None if settings.confirm is None else ConfirmPlan.of(settings.as_mapping)
+    trials = storage.get_all_trials(_study_id(storage), deepcopy=False)
+    records = [
+        record
+        for trial in trials
+        if (record := record_of(trial)) is not None
+        # Another process had taken the number of one that has ended in Optuna only.
+        and (record.is_final or not trial.state.is_finished())
+    ]
+    run = None if plan is None else plan.next_run(records)
+    if run is None:
+        return None
+    number, seed = run.confirmed.number, run.seed
+    if seed is None:
+        seed = derived_seed(settings.study.seed, "confirm", run.repetition)
+    trial_id = storage.create_new_trial(_study_id(storage))
+    about = {"of": number, "repetition": run.repetition, "seed": seed}
+    storage.set_trial_user_attr(trial_id, CONFIRMS, about)
+    confirmed = trials[number]
+    for name, distribution in confirmed.distributions.items():
+        value = distribution.to_internal_repr(confirmed.params[name])
+        storage.set_trial_param(trial_id, name, value, distribution)
+    return Proposal(number=storage.get_trial(trial_id).number, params=dict(run.confirmed.params))
 
 
 def _is_by_hand(trial: FrozenTrial) -> bool:
@@ -251,6 +295,17 @@ def _has_trial_by_hand(storage: MirroredStorage) -> bool:
     )
 
 
+def _running(storage: MirroredStorage) -> list[FrozenTrial]:
+    """The trials of the search that run.
+
+    Nothing is known of the end of a trial without a record, which another tool has begun.
+    """
+    states = (OptunaState.RUNNING,)
+    running = storage.get_all_trials(_study_id(storage), deepcopy=False, states=states)
+    attributes = [(trial, trial.user_attrs) for trial in running]
+    return [trial for trial, known in attributes if RECORD in known and CONFIRMS not in known]
+
+
 def _study_id(storage: MirroredStorage) -> int:
     """The id of the only study in a mirrored storage."""
     return storage.get_all_studies()[0]._study_id
@@ -258,4 +313,5 @@ def _study_id(storage: MirroredStorage) -> int:
 
 def is_planned(trial: FrozenTrial) -> bool:
     """Whether a trial has begun and counts towards `study.trials`."""
-    return RECORD in trial.user_attrs and not trial.user_attrs.get(BY_HAND)
+    attributes = trial.user_attrs
+    return RECORD in attributes and CONFIRMS not in attributes and not attributes.get(BY_HAND)

@@ -32,7 +32,7 @@ from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .importances import param_importances
 from .proposals import BY_HAND, RETRY, TrialQueue, begun, is_planned
 from .pruners import why_pruned
-from .samplers import SamplerFactory, as_queued, check_fits
+from .samplers import CONFIRMS, SamplerFactory, as_queued, check_fits
 from .storage import MirroredStorage
 from .stored import FACTS, SPENT
 from .trial_codec import RECORD, encode, record_of
@@ -256,6 +256,8 @@ class Study:
         attrs: dict[str, Any] = {BY_HAND: True}
         if again is not None:
             attrs[RETRY] = {"of": again.first_number, "seed": again.seed}
+            if again.confirms is not None:
+                attrs[CONFIRMS] = self._trial(again.number).user_attrs[CONFIRMS]
         self._study.enqueue_trial(as_queued(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
 

@@ -87,7 +87,12 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
     if not plan.allow_changes:
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
         refuse_changes(study, plan.fingerprint, sources=sources)
-    refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
+    confirm, trials = plan.settings.confirm, plan.settings.study.trials
+    if confirm is not None:
+        # Those of earlier calls have numbers among these, too.
+        earlier = sum(record.confirms is not None for record in study.records())
+        trials += earlier + confirm.best * confirm.seeds
+    refuse_files_in_the_way(study, plan.paths, trials=trials)
 
 
 @contextmanager
@@ -100,6 +105,10 @@ def _opened_tracker(
         # Making an MLflow store may take a minute, in which other commands find the study.
         uri = str(plan.tracking_uri or f"sqlite:///{paths.tracking}")
         study.note_facts(template=paths.template, tracking_uri=uri)
+    has_confirming = settings.confirm is not None or any(
+        record.confirms is not None for record in study.records()
+    )
+    is_local = plan.tracking_uri is None or not plan.tracking_uri.is_http
     store = store_of(
         plan.tracking_uri,
         study=study.name,
@@ -108,7 +117,11 @@ def _opened_tracker(
         artifacts=paths.artifacts,
         cells=paths.page_notebooks,
         note=description(plan),
-        view=View.of(settings.search_space, settings.objective),
+        view=View.of(
+            settings.search_space,
+            settings.objective,
+            is_search_only=has_confirming and is_local,
+        ),
     )
     opens_later = may_be_refused_late and is_sure_to_open(store)
     tracker = Tracker(store, tries_again=opens_later)

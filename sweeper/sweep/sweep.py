@@ -22,12 +22,13 @@ from ..study_folder.requests import ALL, NO_MORE
 from ..tracking import Tracker, sqlite_file
 from ..trials import Event, Events, Observer, Snapshot, SweepResult
 from .deadline import deadline
-from .description import best_in_words, description
+from .description import best_in_words, confirmed_runs, description
 from .frozen_code import changed_meanwhile
 from .opening import opened
 from .page_refresh import PageRefresh
 from .plan import SweepPlan, plan_sweep
 from .preemption import PREEMPTED
+from .scheduling.missed_trials import log_missed_trials
 from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
 from .stop_switch import StopSwitch
@@ -186,13 +187,14 @@ class Sweep:
     ) -> tuple[TrialScheduler, SweepResult]:
         plan, stop_switch = self.plan, self._stop_switch
         spending = Spending(study, plan.settings.cost, since=began_s)
+        tags = tags_of(plan.settings, plan.fingerprint, plan.notebook.path, plan.samplers.name)
         scheduler = TrialScheduler(
             settings=plan.settings,
             samplers=plan.samplers,
             paths=plan.paths,
             study=study,
             tracker=tracker,
-            tags=tags_of(plan.settings, plan.fingerprint, plan.notebook.path, plan.samplers.name),
+            tags=tags,
             stop_switch=stop_switch,
             events=self._events,
             spending=spending,
@@ -207,23 +209,28 @@ class Sweep:
             with closing(scheduler), spending.written_down():
                 tracker.watch(partial(self._carry_out, sender="the tag sweeper.stop"))
                 tracker.when_refused(partial(self.stop, "MLflow", now=True))
-                scheduler.log_missed_trials()
+                log_missed_trials(study, tracker, plan.settings, paths=plan.paths, tags=tags)
                 self._events.announce(Event.SWEEP_STARTED)
                 with deadline(timeout_s=plan.timeout_s, spending=spending, stop=self.stop):
                     findings = plan.executor.run(scheduler)
+                confirmation = scheduler.confirmation()
                 with suppress(StudyError):  # the storage was lost, which ends the sweep below
-                    best = best_in_words(study.best(), list(plan.settings.objective))
-                    tracker.described(description(plan), best)
+                    best = study.best()
+                    if confirmation is not None:
+                        best = confirmation.winners(best)
+                        for one in confirmed_runs(confirmation):
+                            tracker.confirmed(*one)
+                    words = best_in_words(best, list(plan.settings.objective), confirmation)
+                    tracker.described(description(plan), words)
                 left_s = stop_switch.left_s
                 undelivered = tracker.close(patience_s=None if left_s is None else left_s / 2)
             if tracker.refusal is not None:
                 raise TrackingError(tracker.refusal)
+            confirming = {record.run_id for record in confirmation.runs} if confirmation else ()
+            compare_url = tracker.compare_url(without=confirming)
             if not watch.look() and scheduler.broken is None:
-                study.note_facts(
-                    mlflow_run_ids=tracker.mlflow_run_ids,
-                    compare_url=tracker.compare_url(),
-                )
-                page.finish(tracker.compare_url())
+                study.note_facts(mlflow_run_ids=tracker.mlflow_run_ids, compare_url=compare_url)
+                page.finish(compare_url)
             lag_s = self._finish_copy()
             watch.look()
         snapshot = scheduler.snapshot()
@@ -234,10 +241,10 @@ class Sweep:
             experiment_id=tracker.experiment_id,
             objectives=list(plan.settings.objective),
             records=study.records(),
-            best=study.best(),
+            best=study.best() if confirmation is None else confirmation.winners(study.best()),
             mlflow_run_ids=tracker.mlflow_run_ids,
             page=plan.paths.page if plan.paths.page.exists() else None,
-            compare_url=tracker.compare_url(),
+            compare_url=compare_url,
             stopped_by=scheduler.stopped_by,
             is_preempted=stop_switch.closed_by == PREEMPTED,
             undelivered=undelivered,
@@ -247,6 +254,7 @@ class Sweep:
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
             findings=[*findings, *self._changed_code()],
+            confirmation=confirmation,
             duration_s=time.monotonic() - began_s,
         )
         return scheduler, result

@@ -117,7 +117,18 @@ class Described:
     run_id = "the study"
 
 
-Message = Started | Reported | Ended | Described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """What runs on fresh seeds have come to for a trial; see `RunWriter.confirm`."""
+
+    run_id: str
+    metrics: Mapping[str, float]
+    tags: Mapping[str, str]
+
+    what = "the confirmation of trial"
+
+
+Message = Started | Reported | Ended | Described | Confirmed
 
 # --- from the process ----------------------------------------------------------------------------
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from ..notebook_api.messages import Point
 from ..trials import GpuSample, TrialRecord
 from .delivery import Delivery
 from .messages import (
+    Confirmed,
     Described,
     Ended,
     Logged,
@@ -137,6 +138,10 @@ class Tracker:
             Ended(record=record, series=series, tags=tags, at_ms=now_ms(), gpu_samples=gpu_samples)
         )
 
+    def confirmed(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
+        """Write what runs on fresh seeds have come to for a trial; all of it replaces what was."""
+        self._delivery.put(Confirmed(run_id=run_id, metrics=metrics, tags=tags))
+
     def described(self, note: str, best: Mapping[str, str]) -> None:
         """Write the text that MLflow's UI displays above the runs.
 
@@ -179,11 +184,16 @@ class Tracker:
         """Whether MLflow has the end of this attempt at a trial, once the store is open."""
         return self._ends.get(record.run_id) == end_of(record)
 
-    def compare_url(self) -> str | None:
-        """The page of MLflow's UI that draws parallel coordinates over all runs; None if none."""
-        if not self.mlflow_run_ids:
+    def compare_url(self, *, without: Collection[str] = ()) -> str | None:
+        """The page of MLflow's UI that draws parallel coordinates over all runs; None if none.
+
+        Args:
+            without: run ids of trials that are left out, as far as MLflow's UI can do so.
+        """
+        names = sorted(self.mlflow_run_ids.keys() - without)
+        if not names:
             return None
-        runs = [self.mlflow_run_ids[name] for name in sorted(self.mlflow_run_ids)]
+        runs = [self.mlflow_run_ids[name] for name in names]
         if self._ui_port is None:
             self._ui_port = free_port(USUAL_PORT)
         return comparison(

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from ..errors import TrackingAwayError, TrackingError, first_line
 from .files import forget_connections
 from .messages import (
+    Confirmed,
     Described,
     Ended,
     Logged,
@@ -159,6 +160,8 @@ def write(writer: RunWriter, store: Store, message: Message) -> str | None:
                 )
             case Described():
                 writer.describe(message.note, message.best)
+            case Confirmed():
+                writer.confirm(message.run_id, message.metrics, message.tags)
     except Exception as error:  # noqa: BLE001  an error of the store must not cost a trial
         return store.address.scrubbed(first_line(error))
     return None

@@ -3,6 +3,14 @@
 What proposes, runs or stores a trial does not belong here.
 """
 
+from .confirmation import (
+    DEFAULT_BEST,
+    DEFAULT_SEEDS,
+    Confirmation,
+    ConfirmedTrial,
+    ConfirmPlan,
+    left_to_begin,
+)
 from .durations import mean_at_once, seconds_left
 from .events import Event, Events, Observer
 from .forecast import BudgetForecast, forecast_budget
@@ -28,7 +36,12 @@ from .results import Progress, Snapshot, SweepResult, count_by_state
 from .running import RunningTrial
 
 __all__ = [
+    "DEFAULT_BEST",
+    "DEFAULT_SEEDS",
     "BudgetForecast",
+    "ConfirmPlan",
+    "Confirmation",
+    "ConfirmedTrial",
     "Event",
     "Events",
     "GpuNeed",
@@ -55,6 +68,7 @@ __all__ = [
     "display_path",
     "forecast_budget",
     "headline",
+    "left_to_begin",
     "mean_at_once",
     "run_id_of",
     "samples_in",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from .confirmation import Confirmation
 from .records import TrialRecord, TrialState, Value, value_text
 
 #: How many trials are shown; the others are in the study.
@@ -19,12 +20,17 @@ def headline(
     counts: Mapping[str, int],
     best: Sequence[TrialRecord],
     objectives: Sequence[str],
+    *,
+    confirmation: Confirmation | None = None,
 ) -> str:
     """A study in one line: its counts and its best trial, or the first of several."""
+    winner = None if confirmation is None else confirmation.winner
+    fresh = "" if winner is None else f", by a mean of {winner.mean:.6g} over fresh seeds"
     counted = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
     scores = [
         f"best: {record.run_id}, "
         + ", ".join(f"{name}={record.scores[name]:.6g}" for name in objectives)
+        + fresh
         for record in best[:1]
     ]
     return "; ".join([f"study {study}: {counted}", *scores])
@@ -36,10 +42,19 @@ def link(path: Path, text: str) -> str:
 
 
 def trials_table(
-    records: Sequence[TrialRecord], best: Sequence[TrialRecord], objectives: Sequence[str]
+    records: Sequence[TrialRecord],
+    best: Sequence[TrialRecord],
+    objectives: Sequence[str],
+    *,
+    confirmation: Confirmation | None = None,
 ) -> str:
-    """The trials as a table, the best ones first, each with a link to its executed notebook."""
+    """The trials of the search as a table, the best first, with links to executed notebooks."""
+    records = [record for record in records if record.confirms is None]
     rows = _best_first(records, best, objectives)
+    if confirmation is not None and confirmation.winner is not None:
+        # The best by its mean need not have the best score of the search.
+        rows = _best_first(records, [confirmation.best_of_search], objectives)
+        rows = sorted(rows, key=lambda record: record.number != best[0].number)
     params = [*dict.fromkeys(name for record in records for name in record.params)]
     head = "".join(
         f"<th>{html.escape(name)}</th>" for name in ("run_id", "state", *objectives, *params)

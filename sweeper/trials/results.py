@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .confirmation import Confirmation
 from .forecast import BudgetForecast
 from .gpu_usage import GpuTotal, total_of
 from .paths import display_path, run_id_of
@@ -29,6 +30,7 @@ class Progress:
         memory_bytes: the proportional set size (PSS) of the kernel and its child processes; None
             when the kernel runs on another machine.
         host: the machine where it runs; empty for that of the sweep.
+        confirms: the run id of the trial that it confirms; None for a trial of the search.
     """
 
     run_id: str
@@ -41,6 +43,7 @@ class Progress:
     elapsed_s: float
     memory_bytes: int | None
     host: str = ""
+    confirms: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +51,13 @@ class Snapshot:
     """The state of a study while a sweep runs.
 
     Attributes:
-        trials: the number of trials that the study should have.
-        counts: the number of trials in each state.
+        trials: the number of trials that the search should have.
+        counts: the number of trials of the search in each state.
         best: the best trials, as in `SweepResult`.
         left_s: the estimated remaining time; None before it can be estimated.
         copy_late_s: how far the remote copy is behind; None where there is none or it keeps up.
         budget: for how many trials the budget lasts; None where it lasts for all, as far as known.
+        confirmation: what the runs on fresh seeds have come to; None where there are to be none.
     """
 
     study: str
@@ -65,11 +69,15 @@ class Snapshot:
     left_s: float | None = None
     copy_late_s: float | None = None
     budget: BudgetForecast | None = None
+    confirmation: Confirmation | None = None
 
 
 def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
-    """Count the trials in each state; `running` is listed only where there are some."""
-    counts = Counter(record.state for record in records)
+    """Count the trials of the search in each state; `running` is listed only where some run.
+
+    Those that confirm the best ones come on top of them.
+    """
+    counts = Counter(record.state for record in records if record.confirms is None)
     ended = {str(s): counts[s] for s in TrialState if s is not TrialState.RUNNING}
     running = {"running": counts[TrialState.RUNNING]} if counts[TrialState.RUNNING] else {}
     return {**ended, **running}
@@ -81,7 +89,8 @@ class SweepResult:
 
     Attributes:
         best: the best trial, or all Pareto-optimal ones where there are several objectives; empty
-            when no trial completed.
+            when no trial completed. Where the best were run again on fresh seeds, the winner.
+        confirmation: what these runs have come to; None where there are none.
         page: the comparison page; None where it has not been written.
         is_preempted: whether the sweep ended because its machine is being taken away.
         undelivered: the number of messages that MLflow did not take; the next sweep of the study
@@ -115,16 +124,20 @@ class SweepResult:
     sync_lag_s: float | None = None
     kernels: Sequence[KernelUse] = ()
     findings: Sequence[str] = ()
+    confirmation: Confirmation | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of trials of the study in each state."""
+        """The number of trials of the search in each state."""
         return count_by_state(self.records)
 
     @property
     def cost_per_trial(self) -> float | None:
-        """The cost of the study so far over its completed trials; None without one, or a price."""
-        completed = self.counts[TrialState.COMPLETED]
+        """The cost of the study so far over its completed trials; None without one, or a price.
+
+        Those that confirm the best ones count as well.
+        """
+        completed = sum(record.state is TrialState.COMPLETED for record in self.records)
         return self.cost / completed if self.cost is not None and completed else None
 
     @property
@@ -140,14 +153,19 @@ class SweepResult:
         page = None if self.page is None else link(self.page, "compare all trials")
         about = [html.escape(self._headline()), stopped, page]
         lines = "".join(f"<p>{line}</p>" for line in about if line is not None)
-        return lines + trials_table(self.records, self.best, self.objectives)
+        rows = trials_table(
+            self.records, self.best, self.objectives, confirmation=self.confirmation
+        )
+        return lines + rows
 
     def _headline(self) -> str:
-        return headline(self.study, self.counts, self.best, self.objectives)
+        return headline(
+            self.study, self.counts, self.best, self.objectives, confirmation=self.confirmation
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
-        best = [self._trial(record, full=False) for record in self.best]
+        best = [self._best(record) for record in self.best]
         several = len(self.objectives) > 1
         return {
             "study": self.study,
@@ -156,6 +174,7 @@ class SweepResult:
             "experiment_id": self.experiment_id,
             "counts": dict(self.counts),
             "best": best if several else (best[0] if best else None),
+            "confirmation": None if self.confirmation is None else self.confirmation.to_json(),
             "trials": [self._trial(record, full=True) for record in self.records],
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),
@@ -186,6 +205,19 @@ class SweepResult:
             "energy_wh": _watt_hours(total.energy_j),
         }
 
+    def _best(self, record: TrialRecord) -> dict[str, Any]:
+        """A best trial; where some were confirmed also by what it has won."""
+        brief, confirmation = self._trial(record, full=False), self.confirmation
+        if confirmation is None:
+            return brief
+        one, is_decided = confirmation.of(record), confirmation.winner is not None
+        return {
+            **brief,
+            "won_by": "confirmed_mean" if is_decided else "search_score",
+            "confirmed": None if one is None else one.to_json(),
+            "indistinguishable": [other.trial.run_id for other in confirmation.alike],
+        }
+
     def _trial(self, record: TrialRecord, *, full: bool) -> dict[str, Any]:
         scores = {n: v if math.isfinite(v) else str(v) for n, v in record.scores.items()}
         brief = {
@@ -205,6 +237,7 @@ class SweepResult:
             "seed": record.seed,
             "attempt": record.attempt,
             "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
+            "confirms": None if record.confirms is None else run_id_of(record.confirms),
             "duration_s": round(record.duration_s, 3),
             **({"host": record.host} if record.host else {}),
             **_gpu_of(record.gpu),

@@ -67,7 +67,7 @@ def test_a_planned_command_is_refused_as_planned(
     assert version("notebook-hpo") in message
 
 
-@pytest.mark.parametrize("flag", ["--confirm=2", "--shared"])
+@pytest.mark.parametrize("flag", ["--shared=2", "--shared"])
 def test_a_planned_option_is_refused_as_planned(
     flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

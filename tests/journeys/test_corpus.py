@@ -408,7 +408,9 @@ def references(tmp_path_factory: pytest.TempPathFactory, kernelspec: str) -> Ite
     references.close()
 
 
-_MOSTLY_WARM = {name for place, name in enumerate([*CORPUS, *LEADING]) if place % 3}
+_NOT_COLD = {name for place, name in enumerate([*CORPUS, *LEADING]) if place % 6}
+#: These have no cells for sharing but the imports.
+_NOT_SHARED = {name for place, name in enumerate(CORPUS) if place % 3}
 
 
 @pytest.mark.parametrize("name", [*CORPUS, *LEADING])
@@ -422,8 +424,9 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
 ) -> None:
     caplog.set_level(logging.INFO, "sweeper")  # why cells were not shared is in the log
     kernels = request.node.callspec.params["pool"]
-    if kernels == "cold" and name in _MOSTLY_WARM and not request.config.getoption("--long"):
-        pytest.skip("in started kernels with --long: they take most of the time")
+    left_out = {"cold": _NOT_COLD, "shared": _NOT_SHARED}.get(kernels, set())
+    if name in left_out and not request.config.getoption("--long"):
+        pytest.skip("with --long: they take most of the time")
     shared, contents = LEADING[name] if name in LEADING else (None, CORPUS[name])
     cells = [cell if isinstance(cell, str) else cell[0] for cell in contents]
     source = write_notebook(tmp_path / "nb.ipynb", *cells)

@@ -61,13 +61,14 @@ def server(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> 
         lambda port: [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
         folder=tmp_path_factory.mktemp("server"),
         path="/health",
+        env={"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # eight processes less
     ) as address:
         yield address
 
 
 @pytest.fixture
-def page(server: str) -> Iterator[Any]:
-    with opened_page(width=1600, height=1000) as page:
+def page(browser: Any, server: str) -> Iterator[Any]:
+    with opened_page(browser, width=1600, height=1000) as page:
         yield page
 
 

@@ -61,8 +61,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Any]:
-    with opened_page(width=1600, height=1600) as page:
+def page(browser: Any) -> Iterator[Any]:
+    with opened_page(browser, width=1600, height=1600) as page:
         yield page
 
 

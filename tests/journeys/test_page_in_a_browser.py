@@ -159,8 +159,8 @@ class Visit:
 
 
 @pytest.fixture
-def visit() -> Iterator[Visit]:
-    with opened_page(width=1280, height=900) as page:
+def visit(browser: Any) -> Iterator[Visit]:
+    with opened_page(browser, width=1280, height=900) as page:
         visit = Visit(page)
         yield visit
     assert visit.wrong == []
@@ -380,3 +380,51 @@ def test_the_page_follows_a_sweep_that_runs(tmp_path: Path, visit: Visit) -> Non
     made_up(tmp_path, 8)
     visit.expect("all 8 trials")
     assert "running" not in page.locator("#moment").inner_text()
+
+
+def test_runs_on_fresh_seeds_are_ranked_and_no_chart_takes_them_for_the_search(
+    tmp_path: Path, visit: Visit
+) -> None:
+    scores = {0: (0.9, (0.5, 0.6)), 1: (0.8, (0.7, 0.81)), 2: (0.1, ())}
+    records = []
+    for of, (score, fresh) in scores.items():
+        for repetition, value in enumerate((score, *fresh)):
+            about: dict[str, Any] = {"confirms": of, "repetition": repetition} if repetition else {}
+            number = of if repetition == 0 else 10 * (of + 1) + repetition
+            records.append(
+                TrialRecord(
+                    number=number,
+                    state=TrialState.COMPLETED,
+                    params={"x": of / 10, "lr": 0.1, "kind": "b"},
+                    scores={"val": value},
+                    seed=number % 10 + 100,
+                    attempt=1,
+                    notebook=tmp_path / f"{number:04d}.ipynb",
+                    started_at_s=1e9,
+                    **about,
+                )
+            )
+    records.sort(key=lambda record: record.number)
+    content = content_of(
+        "confirmed",
+        records,
+        settings=small_settings("confirmed", space=SPACE, confirm={"best": 2, "seeds": 2}),
+        notebook="nb.ipynb",
+        best=records[:1],
+        importances={},
+        compare_url=None,
+        is_running=False,
+    )
+    Page(tmp_path / "index.html", tmp_path / "page").write(content)
+    page = visit.open(tmp_path / "index.html")
+    visit.expect("all 3 trials")
+    assert "best 0001 (val 0.8, mean over 2 fresh seeds 0.755)" in page.inner_text("#headline")
+    rows = page.locator("#confirmed tbody tr").all_inner_texts()
+    assert [row.split()[:3] for row in rows] == [["1", "0001", "0.755"], ["2", "0000", "0.55"]]
+    assert "0001 cannot be told apart from" not in page.inner_text("#confirmed-about")
+    assert sorted(visit.run_ids()) == ["0000", "0001", "0002"]
+    page.locator("#states input[name=confirming]").check()
+    visit.expect("all 3 trials and 4 that confirm others")
+    until(lambda: len(visit.run_ids()) == 7)
+    fresh = page.locator("#confirmed tbody tr").first.locator("td").last.get_by_role("button")
+    assert fresh.all_text_contents() == ["0.7", "0.81"]

@@ -276,3 +276,22 @@ def test_every_promised_key_loads(load_settings: Load) -> None:
     ).resources.gpu_memory == (9_000_000_000)
     assert settings.cost is not None
     assert settings.cost.budget == 48
+
+
+def test_the_flags_for_confirming_are_laid_over_the_file() -> None:
+    plain = Settings.from_mapping({"objective": {"a": "maximize"}, "space": {"x": [1, 2]}})
+    assert plain.confirm is None
+    confirm = plain.with_overrides(confirm=2).confirm
+    assert confirm is not None
+    assert (confirm.best, confirm.seeds) == (2, 5)
+    both = plain.with_overrides(confirm=2, seeds=3)
+    more = both.with_overrides(seeds=9).confirm
+    assert more is not None
+    assert (more.best, more.seeds) == (2, 9)
+    assert Settings.from_mapping(both.as_mapping).confirm == both.confirm
+    with pytest.raises(SettingsError, match=r"--seeds 3: .*--confirm 3 --seeds 3"):
+        plain.with_overrides(seeds=3)
+    with pytest.raises(SettingsError, match=r"^--confirm 2: runs .* take it out of fixed"):
+        plain.with_overrides(confirm=2, fixed={"seed": 1})
+    with pytest.raises(SettingsError, match=r"confirm: runs .* take it out of fixed"):
+        both.with_overrides(fixed={"seed": 1})

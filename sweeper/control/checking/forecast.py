@@ -13,6 +13,9 @@ from .probes import Measured, Role
 
 #: Each slot's first trial has a started kernel, and so has the one that is prepared meanwhile.
 _STARTED_PER_SLOT = 2
+#: From the command to its first cell, and from its last one until MLflow has everything, on the
+#: two cores on which the examples were measured.
+_COMMAND_S = 6.0
 #: The quick runs with the params of the typical one.
 _SAME = (Role.AGAIN, Role.OTHER_SEED)
 #: A trial's notebook is kept as it is, in MLflow with its page, and for the comparison page.
@@ -28,12 +31,14 @@ class SweepForecast:
     """What a whole sweep would take; None for what is not known.
 
     Attributes:
+        trials: those that confirm the best ones included.
         at_once: how many trials run at once.
         memory_at_once: how many fit into this machine's memory.
-        duration_s: of the sweep, if no trial is pruned.
+        duration_s: of the command, if no trial is pruned.
         trial_s: of a trial on average.
         cost: in the currency of `cost.price_per_hour`.
         disk_bytes: for all outputs at most.
+        confirming: how many of the trials run the best ones again on fresh seeds.
     """
 
     trials: int
@@ -43,6 +48,7 @@ class SweepForecast:
     trial_s: float
     cost: float | None
     disk_bytes: int
+    confirming: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -67,7 +73,9 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     varied = [it.outcome.duration_s for it in usual if it.probe.role in (*_SAME, Role.OTHER)]
     ratio = statistics.fmean(varied or [quick_s]) / max(quick_s, 1e-9)
     trial_s = full_s * ratio
-    trials = settings.study.trials
+    trials, confirm = settings.study.trials, settings.confirm
+    confirming = 0 if confirm is None else min(confirm.best, trials) * confirm.seeds
+    trials += confirming
     at_once = min(jobs, trials)
     # Kernels are started until one has shown what to fork, and one trial is run again as proof.
     is_forked = any(map(_is_forked, measured))
@@ -75,7 +83,7 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     n_runs = trials + is_forked
     # A started kernel keeps a core busy while it boots.
     booting_s = n_started * boot_s / min(at_once, usable_cores())
-    duration_s = n_runs * trial_s / at_once + booting_s
+    duration_s = _COMMAND_S + n_runs * trial_s / at_once + booting_s
     memory = max((it.memory_bytes or 0 for it in measured), default=0)
     free = available_bytes()
     price = None if settings.cost is None else settings.cost.price_per_hour
@@ -83,6 +91,7 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     checkpoint_bytes = max(it.checkpoint_bytes for it in measured)
     return SweepForecast(
         trials=trials,
+        confirming=confirming,
         at_once=at_once,
         memory_at_once=int(_MEMORY_SHARE * free / memory) if free and memory else None,
         duration_s=duration_s,

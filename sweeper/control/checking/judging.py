@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...display.screen import duration, params_line
+from ...display.screen import duration, params_line, size
 from ...notebooks import ResearchNotebook
 from ...notebooks.fingerprint import modules_beside
 from ...settings import Settings
@@ -42,12 +42,18 @@ def judge(
         return
     yield _score(typical, settings)
     if (again := by_role.get(Role.AGAIN)) is not None and again.is_completed:
-        yield _repeats(typical, again, notebook)
+        repeats = _repeats(typical, again, notebook)
+        yield repeats
+        if not repeats.holds:
+            # Any two runs differ, so that a difference shows nothing.
+            yield _not_judged()
+            yield _memory(measured)
+            return
         yield _kernels(measured, kernel_findings)
     if (other := by_role.get(Role.OTHER_SEED)) is not None and other.is_completed:
         yield _seed(typical, other)
     elif not has_seed:
-        yield _no_seed()
+        yield _no_seed(is_needed=settings.confirm is not None)
     varied = [it for it in measured if it.probe.role in (Role.LARGEST, Role.OTHER)]
     if varied and all(it.is_completed for it in varied):
         yield _params(typical, varied)
@@ -96,6 +102,15 @@ def _repeats(first: Measured, second: Measured, notebook: ResearchNotebook) -> F
     )
 
 
+def _not_judged() -> Finding:
+    return Finding(
+        name="not judged",
+        holds=None,
+        text="forking, the seed, the params and checkpoints show nothing, as no run repeats",
+        remedy="check again once the same seed gives the same score",
+    )
+
+
 def _kernels(measured: Sequence[Measured], findings: Sequence[str]) -> Finding:
     uses = [it.outcome.kernel for it in measured if it.outcome.kernel is not None]
     forked = [use for use in uses if use.is_forked]
@@ -125,11 +140,11 @@ def _seed(first: Measured, second: Measured) -> Finding:
     )
 
 
-def _no_seed() -> Finding:
+def _no_seed(*, is_needed: bool) -> Finding:
     return Finding(
         name="seed",
-        holds=None,
-        text="the notebook takes no seed",
+        holds=False if is_needed else None,
+        text="the notebook takes no seed" + (", which confirm needs" if is_needed else ""),
         remedy="assign `seed` in the parameters cell, or read sweeper.trial().seed, so that luck "
         "can be told from merit",
     )
@@ -159,8 +174,8 @@ def _checkpoints(typical: Measured, by_role: Mapping[Role, Measured]) -> Iterato
         return  # the failure is a finding by itself
     difference = _difference(typical, continued, scores_only=True)
     if difference is None:
-        size = _size(continued.checkpoint_bytes)
-        text = f"an interrupted trial goes on from its checkpoint ({size}) to the same score"
+        kept = size(continued.checkpoint_bytes)
+        text = f"an interrupted trial goes on from its checkpoint ({kept}) to the same score"
         yield Finding(name="checkpoints", holds=True, text=text)
         return
     yield Finding(
@@ -174,31 +189,29 @@ def _checkpoints(typical: Measured, by_role: Mapping[Role, Measured]) -> Iterato
 def _memory(measured: Sequence[Measured]) -> Finding:
     peak = max((it.memory_bytes or 0 for it in measured), default=0)
     on_gpu = max((it.outcome.gpu.peak_bytes for it in measured if it.outcome.gpu), default=0)
-    gpu = f", and {_size(on_gpu)} of a GPU" if on_gpu else ""
-    text = f"a trial takes at most {_size(peak)} of memory{gpu}"
+    gpu = f", and {size(on_gpu)} of a GPU" if on_gpu else ""
+    text = f"a trial takes at most {size(peak)} of memory{gpu}"
     return Finding(name="memory", holds=True, text=text)
 
 
 def forecast_finding(forecast: SweepForecast, *, free_disk_bytes: int) -> Finding:
     """Whether the sweep as a whole fits this machine's memory and disk."""
     money = "" if forecast.cost is None else f", cost {forecast.cost:.2f}"
+    n = forecast.confirming
+    confirming = f" ({n} of them to confirm the best)" if n else ""
     text = (
-        f"{forecast.trials} trials, {forecast.at_once} at once, take about "
-        f"{duration(forecast.duration_s)}{money} and at most {_size(forecast.disk_bytes)} of disk"
+        f"{forecast.trials} trials{confirming}, {forecast.at_once} at once, take about "
+        f"{duration(forecast.duration_s)}{money} and at most {size(forecast.disk_bytes)} of disk"
     )
     remedies = []
     if forecast.memory_at_once is not None and forecast.memory_at_once < forecast.at_once:
         remedies.append(f"memory carries {max(1, forecast.memory_at_once)} at once: lower -j")
     if forecast.disk_bytes > free_disk_bytes:
         remedies.append(
-            f"only {_size(free_disk_bytes)} are free: make room, or keep fewer checkpoints "
+            f"only {size(free_disk_bytes)} are free: make room, or keep fewer checkpoints "
             "(checkpoints: {completed: best})"
         )
     return Finding(name="forecast", holds=not remedies, text=text, remedy="; ".join(remedies))
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
 
 
 def _difference(first: Measured, second: Measured, *, scores_only: bool = False) -> str | None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...display.screen import size
 from ...errors import SweepError, first_line
 from ...execution.machine import available_bytes, usable_cores
 from ...execution.shared_memory import advice
@@ -45,7 +46,7 @@ def free_disk_bytes(folder: Path) -> int:
 
 def _disk(root: Path) -> Finding:
     free = free_disk_bytes(root)
-    text = f"{free / 1e9:.1f} GB of disk are free for the outputs in {root}"
+    text = f"{size(free)} of disk are free for the outputs in {root}"
     if free >= _LEAST_FREE_BYTES:
         return Finding(name="disk", holds=True, text=text)
     remedy = "make room, or choose another place with -o"
@@ -54,7 +55,7 @@ def _disk(root: Path) -> Finding:
 
 def _memory(plan: SweepPlan) -> Finding:
     free, jobs = available_bytes(), plan.executor.jobs
-    memory = "" if free is None else f" and {free / 1e9:.1f} GB of free memory"
+    memory = "" if free is None else f" and {size(free)} of free memory"
     why = f" {plan.executor.description}" if plan.executor.description else ""
     text = f"{usable_cores()} cores{memory} for {jobs} at once{why}"
     return Finding(name="machine", holds=True, text=text)

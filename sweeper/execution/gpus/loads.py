@@ -13,7 +13,9 @@ from .ledger import Claim
 
 #: What is left free on each GPU, because libraries choose other algorithms where memory is short.
 _SPARE_BYTES = 1024**3
-_SPARE_SHARE = 0.05
+_SPARE_SHARE = 0.025
+#: What the driver itself may take of a GPU that no program uses.
+_DRIVER_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +54,7 @@ class GpuLoad:
         """Whether nobody has a share of it, and no other program takes part of its memory."""
         if self.free_bytes is None or self.usable_bytes is None:
             return self.n_trials == 0
-        # What the driver itself takes is less than what stays free.
-        return self.n_trials == 0 and self.free_bytes >= (1 - _SPARE_SHARE) * self.usable_bytes
+        return self.n_trials == 0 and self.free_bytes >= (1 - _DRIVER_SHARE) * self.usable_bytes
 
 
 def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int | None:

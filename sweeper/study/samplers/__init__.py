@@ -8,13 +8,16 @@ from .factory import EXHAUSTIBLE, SamplerFactory, derived_seed
 from .fitting import check_fits
 from .in_order import InOrder
 from .infeasible import CONSTRAINT, VIOLATED
+from .search_only import CONFIRMS, SearchOnly
 
 __all__ = [
+    "CONFIRMS",
     "CONSTRAINT",
     "EXHAUSTIBLE",
     "VIOLATED",
     "InOrder",
     "SamplerFactory",
+    "SearchOnly",
     "as_queued",
     "check_fits",
     "derived_seed",

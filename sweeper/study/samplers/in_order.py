@@ -15,6 +15,7 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from .infeasible import CONSTRAINT
+from .search_only import SearchOnly
 
 #: The attribute of a trial with what its sampler has noted about the study.
 _NOTED = "sweeper.noted"
@@ -36,7 +37,7 @@ class InOrder:
         lag: how many numbers before it the last trial is whose end counts; at least 1.
     """
 
-    def __init__(self, storage: InMemoryStorage, *, number: int, lag: int) -> None:
+    def __init__(self, storage: InMemoryStorage | SearchOnly, *, number: int, lag: int) -> None:
         self._storage = storage
         self._number = number
         self._last = number - lag
@@ -52,16 +53,21 @@ class InOrder:
         states: Container[TrialState] | None = None,
     ) -> list[FrozenTrial]:
         """The study's trials, as the sampler is to see them."""
-        trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy)[: self._number + 1]
-        seen = [_as_running(trial) if self._is_hidden(trial) else trial for trial in trials]
+        trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy)
+        seen = [
+            _as_running(trial) if self._is_hidden(trial) else trial
+            for trial in trials
+            if trial.number <= self._number
+        ]
         return [trial for trial in seen if states is None or trial.state in states]
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         """What samplers have noted about the study in the trials before this one."""
         attrs = dict(self._storage.get_study_system_attrs(study_id))
         trials = self._storage.get_all_trials(study_id, deepcopy=False)
-        for trial in trials[: self._number]:
-            attrs |= trial.system_attrs.get(_NOTED, {})
+        for trial in trials:
+            if trial.number < self._number:
+                attrs |= trial.system_attrs.get(_NOTED, {})
         return attrs | self._noted
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:

@@ -11,7 +11,7 @@ from ...errors import first_line
 from ...settings.sections import CheckpointPolicy
 from ...study import Study
 from ...study_folder.cleaning import clean
-from ...trials import TrialRecord, display_path
+from ...trials import ConfirmPlan, TrialRecord, display_path
 
 _log = logging.getLogger(__name__)
 
@@ -22,12 +22,21 @@ class CheckpointCleaner:
     Args:
         policy: the section `checkpoints` of the parameters file.
         folder: of all checkpoints of the study.
+        confirm: which of the best trials are run again, one of which will be the best.
     """
 
-    def __init__(self, study: Study, policy: CheckpointPolicy, folder: Path) -> None:
+    def __init__(
+        self,
+        study: Study,
+        policy: CheckpointPolicy,
+        folder: Path,
+        *,
+        confirm: ConfirmPlan | None = None,
+    ) -> None:
         self._study = study
         self._policy = policy
         self._folder = folder
+        self._confirm = confirm
         self._lock = threading.Lock()
         self._has_failed = False
 
@@ -43,10 +52,10 @@ class CheckpointCleaner:
                     return
                 # Before the best trial is looked up: a trial that ends between the two may be the
                 # best, and counts as running here.
-                now = dict(records).values()
+                now = dict(records)
                 needs_best = self._policy.completed == "best" or self._policy.limit is not None
-                best = {record.number for record in self._study.best()} if needs_best else ()
-                clean(self._folder, now, best=best, policy=self._policy)
+                best = self._best(now) if needs_best else ()
+                clean(self._folder, now.values(), best=best, policy=self._policy)
             except Exception as error:  # noqa: BLE001  it costs disk space, not a trial
                 if not self._has_failed:
                     _log.warning(
@@ -55,3 +64,14 @@ class CheckpointCleaner:
                         first_line(error),
                     )
                 self._has_failed = True
+
+    def _best(self, records: Mapping[int, TrialRecord]) -> set[int]:
+        """The numbers of the best trials, and of those that may turn out to be the best."""
+        best = {record.number for record in self._study.best()}
+        by_number = [record for _, record in sorted(records.items())]
+        found = None if self._confirm is None else self._confirm.confirmation(by_number)
+        if found is None:
+            return best
+        if found.winner is not None and not found.n_missing:
+            return {found.winner.trial.number}
+        return best | {one.trial.number for one in found.candidates}

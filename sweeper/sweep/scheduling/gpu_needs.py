@@ -20,7 +20,7 @@ from ...trials import (
 )
 
 #: What is added to what trials with the same params took, and to what others let expect.
-_SAME, _OTHER = 1.03, 1.1
+_SAME, _OTHER = 1.02, 1.1
 #: A fit that is no further from any trial predicts as well as trials with the same params do.
 _CLOSE = 0.01
 #: By how much more memory a trial may take where a param that is no number has another value.

@@ -14,17 +14,17 @@ from pathlib import Path
 from ...errors import StorageAwayError, first_line
 from ...execution.machine import memory_of
 from ...notebook_api.messages import Point
-from ...notebooks import METADATA, mark_ended, read_executed, read_metadata
+from ...notebooks import mark_ended, read_metadata
 from ...notebooks.fingerprint import CODE_TAG
-from ...notebooks.scores import scrape
 from ...settings import Settings
 from ...study import SamplerFactory, Study
 from ...tracking import Tracker, run_params
 from ...trials import (
     BudgetForecast,
+    Confirmation,
+    ConfirmPlan,
     Event,
     Events,
-    GpuSample,
     KernelUse,
     Progress,
     Reason,
@@ -37,9 +37,9 @@ from ...trials import (
     TrialState,
     attempt_path,
     count_by_state,
+    left_to_begin,
     mean_at_once,
     run_id_of,
-    samples_in,
     seconds_left,
 )
 from ..spending import Spending
@@ -54,8 +54,6 @@ from .prefetching import ProposalPrefetcher
 from .pruning import PruningThread
 
 _log = logging.getLogger(__name__)
-
-_Series = Mapping[str, list[tuple[int, float]]]
 
 #: A trial that loses its worker so often in one sweep has failed.
 _MOST_LOSSES = 3
@@ -107,7 +105,10 @@ class TrialScheduler:
         #: The numbers of the trials that slots have taken and not brought back.
         self._taken: set[int] = set()
         self._asking, self._lock = threading.Lock(), threading.Lock()
-        self._cleaner = CheckpointCleaner(study, settings.checkpoints, paths.all_checkpoints)
+        self._confirm = ConfirmPlan.of(settings.as_mapping)
+        self._cleaner = CheckpointCleaner(
+            study, settings.checkpoints, paths.all_checkpoints, confirm=self._confirm
+        )
         self._records = {record.number: record for record in study.records()}
         for record in self._records.values():
             self._gpu_needs.note(record)
@@ -150,10 +151,9 @@ class TrialScheduler:
             if record is None:
                 self.stopped_by = self._stop_switch.closed_by
                 return None
-            self._begun = max(self._begun, record.number + 1)
+            self._records[record.number] = record
             self._taken.add(record.number)
-            trials_left = self._trials_left()
-        self._records[record.number] = record
+            trials_left = self._trials_left(record)
         if self._prefetcher is not None:
             self._prefetcher.request()
         spec = self._spec(record)
@@ -162,7 +162,7 @@ class TrialScheduler:
 
         def on_point(point: Point) -> None:
             self._tracker.reported(spec.run_id, point)
-            if self._pruning is not None:
+            if self._pruning is not None and record.confirms is None:
                 self._pruning.consider(spec.number, point, running)
 
         running = RunningTrial(
@@ -254,53 +254,38 @@ class TrialScheduler:
         ]
         ended = [record for record in records.values() if record.is_final]
         at_once = mean_at_once(ended, running, since_s=self._since_s, jobs=self._jobs)
-        to_start = max(0, self._settings.study.trials - len(ended) - len(running))
+        confirmation = self.confirmation()
+        trials = self._settings.study.trials
+        to_start = left_to_begin(records.values(), confirmation, trials=trials)
         return Snapshot(
             study=self._study.name,
-            trials=self._settings.study.trials,
+            trials=trials,
             counts=count_by_state(records.values()),
             objectives=list(self._settings.objective),
             running=running,
-            best=self._best,
+            best=self._best if confirmation is None else confirmation.winners(self._best),
             left_s=seconds_left(ended, running, to_start=to_start, at_once=at_once),
             budget=self._budget_forecast(),
+            confirmation=confirmation,
         )
 
-    def log_missed_trials(self) -> None:
-        """Log trials to MLflow that ended while it was away, from their executed notebooks."""
-        for record in self._study.records():
-            if record.is_final and not self._tracker.has_end_of(record):
-                self._tracker.started(
-                    record, run_params(self._settings.search_space, record.params)
-                )
-                series, gpu_samples = self._kept_by(record)
-                environment = (read_metadata(record.notebook) or {}).get("environment", "")
-                tags = {**self._tags, **self._git_tags.of(environment)}
-                self._tracker.ended(record, series, tags, gpu_samples)
+    def confirmation(self) -> Confirmation | None:
+        """What the runs on fresh seeds have come to; None where there are none, or to be none."""
+        return None if self._confirm is None else self._confirm.confirmation(self._known())
 
-    def _kept_by(self, record: TrialRecord) -> tuple[_Series, Sequence[GpuSample]]:
-        """What the notebook of a trial that ended earlier still has: series, and what GPUs did."""
-        sources, objectives = self._settings.scores, self._settings.objective
-        try:
-            if not record.notebook.exists():
-                return {}, ()
-            node = read_executed(record.notebook)
-            series = scrape(node, sources=sources, objectives=objectives).series
-            return series, samples_in(node.metadata.get(METADATA, {}))
-        except Exception as error:  # noqa: BLE001  one old file must not keep the study from going on
-            _log.warning(
-                "trial %s: MLflow is given its scores, but not its series: %s",
-                record.run_id,
-                first_line(error),
-            )
-            return {}, ()
+    def _known(self) -> Sequence[TrialRecord]:
+        """The records of all trials, by number; other slots add to them meanwhile."""
+        return [record for _, record in sorted(dict(self._records).items())]
 
     def _budget_forecast(self) -> BudgetForecast | None:
-        return self._spending.forecast(
-            ended=sum(record.is_final for record in dict(self._records).values()),
-            running=len(self._stop_switch.running_trials()),
-            planned=self._settings.study.trials,
-        )
+        if self._spending.budget is None:
+            return None
+        records, trials = self._known(), self._settings.study.trials
+        ended = sum(record.is_final for record in records)
+        running = len(self._stop_switch.running_trials())
+        to_start = left_to_begin(records, self.confirmation(), trials=trials)
+        planned = ended + running + to_start
+        return self._spending.forecast(ended=ended, running=running, planned=planned)
 
     def lose(self, error: Exception) -> None:
         """The study itself cannot go on: its storage is gone, or its sampler failed.
@@ -336,12 +321,22 @@ class TrialScheduler:
             self._events.announce(Event.STOPPING)
         return is_new
 
-    def _trials_left(self) -> int:
-        """How many trials have not begun when each free slot has taken one, as far as is known."""
+    def _trials_left(self, last: TrialRecord) -> int:
+        """How many trials have not begun when each free slot has taken one, as far as is known.
+
+        Args:
+            last: the trial that has begun just now.
+        """
         if self._stop_switch.closed_by is not None:
             return 0
-        n_free = self._jobs - len(self._taken)
-        return max(0, self._settings.study.trials - self._begun - n_free)
+        left = 0
+        if last.confirms is None:  # else the search is over
+            n_confirming = sum(r.confirms is not None for r in dict(self._records).values())
+            self._begun = max(self._begun, last.number + 1 - n_confirming)
+            left = max(0, self._settings.study.trials - self._begun)
+        if self._settings.confirm is not None and (found := self.confirmation()) is not None:
+            left += found.left_to_begin(search=left + len(self._taken))
+        return max(0, left - (self._jobs - len(self._taken)))
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
         return record.spec(
@@ -396,4 +391,5 @@ def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
         elapsed_s=time.time() - record.started_at_s - running.waited_s,
         memory_bytes=None if running.pid is None else memory_of(running.pid),
         host=running.host,
+        confirms=None if record.confirms is None else run_id_of(record.confirms),
     )

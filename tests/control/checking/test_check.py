@@ -135,7 +135,9 @@ def test_an_unseeded_generator_is_named_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = checked(tmp_path, capsys, "import random\nval = x + seed + random.random()")
-    assert "repeats" in found.faults
+    assert found.faults == ["repeats"]
+    assert "seed" not in {it["name"] for it in found.result["findings"]}, "it shows nothing"
+    assert found.finding("not judged")["remedy"]
     (line,) = found.finding("repeats")["details"]
     assert line.startswith("code cell 2, line 2: `random.random()` draws from the global generator")
 

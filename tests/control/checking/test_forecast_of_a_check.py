@@ -50,9 +50,20 @@ def test_trials_take_as_long_as_the_run_at_full_length_without_its_boot() -> Non
     found = make_forecast(settings, runs, jobs=4)
     assert found.trial_s == pytest.approx(45.0)  # 30 s, and trials vary by a half on average
     booting_s = 9 * 3 / min(4, usable_cores())
-    assert found.duration_s == pytest.approx(101 * 45 / 4 + booting_s)
+    assert found.duration_s == pytest.approx(101 * 45 / 4 + booting_s + 6)
     assert found.cost == pytest.approx(2.0 * found.duration_s / 3600)
     assert found.disk_bytes > 100 * (10**7 + 10**6)
+
+
+def test_the_runs_that_confirm_the_best_trials_take_their_time_as_well() -> None:
+    runs = [measured(Role.TYPICAL, 5.0), measured(Role.AGAIN, 5.0), measured(Role.OTHER, 5.0)]
+    plain = make_forecast(small_settings("plan"), runs, jobs=1)
+    confirm = {"best": 3, "seeds": 5}
+    confirming = make_forecast(small_settings("plan", confirm=confirm), runs, jobs=1)
+    assert (plain.trials, confirming.trials) == (9, 9 + 15)
+    text = forecast_finding(confirming, free_disk_bytes=10**12).text
+    assert text.startswith("24 trials (15 of them to confirm the best), 1 at once")
+    assert confirming.duration_s > 2 * plain.duration_s
 
 
 def test_a_sweep_that_fits_holds_with_its_time_cost_and_disk() -> None:

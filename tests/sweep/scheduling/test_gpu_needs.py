@@ -118,7 +118,7 @@ def test_where_a_fit_meets_all_trials_little_is_added_for_the_next() -> None:
     taken: list[tuple[Params, int]] = [({"lr": lr}, 8 * GB) for lr in rates]
     # Before there are enough for a fit, a trial may differ from the others by more.
     assert expected_bytes({"lr": 0.05}, taken[:3]) == pytest.approx(8.8 * GB)
-    assert expected_bytes({"lr": 0.05}, taken) == pytest.approx(8.24 * GB)
+    assert expected_bytes({"lr": 0.05}, taken) == pytest.approx(8.16 * GB)
     uneven = [*taken[:3], ({"lr": 0.003}, 9 * GB)]
     assert (expected_bytes({"lr": 0.003001}, uneven) or 0) > 9.2 * GB
 
@@ -191,7 +191,7 @@ def test_once_enough_trials_have_ended_running_ones_change_nothing() -> None:
         ended, seen = begun(needs, number, batch)
         seen.gpu_memory = settled(batch)
         needs.note(replace(ended, state=TrialState.COMPLETED, gpu=GpuUse(peak_bytes=batch * GB)))
-    assert needs.need(mine) == GpuNeed(memory_bytes=round(1.03 * 3 * GB))
+    assert needs.need(mine) == GpuNeed(memory_bytes=round(1.02 * 3 * GB))
 
 
 def test_a_running_trial_of_which_nothing_is_seen_shows_nothing_beside_others() -> None:
@@ -225,7 +225,7 @@ def test_needs_are_asked_for_while_trials_begin_and_end() -> None:
             needs.note(replace(one, state=TrialState.COMPLETED, gpu=gpu))
         ended.set()
     assert all(one.result() for one in asked)
-    assert needs.need(mine).memory_bytes == pytest.approx(1.03 * 5 * GB)
+    assert needs.need(mine).memory_bytes == pytest.approx(1.02 * 5 * GB)
 
 
 # --- who is run again ----------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_a_trial_that_ran_out_of_memory_gets_at_once_what_another_one_took() -> 
     needs.note(record({"lr": 0.1, "width": 64}, 4 * GB))
     small = trial_spec(1, gpu_need=needs.need(record({"lr": 0.2, "width": 64}, None)))
     needs.note(record({"lr": 0.3, "width": 256}, 12 * GB))
-    assert needs.run_again(small, short(4 * GB)) == "with 12.4 GB of its GPU"
+    assert needs.run_again(small, short(4 * GB)) == "with 12.2 GB of its GPU"
 
 
 def test_a_trial_of_unknown_need_that_ran_out_of_memory_is_alone_next() -> None:

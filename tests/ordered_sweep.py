@@ -1,0 +1,54 @@
+"""A sweep with a fixed order whose trials take random times; also a command, to be killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sweeper import Settings, Sweep
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
+
+TRIALS = 30
+_SETTINGS = {
+    "study": {
+        "name": "order",
+        "seed": 3,
+        "trials": TRIALS,
+        "order": "fixed",
+        "sampler": {"name": "tpe", "n_startup_trials": 5},
+    },
+    "objective": {"val": "maximize"},
+    "space": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}},
+}
+
+
+def sweep(folder: Path, *, jobs: int) -> list[list[Any]]:
+    """Begin a sweep, or go on with it; what its trials came to. Prints a line for each end."""
+    notebook = folder / "nb.ipynb"
+    if not notebook.exists():
+        write_notebook(notebook, "val = x + y", parameters="x = y = 0.5")
+    result = Sweep.from_settings(
+        Settings.from_mapping(_SETTINGS),
+        notebook=notebook,
+        output=f"{folder}/out/{{run_id}}.ipynb",
+        executor=lambda _: InlineExecutor(_run_trial, jobs=jobs),
+    ).run()
+    return [[r.run_id, r.params, r.scores, r.seed] for r in result.records]
+
+
+def _run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    time.sleep(random.lognormvariate(-3.5, 1.0))
+    x, y = float(str(spec.params["x"])), float(str(spec.params["y"]))
+    sys.stdout.write("ended\n")  # in one piece, as other slots write as well
+    sys.stdout.flush()
+    score = -((x - 0.3) ** 2) - (y - 0.7) ** 2
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": score})
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(sweep(Path(sys.argv[1]), jobs=int(sys.argv[2]))) + "\n")
