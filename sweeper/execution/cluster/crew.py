@@ -142,11 +142,21 @@ class Crew:
         for link in self.links():
             link.lose()
 
-    def release(self, link: WorkerLink) -> None:
-        """End the process on a worker that is not needed any more."""
+    def release(self, link: WorkerLink, *, least: int) -> None:
+        """Give back a worker that is not needed any more, once its process has ended.
+
+        Args:
+            least: how many workers are to stay.
+        """
+
+        def end() -> None:
+            self._close(link, _RELEASE_S)
+            link.join(_CLOSE_S)
+            self._cluster.dismiss(link.worker, least=least)
+
         with self._lock:
             self._released.add(link.worker)
-        self._in_thread(partial(self._close, link, _RELEASE_S))
+        self._in_thread(end)
 
     def recall(self) -> None:
         """Use workers again that were not needed, as far as they are still there."""

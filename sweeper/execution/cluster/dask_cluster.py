@@ -37,10 +37,12 @@ class DaskWorker:
 
     Attributes:
         identity: tells it from a later worker at the same address.
+        name: by which the cluster that has started it knows it.
         threads: how many tasks Dask would give it at once.
     """
 
     address: str
+    name: str | int
     identity: str
     threads: int
 
@@ -110,6 +112,7 @@ class DaskCluster:
         for address, about in answer["workers"].items():
             worker = DaskWorker(
                 address=str(address),
+                name=about["name"],
                 identity=str(about["local_directory"]),  # another one for each process
                 threads=int(about["nthreads"]),
             )
@@ -183,23 +186,45 @@ class DaskCluster:
         ]
 
     def scale(self, workers: int) -> None:
-        """Ask for so many workers, where the sweep has started the cluster by a class."""
+        """Ask for so many workers at least, where the sweep has started the cluster by a class."""
         with self._lock:
-            scale = getattr(self._cluster, "scale", None)
-            if scale is None or workers == self._size or self._is_closed:
+            if workers <= self._size or self._is_closed:
                 return
             self._size = workers
-        try:
-            scale(workers)
-        except Exception as error:  # noqa: BLE001  of whatever class it is
-            _log.warning("%s: cannot have %d workers: %s", self.place, workers, first_line(error))
+        self.scale_again()
 
     def scale_again(self) -> None:
-        """Ask once more for as many workers as before: some were lost."""
+        """Ask once more for as many workers as before: some may have been lost."""
+        scale, size = getattr(self._cluster, "scale", None), self._size
+        if scale is None or not size or self._is_closed:
+            return
+        try:
+            scale(size)
+        except Exception as error:  # noqa: BLE001  of whatever class it is
+            _log.warning("%s: cannot have %d workers: %s", self.place, size, first_line(error))
+
+    def dismiss(self, worker: DaskWorker, *, least: int) -> None:
+        """Give back a worker on which nothing runs any more.
+
+        Args:
+            least: how many workers are to stay.
+        """
+        cluster = self._cluster
+        scale_down = getattr(cluster, "scale_down", None)
+        # A job with several workers would take busy ones with it.
+        is_one_job = worker.name in getattr(cluster, "worker_spec", ())
         with self._lock:
-            size, self._size = self._size, -1
-        if size > 0:
-            self.scale(size)
+            is_needed = self._size <= least or self._is_closed
+            if cluster is None or is_needed or (scale_down is not None and not is_one_job):
+                return
+            self._size -= 1
+        try:
+            if scale_down is None:
+                cluster.scale(self._size)  # it chooses one that is idle, by Dask's own rules
+            else:
+                cluster.sync(scale_down, [worker.name])
+        except Exception as error:  # noqa: BLE001  of whatever class it is
+            _log.info("%s: %s", self.place, first_line(error))
 
     def close(self) -> None:
         """Disconnect, and end what was started."""

@@ -29,6 +29,8 @@ _SOON_S = 5.0
 _SETTLE_S = 10.0
 #: How long a scheduler may stay away before the sweep ends. Its workers end themselves without it.
 _SCHEDULER_AWAY_S = 30.0
+#: How often a cluster is asked for its workers again: jobs end, and Dask notices after 15 s.
+_SCALE_AGAIN_S = 30.0
 #: How long the workers' processes have to end when the trials have.
 _END_S = 30.0
 
@@ -206,7 +208,7 @@ class ClusterExecutor:
 
     def _watch(self, source: TrialSource) -> None:
         """Use workers as they come, and notice those that go, until all slots have ended."""
-        answered_s = used_s = time.monotonic()
+        answered_s = used_s = scaled_s = time.monotonic()
         times = self._times(source)
         while True:
             now_s = time.monotonic()
@@ -222,6 +224,9 @@ class ClusterExecutor:
                 self._is_over or source.is_closed()
             ):
                 return
+            if now_s - scaled_s > _SCALE_AGAIN_S and not self._is_over:
+                scaled_s = now_s
+                self._cluster.scale_again()
             if self._crew.links():
                 used_s = now_s
             elif now_s - used_s > self._settings.wait:
@@ -285,7 +290,6 @@ class ClusterExecutor:
         if now is not None and had_checkpoints and not spec.checkpoint_dir.exists():
             now.forget_checkpoints(spec)
         if now is not None and now.is_lost:
-            self._cluster.scale_again()
             return self._exchange(source, now)
         return now
 
@@ -323,9 +327,7 @@ class ClusterExecutor:
         with self._change:
             self._used.remove(link)
             self._is_over = True
-            busy = {one.worker.address for one in self._used}
             is_idle = link not in self._used
             self._change.notify_all()
         if is_idle and self._settings.class_ is not None:
-            self._crew.release(link)
-            self._scale(len(busy))
+            self._crew.release(link, least=self._settings.min)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import until
+from studies import PATIENCE_S, until
 
 from sweeper.errors import SettingsError
-from sweeper.execution.cluster.dask_cluster import DaskCluster
+from sweeper.execution.cluster.dask_cluster import DaskCluster, DaskWorker
 from sweeper.execution.cluster.executor import ClusterExecutor
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook
@@ -92,15 +92,23 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
 ) -> None:
     """Jobs that are processes here stand for those of SLURM."""
     monkeypatch.chdir(tmp_path)
-    asked: list[int] = []
-    scale = DaskCluster.scale
+    go = tmp_path / "go"
+    ended: list[int] = []
+    dismissed: list[list[int]] = []
+    dismiss = DaskCluster.dismiss
 
-    def watched(self: DaskCluster, workers: int) -> None:
-        asked.append(workers)
-        scale(self, workers)
+    def watched(self: DaskCluster, worker: DaskWorker, *, least: int) -> None:
+        dismissed.append(list(ended))
+        dismiss(self, worker, least=least)
+        go.touch()
 
-    monkeypatch.setattr(DaskCluster, "scale", watched)
-    notebook = write_notebook(tmp_path / "nb.ipynb", "import time\ntime.sleep(pause)\nval = 3.0")
+    monkeypatch.setattr(DaskCluster, "dismiss", watched)
+    waits = (
+        f"import os, time\nend_s = time.monotonic() + {PATIENCE_S}\n"
+        f"while pause and not os.path.exists({str(go)!r}) and time.monotonic() < end_s:\n"
+        "    time.sleep(0.1)\nval = 3.0"
+    )
+    notebook = write_notebook(tmp_path / "nb.ipynb", waits, parameters="pause = 0.0")
     workload = Workload(
         notebook=ResearchNotebook(notebook),
         settings=Settings.from_mapping(
@@ -126,8 +134,7 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
         }
     )
     executor = ClusterExecutor.open(workload, settings, None)
-    # The first trial lasts until the second worker has run the others.
-    ended: list[int] = []
+    # The first trial lasts until the worker that has run the others is given back.
 
     def note(spec: TrialSpec, outcome: TrialOutcome) -> None:
         ended.append(spec.number)
@@ -139,13 +146,12 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
             notebook=workload.paths.notebook(f"{number:04d}"),
             checkpoint_dir=workload.paths.checkpoints(f"{number:04d}"),
         )
-        for number, pause in enumerate([6.0, 0.0, 0.0])
+        for number, pause in enumerate([1.0, 0.0, 0.0])
     ]
     source = ListedTrials(specs, on_end=note)
     executor.run(source)
     assert source.states == ["completed"] * 3
-    assert asked[0] == 2
-    assert asked[-1] == 0  # none is left when none is needed
+    assert sorted(dismissed[0]) == [1, 2]
     until(lambda: not _jobs(), "a job is left")
 
 
