@@ -17,7 +17,7 @@ COMMANDS = (
 )
 #: Commands and flags that are planned and not in this version.
 PLANNED_COMMANDS = ("data",)
-PLANNED_FLAGS = ("--cluster", "--shared")
+PLANNED_FLAGS = ("--shared",)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,6 +53,8 @@ class _Parser(argparse.ArgumentParser):
         flag = word.partition("=")[0]
         if flag in PLANNED_FLAGS:
             raise SettingsError(f"{flag} is planned, and not part of version {version()} yet")
+        if flag == "--cluster":
+            raise SettingsError(f"{self.prog} uses this machine only; leave --cluster out")
         if word.startswith("-"):
             raise SettingsError(
                 f"unknown option {flag!r}; {_nearest_or(flag, self.flags, f'see {self.prog} -h')}"

@@ -39,7 +39,7 @@ def replay(options: argparse.Namespace) -> int:
     verdicts = runs.replay(
         existing,
         targets,
-        jobs=options.jobs,
+        jobs=options.jobs or 1,
         here=options.here,
         cold=options.cold,
         on_verdict=announce,

@@ -48,6 +48,7 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     known = [(name, record.scores[name]) for name in objectives if name in record.scores]
     scores = ", ".join(f"{name}={value:.6g}" for name, value in known)
     took = f" in {duration(record.duration_s)}" if record.duration_s else ""
+    took += f" on {record.host}" if record.host else ""
     if record.reason is None:
         return f"{record.state}{took}" + (f": {scores}" if scores else "")
     first_line = record.message.strip().partition("\n")[0]
@@ -246,8 +247,11 @@ def table(snapshot: Snapshot) -> RenderableType:
     grid.add_column(_metric_name(snapshot), no_wrap=True, justify="right")
     for name in ("step", "cell", "time", "memory"):
         grid.add_column(name, no_wrap=True, justify="right")
+    is_elsewhere = any(trial.host for trial in snapshot.running)
+    if is_elsewhere:
+        grid.add_column("host", no_wrap=True, overflow="ellipsis")
     for trial in snapshot.running:
-        grid.add_row(*_row(trial, snapshot))
+        grid.add_row(*_row(trial, snapshot), *([trial.host] if is_elsewhere else []))
     parts: list[RenderableType] = [Text(_head(snapshot), style="bold", overflow="fold")]
     parts += [grid] if snapshot.running else []
     if snapshot.best:

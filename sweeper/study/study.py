@@ -322,6 +322,7 @@ class Study:
             gpu=outcome.gpu,
             is_infeasible=outcome.is_infeasible or None,
             not_replicable=outcome.not_replicable,
+            host=outcome.host,
         )
 
     def queue_again(self, record: TrialRecord) -> None:

@@ -70,7 +70,7 @@ class Sweep:
         *,
         notebook: str | Path | ResearchNotebook,
         output: str,
-        jobs: int | str = 1,
+        jobs: int | str | None = None,
         storage: str | None = None,
         tracking_uri: str | None = None,
         kernel: str | None = None,
@@ -85,7 +85,8 @@ class Sweep:
             notebook: the research notebook, with one cell tagged `parameters`; its path, or
                 itself where it was read already.
             output: where executed notebooks go, such as `out/digits.{run_id}.ipynb`.
-            jobs: trials at once, or `"auto"` for as many as cores and memory carry.
+            jobs: trials at once, or `"auto"` for as many as cores and memory carry; default: 1, on
+                a cluster as many as its workers offer.
             storage: Optuna storage; default: a SQLite file beside the outputs.
             tracking_uri: MLflow; default: `MLFLOW_TRACKING_URI` if set, else a SQLite store
                 beside the outputs.
@@ -94,8 +95,8 @@ class Sweep:
             allow_changes: go on with a study whose earlier trials were made of something else.
             observer: called with each event, one call at a time, from a thread of its own; it may
                 stop the sweep, and what it raises is logged.
-            executor: makes the place where trials run from what they have in common; default: this
-                machine, with `jobs` slots.
+            executor: makes the place where trials run from what they have in common; default: the
+                cluster of the settings, else this machine, with `jobs` slots.
 
         Raises:
             SweepError: whatever is wrong; nothing was started, nothing was written.
@@ -169,6 +170,7 @@ class Sweep:
         """
         began_s = time.monotonic()
         with (
+            closing(self.plan),
             self._events.delivering(),
             live_output(self.snapshot),
             opened(

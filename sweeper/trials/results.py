@@ -29,6 +29,7 @@ class Progress:
         metrics: the last value of each metric.
         memory_bytes: the proportional set size (PSS) of the kernel and its child processes; None
             when the kernel runs on another machine.
+        host: the machine where it runs; empty for that of the sweep.
         confirms: the run id of the trial that it confirms; None for a trial of the search.
     """
 
@@ -41,6 +42,7 @@ class Progress:
     metrics: Mapping[str, float]
     elapsed_s: float
     memory_bytes: int | None
+    host: str = ""
     confirms: str | None = None
 
 
@@ -266,6 +268,7 @@ class SweepResult:
             "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
             "confirms": None if record.confirms is None else run_id_of(record.confirms),
             "duration_s": round(record.duration_s, 3),
+            **({"host": record.host} if record.host else {}),
             **_gpu_of(record.gpu),
             "mlflow_run_id": self.mlflow_run_ids.get(record.run_id),
         }
