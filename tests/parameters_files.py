@@ -278,6 +278,21 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
 
 #: Files with wrong values, which only loading finds.
 WRONG_VALUES: list[tuple[str, list[str]]] = [
+    (
+        SMALLEST + "cluster: 10.0.0.5:8786",
+        ["cluster: url: expected the address of a Dask", "local:N", "got '10.0.0.5:8786'"],
+    ),
+    (SMALLEST + "cluster: local:0", ["cluster: url: expected", "got 'local:0'"]),
+    (SMALLEST + "cluster: {max: 8}", ["cluster: expected exactly one of url and class"]),
+    (
+        SMALLEST + "cluster: {url: local:2, max: 8}",
+        ["cluster: max: only a cluster that `class` starts has it"],
+    ),
+    (SMALLEST + "cluster: {class: SLURMCluster}", ["cluster: class: expected a class with its"]),
+    (
+        SMALLEST + "cluster: {class: dask_jobqueue.SLURMCluster, min: 3, max: 2}",
+        ["cluster: min: 3 is more than max, which is 2"],
+    ),
     # study
     (BOTH + "study: {sampler: {name: tpe, 3: 4}}", ["study.sampler", "tpe has no option 3"]),
     (

@@ -43,6 +43,8 @@ OWNERS = {
     "fsspec": {"sync"},
     "IPython": {"display", "kernels", "notebooks"},
     "comm": {"kernels"},
+    "dask": {"execution"},
+    "distributed": {"execution"},
     "ipykernel": {"kernels"},
     "joblib": {"execution"},
     "jupyter_client": {"kernels"},

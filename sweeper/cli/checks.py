@@ -25,7 +25,7 @@ def check(options: argparse.Namespace) -> int:
             console.line(line)
 
     result = run_checks(
-        _plan(options),
+        _plan(options, console),
         dry_run=options.dry_run,
         on_finding=on_finding,
         on_probe=console.progress,
@@ -42,12 +42,16 @@ def check(options: argparse.Namespace) -> int:
     return OK if result.holds else FOUND_FAULTS
 
 
-def _plan(options: argparse.Namespace) -> SweepPlan:
+def _plan(options: argparse.Namespace, console: ConsoleOutput) -> SweepPlan:
     from ..notebooks import ResearchNotebook
     from ..sweep.plan import plan_sweep
 
+    settings = settings_of(options)
+    if settings.cluster is not None:
+        console.progress(f"this machine is checked, not the cluster {settings.cluster.place}")
+        settings = settings.model_copy(update={"cluster": None})
     return plan_sweep(
-        settings_of(options),
+        settings,
         notebook=ResearchNotebook(options.input),
         output=options.output,
         jobs=options.jobs,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..display import screen
 from ..display.confirmed import confirmation_lines, trial_name
+from ..display.quantities import duration
 from ..trials import Params, Snapshot, SweepResult, TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class ConsoleOutput:
     def progress(self, line: str) -> None:
         """Print on stderr what is being done, with the time since the command began."""
         if not self._quiet:
-            took = screen.duration(time.monotonic() - self._started)
+            took = duration(time.monotonic() - self._started)
             with self._lock:
                 print(f"[{took:>6}] {line}", file=sys.stderr)
 

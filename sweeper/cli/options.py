@@ -43,6 +43,12 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
     _add_sweep(parser)
     parser.add_argument(
+        "--cluster",
+        metavar="URL|local:N",
+        help="run the trials on a Dask cluster: its scheduler, such as tcp://host:8786, or N "
+        "workers on this machine (default: the section cluster of the parameters file)",
+    )
+    parser.add_argument(
         "--timeout", metavar="DURATION", help="wall-clock limit of the sweep: 90s, 15m, 8h"
     )
     parser.add_argument(
@@ -78,7 +84,7 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p", "--parameters", required=True, metavar="PATH", help="the parameters file (YAML)"
     )
-    _add_jobs(parser, "trials at once")
+    _add_jobs(parser, "trials at once", default="1, on a cluster as many as it offers")
     parser.add_argument(
         "--trials",
         metavar="N",
@@ -281,13 +287,12 @@ def _add_notebook(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
+def _add_jobs(parser: argparse.ArgumentParser, what: str, *, default: str = "1") -> None:
     parser.add_argument(
         "-j",
         "--jobs",
-        default="1",
         metavar="N|auto",
-        help=f"{what}; auto is as many as cores and memory carry (default: 1)",
+        help=f"{what}; auto is as many as cores and memory carry (default: {default})",
     )
 
 

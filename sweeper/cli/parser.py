@@ -17,7 +17,7 @@ COMMANDS = (
 )
 #: Commands and flags that are planned and not in this version.
 PLANNED_COMMANDS = ("data",)
-PLANNED_FLAGS = ("--cluster", "--shared")
+PLANNED_FLAGS = ("--shared",)
 
 
 class _Parser(argparse.ArgumentParser):

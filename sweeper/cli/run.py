@@ -45,6 +45,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         trials=read_count_flag("--trials", options.trials),
         fixed=dict(read_value(text) for text in options.set),
         cold=options.cold,
+        cluster=getattr(options, "cluster", None),
         confirm=read_count_flag("--confirm", options.confirm),
         seeds=read_count_flag("--seeds", options.seeds, least=2, why=", as an interval needs two"),
     )

@@ -277,6 +277,7 @@ def _row(record: TrialRecord, scores: Sequence[str], params: Sequence[str]) -> d
         "attempt": record.attempt,
         "reason": None if record.reason is None else str(record.reason),
         "message": record.message or None,
+        "host": record.host or None,
         "notebook": str(record.notebook),
     }
     for name in params:

@@ -56,6 +56,11 @@ class SideTrials(ABC, Generic[_Item]):
             item, _ = self._running.pop(spec.number)
         self.end(item, spec, outcome)
 
+    def is_closed(self) -> bool:
+        """Whether no more begin."""
+        with self._lock:
+            return not self._waiting
+
     def stop(self, reason: str) -> None:
         """Begin no more, and stop those that run."""
         with self._lock:

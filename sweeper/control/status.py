@@ -114,7 +114,7 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
     # A trial has no notebook while it waits for a GPU, and that wait is not its time.
     started_at = metadata.get("started_at")
     began = now if started_at is None else datetime.datetime.fromisoformat(started_at)
-    pid = metadata.get("pid")
+    pid, host = metadata.get("pid"), str(metadata.get("host", ""))
     return Progress(
         run_id=record.run_id,
         params=record.params,
@@ -124,6 +124,7 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         step=max(steps, default=None),
         metrics={**last, **finals},
         elapsed_s=(now - began).total_seconds(),
-        memory_bytes=memory_of(pid) if is_here and isinstance(pid, int) else None,
+        memory_bytes=memory_of(pid) if is_here and not host and isinstance(pid, int) else None,
+        host=host,
         confirms=None if record.confirms is None else run_id_of(record.confirms),
     )

@@ -23,6 +23,8 @@ from ..trials import (
     value_text,
 )
 from .confirmed import confirmation_lines, progress_line, won_by
+from .lessons import lesson_lines
+from .quantities import duration, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,15 +33,6 @@ if TYPE_CHECKING:
 _DRAWS_PER_S = 2
 #: How many different errors, and trials per error, a summary names.
 _MOST_FAILURES = 5
-
-
-def duration(seconds: float) -> str:
-    """A duration for people: `3.1s`, `4m05s`, `2h10m`."""
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
 
 
 def params_line(params: Params) -> str:
@@ -55,6 +48,7 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     known = [(name, record.scores[name]) for name in objectives if name in record.scores]
     scores = ", ".join(f"{name}={value:.6g}" for name, value in known)
     took = f" in {duration(record.duration_s)}" if record.duration_s else ""
+    took += f" on {record.host}" if record.host else ""
     if record.reason is None:
         return f"{record.state}{took}" + (f": {scores}" if scores else "")
     first_line = record.message.strip().partition("\n")[0]
@@ -132,6 +126,7 @@ def summary(result: SweepResult) -> str:
         lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
     lines += best_lines(result.best, result.objectives, result.confirmation)
     lines += confirmation_lines(result.confirmation)
+    lines += lesson_lines(result)
     lines += failure_lines(result.records)
     lines += infeasible_lines(result.records)
     if result.page is not None:
@@ -252,8 +247,11 @@ def table(snapshot: Snapshot) -> RenderableType:
     grid.add_column(_metric_name(snapshot), no_wrap=True, justify="right")
     for name in ("step", "cell", "time", "memory"):
         grid.add_column(name, no_wrap=True, justify="right")
+    is_elsewhere = any(trial.host for trial in snapshot.running)
+    if is_elsewhere:
+        grid.add_column("host", no_wrap=True, overflow="ellipsis")
     for trial in snapshot.running:
-        grid.add_row(*_row(trial, snapshot))
+        grid.add_row(*_row(trial, snapshot), *([trial.host] if is_elsewhere else []))
     parts: list[RenderableType] = [Text(_head(snapshot), style="bold", overflow="fold")]
     parts += [grid] if snapshot.running else []
     if snapshot.best:
@@ -346,8 +344,3 @@ def _row(trial: Progress, snapshot: Snapshot) -> list[str]:
         duration(trial.elapsed_s),
         "" if trial.memory_bytes is None else size(trial.memory_bytes),
     ]
-
-
-def size(n_bytes: int) -> str:
-    """As people read it: `1.5 GB`, `20 MB`."""
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"

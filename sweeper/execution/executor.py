@@ -43,6 +43,9 @@ class TrialSource(TimeLeft, Protocol):
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Record how a trial ended; called once for each trial that was given out."""
 
+    def is_closed(self) -> bool:
+        """Whether it gives out no more trials, because it was stopped."""
+
     def stop(self, reason: str) -> None:
         """Give out no more trials, and stop those that run: the executor cannot go on."""
 

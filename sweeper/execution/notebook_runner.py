@@ -41,6 +41,7 @@ class NotebookRunner:
         patience: waits for the disk with the executed notebooks, when it is full.
         environment: where its trials run.
         snapshot: the name of the code that they run; empty where none was kept.
+        host: the machine, for people; empty on that of the sweep.
     """
 
     notebook: ResearchNotebook
@@ -51,6 +52,7 @@ class NotebookRunner:
     patience: Patience
     environment: TrialEnvironment = field(default_factory=TrialEnvironment)
     snapshot: str = ""
+    host: str = ""
     mps: Mps = field(default_factory=Mps)
 
     def new_file(self, spec: TrialSpec) -> ExecutedNotebook:
@@ -64,6 +66,8 @@ class NotebookRunner:
         file = ExecutedNotebook(node, spec, started_at=_now())
         if self.snapshot:
             file.metadata["snapshot"] = self.snapshot
+        if self.host:
+            file.metadata["host"] = self.host
         return file
 
     def run(

@@ -75,7 +75,7 @@ def opened_worker(
             runtime_folder=folder,
             token=token,
             warm=workload.settings.execution.kernels == "warm",
-            frozen=None if workload.snapshot is None else workload.snapshot.frozen,
+            frozen=workload.frozen,
         )
         pool.share(workload.cells_to_share())
         patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
@@ -90,6 +90,7 @@ def opened_worker(
             mps=mps or Mps(),
             environment=_environment(workload, gpus, token=token),
             snapshot="" if workload.snapshot is None else workload.snapshot.name,
+            host=workload.host,
         )
         yield Worker(runner=runner, runtime_folder=folder)
         left_s = time_left.left_s()
@@ -223,6 +224,8 @@ def _environment(workload: Workload, gpus: GpuAllocator, *, token: str) -> Trial
             threads=workload.settings.resources.threads,
             gpus=gpus.devices,
         )
+        if workload.host:
+            found["host"] = workload.host
         return keep_environment(workload.paths, found)
 
     return TrialEnvironment(look)

@@ -31,6 +31,9 @@ class Workload:
         paths: of the study; its folder marks the processes of its trials.
         snapshot: the modules that kernels import in place of what lies on disk meanwhile; None
             where they import what lies there.
+        code_folder: the folder of the snapshot on this machine, without links; None for that of
+            the machine where the snapshot was made.
+        host: the machine where the trials run, for people; empty on that of the sweep.
     """
 
     notebook: ResearchNotebook
@@ -39,6 +42,15 @@ class Workload:
     cwd: Path
     paths: StudyPaths
     snapshot: CodeSnapshot | None = None
+    code_folder: Path | None = None
+    host: str = ""
+
+    @property
+    def frozen(self) -> dict[str, str] | None:
+        """The sources that kernels import in place of what lies on disk, by their paths here."""
+        if self.snapshot is None:
+            return None
+        return self.snapshot.frozen_in(str(self.code_folder or self.snapshot.folder))
 
     @property
     def loader_workers(self) -> int:

@@ -32,15 +32,20 @@ class SettingsModel(BaseModel):
     #: Fields that are not keys of a file.
     _internal: ClassVar[frozenset[str]] = frozenset()
 
+    @classmethod
+    def file_keys(cls) -> dict[str, str]:
+        """The fields by their keys in a file: a key such as `class` cannot name a field."""
+        return {field.alias or name: name for name, field in cls.model_fields.items()}
+
     @model_validator(mode="before")
     @classmethod
     def _known_keys_only(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
-            keys = ", ".join(cls.model_fields)
+            keys = ", ".join(cls.file_keys())
             raise problem(f"expected a mapping with the keys {keys}; got {as_yaml(data)}")
         for key in data:
-            if key not in cls.model_fields:
-                known = [name for name in cls.model_fields if name not in cls._internal]
+            if key not in (known_keys := cls.file_keys()):
+                known = [key for key, name in known_keys.items() if name not in cls._internal]
                 raise problem(f"unknown key {as_yaml(key)}; {nearest(str(key), known)}")
         return data
 

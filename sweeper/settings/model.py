@@ -26,6 +26,7 @@ from pydantic_core import PydanticCustomError
 from ..errors import SettingsError
 from ..trials import Params
 from .base import SettingsModel, check_name, read_plain
+from .cluster import Cluster, check_cluster_flag
 from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
 from .sections import (
@@ -55,6 +56,7 @@ def _read_objective(value: Any) -> Any:
 
 
 _SYNC_URL = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*://"}
+_TEXT = {"type": "string"}
 _Direction = Literal["maximize", "minimize"]
 _ObjectivesAsWritten = Annotated[dict[str, _Direction | Objective], Field(min_length=1)]
 
@@ -133,6 +135,12 @@ class Settings(SettingsModel):
     ] = None
     """The URL to which the study is copied while it is swept, as in s3://bucket/prefix, and from
     which the same command on a new machine brings it back."""
+    cluster: Annotated[
+        Cluster | None,
+        WithJsonSchema({"anyOf": [_TEXT, Cluster.model_json_schema(schema_generator=AsWritten)]}),
+    ] = None
+    """The Dask cluster that runs the trials: its scheduler, as in tcp://host:8786, local:4 for four
+    workers on this machine, or a class that starts one, as dask_jobqueue.SLURMCluster."""
 
     @model_validator(mode="before")
     @classmethod
@@ -171,7 +179,7 @@ class Settings(SettingsModel):
 
     @property
     def _plain(self) -> dict[str, Any]:
-        return self.model_dump(exclude={"file"}, exclude_defaults=True)
+        return self.model_dump(exclude={"file"}, exclude_defaults=True, by_alias=True)
 
     @property
     def name(self) -> str:
@@ -278,6 +286,7 @@ class Settings(SettingsModel):
         trials: int | None = None,
         fixed: Params | None = None,
         cold: bool = False,
+        cluster: str | None = None,
         confirm: int | None = None,
         seeds: int | None = None,
     ) -> Settings:
@@ -302,6 +311,9 @@ class Settings(SettingsModel):
             data["confirm"] = self._confirm_with(confirm, seeds)
         if cold:
             data["execution"] = {**data.get("execution", {}), "kernels": "cold"}
+        if cluster is not None:
+            check_cluster_flag(cluster)
+            data["cluster"] = cluster
         data["space"] = {k: v for k, v in data["space"].items() if k not in fixed}
         data["inputs"] = {k: v for k, v in data.get("inputs", {}).items() if k not in fixed}
         data["fixed"] = {**data.get("fixed", {}), **fixed}

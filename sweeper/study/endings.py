@@ -117,6 +117,7 @@ def _end_in_notebook(record: TrialRecord, *, study_id: str | None) -> TrialRecor
             is_infeasible=metadata.get("is_infeasible") is True or None,
             gpu=use_in(metadata),
             not_replicable=tuple(metadata.get("not_replicable", ())),
+            host=str(metadata.get("host", "")),
         )
     except (KeyError, ValueError, TypeError, AttributeError):
         return None  # the metadata was edited by hand

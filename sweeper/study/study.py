@@ -26,10 +26,10 @@ from ..errors import StorageAwayError, StudyError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
-from ..trials import Params, TrialOutcome, TrialRecord, TrialState
+from ..trials import ImportanceRange, Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, held_by_session, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
-from .importances import param_importances
+from .importances import importance_ranges, param_importances
 from .proposals import BY_HAND, RETRY, TrialQueue, begun, is_planned
 from .pruners import why_pruned
 from .samplers import CONFIRMS, SamplerFactory, as_queued, check_fits
@@ -322,6 +322,7 @@ class Study:
             gpu=outcome.gpu,
             is_infeasible=outcome.is_infeasible or None,
             not_replicable=outcome.not_replicable,
+            host=outcome.host,
         )
 
     def queue_again(self, record: TrialRecord) -> None:
@@ -365,6 +366,10 @@ class Study:
     def importances(self) -> dict[str, dict[str, float]]:
         """How much each param matters for each objective; see `param_importances`."""
         return param_importances(self._study, self.facts["objectives"])
+
+    def importance_ranges(self) -> dict[str, dict[str, ImportanceRange]]:
+        """The same with their uncertainty; see `importance_ranges`."""
+        return importance_ranges(self._study, self.facts["objectives"])
 
     def mark_interrupted(self) -> list[TrialRecord]:
         """Correct the records that a killed sweep left `running`; only while no sweep is alive.

@@ -30,6 +30,8 @@ def encode(record: TrialRecord) -> dict[str, Any]:
         del stored["is_infeasible"]
     if not record.not_replicable:
         del stored["not_replicable"]
+    if not record.host:
+        del stored["host"]
     if record.confirms is None:  # a study without such trials is stored as before
         del stored["confirms"], stored["repetition"]
     # JSON has no NaN and no infinity, and a score may be one.

@@ -66,8 +66,12 @@ class CodeSnapshot:
     @property
     def frozen(self) -> dict[str, str]:
         """The sources in `files` by their absolute paths."""
+        return self.frozen_in(self.folder)
+
+    def frozen_in(self, folder: str) -> dict[str, str]:
+        """The sources in `files` by their absolute paths on a machine with another folder."""
         return {
-            os.path.normpath(os.path.join(self.folder, path)): source
+            os.path.normpath(os.path.join(folder, path)): source
             for path, source in self.files.items()
         }
 

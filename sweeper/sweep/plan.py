@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..notebooks import ResearchNotebook
 from ..notebooks.fingerprint import Fingerprint, fingerprint_of, local_code
 from ..settings import Settings
 from ..settings.addresses import Address
+from ..settings.cluster import Cluster
 from ..study import SamplerFactory, make_pruner
 from ..sync import RemoteCopy
 from ..trials import Inputs, StudyPaths
@@ -50,6 +52,12 @@ class SweepPlan:
     inputs: Inputs = field(default_factory=dict)
     stated_inputs: Mapping[str, Any] = field(default_factory=dict)
 
+    def close(self) -> None:
+        """End what the executor has started before the sweep began, as workers of a cluster."""
+        close = getattr(self.executor, "close", None)
+        if close is not None:
+            close()
+
     @property
     def settings(self) -> Settings:
         """The parameters file, with the options of this call."""
@@ -71,7 +79,7 @@ def plan_sweep(
     *,
     notebook: str | Path | ResearchNotebook,
     output: str,
-    jobs: int | str,
+    jobs: int | str | None,
     storage: str | None,
     tracking_uri: str | None,
     kernel: str | None,
@@ -87,6 +95,8 @@ def plan_sweep(
     research = notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
     research.check_parameters(settings.sources)
     kernel_name = kernel or research.kernel_name
+    if executor is None and settings.cluster is not None:
+        executor = partial(_on_cluster, settings=settings.cluster, jobs=jobs)
     if executor is None:  # another place has kernels of its own
         asked_by = f"--kernel {kernel}" if kernel else research.display_name
         check_kernel(kernel_name, asked_by=asked_by)
@@ -105,22 +115,32 @@ def plan_sweep(
         paths=paths,
         snapshot=snapshot_of(research, settings, code),
     )
+    samplers = SamplerFactory(settings)
+    tracking = None if tracking_uri is None else Address.of(tracking_uri)
+    remote = _remote_copy(settings, paths, str(storage_url), tracking_uri)
     return SweepPlan(
         workload=workload,
+        # The last, because a cluster's workers may already be at work when it is there.
         executor=(
-            LocalExecutor.on_this_machine(workload, jobs)
+            LocalExecutor.on_this_machine(workload, 1 if jobs is None else jobs)
             if executor is None
             else executor(workload)
         ),
-        samplers=SamplerFactory(settings),
+        samplers=samplers,
         storage_url=storage_url,
-        tracking_uri=None if tracking_uri is None else Address.of(tracking_uri),
+        tracking_uri=tracking,
         timeout_s=timeout_s,
         fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name, code=code),
         allow_changes=allow_changes,
         is_frozen=executor is not None or can_freeze(kernel_name),
-        remote=_remote_copy(settings, paths, str(storage_url), tracking_uri),
+        remote=remote,
     )
+
+
+def _on_cluster(workload: Workload, *, settings: Cluster, jobs: int | str | None) -> Executor:
+    from ..execution.cluster.executor import ClusterExecutor  # imports Dask
+
+    return ClusterExecutor.open(workload, settings, jobs)
 
 
 def _remote_copy(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ..display.in_jupyter import live_output
-from ..errors import BrokenError, StudyError, TrackingError
+from ..errors import BrokenError, StudyError, TrackingError, first_line
 from ..execution.executor import Executor
 from ..execution.workload import Workload
 from ..notebooks import ResearchNotebook
@@ -20,7 +21,15 @@ from ..study import Study
 from ..study_folder.loss import loss_message, watched
 from ..study_folder.requests import ALL, NO_MORE
 from ..tracking import Tracker, sqlite_file
-from ..trials import Event, Events, Observer, Snapshot, SweepResult
+from ..trials import (
+    Event,
+    Events,
+    ImportanceRange,
+    Observer,
+    Snapshot,
+    SweepResult,
+    seconds_not_run,
+)
 from .deadline import deadline
 from .description import best_in_words, confirmed_runs, description
 from .frozen_code import changed_meanwhile
@@ -32,6 +41,8 @@ from .scheduling.missed_trials import log_missed_trials
 from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
 from .stop_switch import StopSwitch
+
+_log = logging.getLogger(__name__)
 
 
 class Sweep:
@@ -59,7 +70,7 @@ class Sweep:
         *,
         notebook: str | Path | ResearchNotebook,
         output: str,
-        jobs: int | str = 1,
+        jobs: int | str | None = None,
         storage: str | None = None,
         tracking_uri: str | None = None,
         kernel: str | None = None,
@@ -74,7 +85,8 @@ class Sweep:
             notebook: the research notebook, with one cell tagged `parameters`; its path, or
                 itself where it was read already.
             output: where executed notebooks go, such as `out/digits.{run_id}.ipynb`.
-            jobs: trials at once, or `"auto"` for as many as cores and memory carry.
+            jobs: trials at once, or `"auto"` for as many as cores and memory carry; default: 1, on
+                a cluster as many as its workers offer.
             storage: Optuna storage; default: a SQLite file beside the outputs.
             tracking_uri: MLflow; default: `MLFLOW_TRACKING_URI` if set, else a SQLite store
                 beside the outputs.
@@ -83,8 +95,8 @@ class Sweep:
             allow_changes: go on with a study whose earlier trials were made of something else.
             observer: called with each event, one call at a time, from a thread of its own; it may
                 stop the sweep, and what it raises is logged.
-            executor: makes the place where trials run from what they have in common; default: this
-                machine, with `jobs` slots.
+            executor: makes the place where trials run from what they have in common; default: the
+                cluster of the settings, else this machine, with `jobs` slots.
 
         Raises:
             SweepError: whatever is wrong; nothing was started, nothing was written.
@@ -158,6 +170,7 @@ class Sweep:
         """
         began_s = time.monotonic()
         with (
+            closing(self.plan),
             self._events.delivering(),
             live_output(self.snapshot),
             opened(
@@ -221,6 +234,7 @@ class Sweep:
                             tracker.confirmed(*one)
                     words = best_in_words(best, list(plan.settings.objective), confirmation)
                     tracker.described(description(plan), words)
+                importances = self._importances(study)  # while MLflow gets the last trials
                 left_s = stop_switch.left_s
                 undelivered = tracker.close(patience_s=None if left_s is None else left_s / 2)
             if tracker.refusal is not None:
@@ -254,6 +268,8 @@ class Sweep:
             kernels=list(scheduler.kernels),
             findings=[*findings, *self._changed_code()],
             confirmation=confirmation,
+            not_run_s=seconds_not_run(study.records()),
+            importances=importances,
             duration_s=time.monotonic() - began_s,
         )
         return scheduler, result
@@ -264,6 +280,16 @@ class Sweep:
             self.stop(sender, now=request == ALL)
         elif request.isdigit():
             self._stop_switch.stop(int(request), f"stopped by {sender}")
+
+    def _importances(self, study: Study) -> Mapping[str, Mapping[str, ImportanceRange]]:
+        """Which params mattered; nothing where the machine is about to go."""
+        if self._stop_switch.left_s is not None:
+            return {}
+        try:
+            return study.importance_ranges()
+        except Exception as error:  # noqa: BLE001  a sweep has its result without
+            _log.warning("which params mattered is not known: %s", first_line(error))
+            return {}
 
     def _changed_code(self) -> list[str]:
         """What users should know of code that was changed while the trials ran."""

@@ -137,6 +137,10 @@ class ListedTrials:
         if self._on_end is not None:
             self._on_end(spec, outcome)
 
+    def is_closed(self) -> bool:
+        """Whether an executor has stopped it."""
+        return bool(self.reasons)
+
     def stop(self, reason: str) -> None:
         """Keep the reason, and give out no more."""
         self.reasons.append(reason)

@@ -11,7 +11,7 @@ from .confirmation import (
     ConfirmPlan,
     left_to_begin,
 )
-from .durations import mean_at_once, seconds_left
+from .durations import mean_at_once, seconds_left, seconds_not_run
 from .events import Event, Events, Observer
 from .forecast import BudgetForecast, forecast_budget
 from .gpu_usage import GpuTotal, samples_in, to_metadata, total_of, use_in
@@ -35,7 +35,7 @@ from .records import (
     value_text,
 )
 from .result_html import headline
-from .results import Progress, Snapshot, SweepResult, count_by_state
+from .results import ImportanceRange, Progress, Snapshot, SweepResult, count_by_state
 from .running import RunningTrial
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "GpuSample",
     "GpuTotal",
     "GpuUse",
+    "ImportanceRange",
     "InputFile",
     "Inputs",
     "KernelUse",
@@ -79,6 +80,7 @@ __all__ = [
     "run_id_of",
     "samples_in",
     "seconds_left",
+    "seconds_not_run",
     "to_metadata",
     "total_of",
     "use_in",

@@ -75,6 +75,25 @@ def mean_at_once(
     return min(max(together_s / elapsed_s, 1.0), float(jobs))
 
 
+def seconds_not_run(records: Iterable[TrialRecord]) -> float | None:
+    """How much longer pruned trials would have taken, in seconds; None where there are none.
+
+    None as well where no trial has completed, as nothing is known then.
+
+    Args:
+        records: the trials of the study.
+    """
+    known = list(records)
+    whole = [(record.params, record.duration_s) for record in known if _is_whole(record)]
+    pruned = [record for record in known if record.state is TrialState.PRUNED]
+    if not whole or not pruned:
+        return None
+    mean_s = _mean([seconds for _, seconds in whole])
+    expected_s = _fitted(whole[-_MOST_FITTED:], [record.params for record in pruned])
+    pairs = zip(pruned, expected_s or [mean_s] * len(pruned), strict=True)
+    return math.fsum(max(0.0, whole_s - record.duration_s) for record, whole_s in pairs)
+
+
 def _expected(ended: Sequence[TrialRecord], wanted: Sequence[Params]) -> list[float] | None:
     """How long running trials should take altogether; None where too few are known."""
     # A pruned trial says nothing about how long one with its params takes that is not.

@@ -259,6 +259,7 @@ class TrialOutcome:
         gpu_need: what it was expected to need when it got its share of a GPU; None where it had
             none.
         environment: the name of the record of where it ran; empty where there is none.
+        host: the machine where it ran; empty for that of the sweep.
     """
 
     state: TrialState
@@ -274,6 +275,7 @@ class TrialOutcome:
     not_replicable: tuple[str, ...] = ()
     gpu_need: GpuNeed | None = None
     environment: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +289,7 @@ class TrialRecord:
         is_infeasible: True for a trial that ran out of memory with no other trial beside it, so
             that no trial with its params fits; None for all others.
         not_replicable: the operations that need not repeat bit for bit, by torch's own names.
+        host: the machine of its last attempt; empty for that of the sweep.
         confirms: the number of the trial of the search that it runs again on a fresh seed; None
             for a trial of the search.
         repetition: which of the fresh seeds that is, from 1; None likewise.
@@ -307,6 +310,7 @@ class TrialRecord:
     gpu: GpuUse | None = None
     is_infeasible: bool | None = None
     not_replicable: tuple[str, ...] = ()
+    host: str = ""
     confirms: int | None = None
     repetition: int | None = None
 

@@ -6,7 +6,7 @@ import html
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class Progress:
         metrics: the last value of each metric.
         memory_bytes: the proportional set size (PSS) of the kernel and its child processes; None
             when the kernel runs on another machine.
+        host: the machine where it runs; empty for that of the sweep.
         confirms: the run id of the trial that it confirms; None for a trial of the search.
     """
 
@@ -41,6 +42,7 @@ class Progress:
     metrics: Mapping[str, float]
     elapsed_s: float
     memory_bytes: int | None
+    host: str = ""
     confirms: str | None = None
 
 
@@ -81,6 +83,25 @@ def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
     return {**ended, **running}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportanceRange:
+    """How much of what makes trials good a param explains.
+
+    Attributes:
+        share: of all params together, 0 to 1.
+        low: the least share that most samples of the trials give (the tenth percentile).
+        high: the greatest one (the ninetieth).
+    """
+
+    share: float
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, float]:
+        """The object that `--json` prints."""
+        return {name: round(value, 4) for name, value in asdict(self).items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
     """The result of a sweep. In Jupyter it shows the best trial, a link to its page, and a table.
@@ -89,6 +110,9 @@ class SweepResult:
         best: the best trial, or all Pareto-optimal ones where there are several objectives; empty
             when no trial completed. Where the best were run again on fresh seeds, the winner.
         confirmation: what these runs have come to; None where there are none.
+        not_run_s: how much longer pruned trials would have taken; None where none was pruned.
+        importances: what matters for each objective, by param, the greatest share first; empty
+            where there are too few trials to know.
         page: the comparison page; None where it has not been written.
         is_preempted: whether the sweep ended because its machine is being taken away.
         undelivered: the number of messages that MLflow did not take; the next sweep of the study
@@ -123,6 +147,8 @@ class SweepResult:
     kernels: Sequence[KernelUse] = ()
     findings: Sequence[str] = ()
     confirmation: Confirmation | None = None
+    not_run_s: float | None = None
+    importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -174,6 +200,11 @@ class SweepResult:
             "best": best if several else (best[0] if best else None),
             "confirmation": None if self.confirmation is None else self.confirmation.to_json(),
             "trials": [self._trial(record, full=True) for record in self.records],
+            "importances": {
+                name: {param: it.to_json() for param, it in shares.items()}
+                for name, shares in self.importances.items()
+            },
+            "not_run_s": _rounded(self.not_run_s, 1),
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),
             "budget_lasts_for": None if self.budget is None else self.budget.trials,
@@ -237,6 +268,7 @@ class SweepResult:
             "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
             "confirms": None if record.confirms is None else run_id_of(record.confirms),
             "duration_s": round(record.duration_s, 3),
+            **({"host": record.host} if record.host else {}),
             **_gpu_of(record.gpu),
             "mlflow_run_id": self.mlflow_run_ids.get(record.run_id),
         }

@@ -35,6 +35,7 @@ class RunningTrial:
         trials_left: how many trials had not begun when this one did and each free slot had taken
             one, as far as was known.
         reports: the number of points that the notebook has reported, neither printed nor displayed.
+        host: the machine where it runs, for people; empty for that of the sweep.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class RunningTrial:
         self.steps, self.stepped_at_s = 0, 0.0
         self.metrics: dict[str, float] = {}
         self.reports = 0
+        self.host = ""
         self._on_stop: Callable[[], object] | None = None
         self._waited_s = 0.0
         self._waits_since_s: float | None = None

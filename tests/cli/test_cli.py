@@ -67,11 +67,19 @@ def test_a_planned_command_is_refused_as_planned(
     assert version("notebook-hpo") in message
 
 
-@pytest.mark.parametrize("flag", ["--cluster=local:2", "--shared"])
+@pytest.mark.parametrize("flag", ["--shared=2", "--shared"])
 def test_a_planned_option_is_refused_as_planned(
     flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"{flag.partition('=')[0]} is planned" in refused([*RIGHT, flag], capsys)
+
+
+@pytest.mark.parametrize("command", ["check -i n.ipynb -p p.yml", "replay a.ipynb"])
+def test_what_runs_on_this_machine_only_refuses_a_cluster(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refused([*command.split(), "--cluster", "local:2"], capsys)
+    assert "uses this machine only; leave --cluster out" in message
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])
@@ -89,6 +97,7 @@ def test_the_version_is_the_package_s(
         (["--study", ""], "notebook_hpo.py: --study: '' cannot name a study; use letters"),
         (["--set", "lrr=3"], "--set lrr=3: 'lrr' is not assigned in the parameters cell of n.ipyn"),
         (["--set", "lrr=3"], "did you mean 'lr'?"),
+        (["--cluster", "loal:4"], "--cluster loal:4: expected the address of a Dask scheduler"),
         (["--set", "class=3"], "--set class=3: class: not a Python identifier"),
         (["--set", "lr=2020-01-01"], "--set lr=2020-01-01: 2020-01-01 is a date to YAML"),
         (["--set", "lr=0.5"], "--set lr=0.5: leaves nothing to sweep"),

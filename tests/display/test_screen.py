@@ -112,6 +112,14 @@ def test_a_trial_that_is_run_again_shows_its_attempt(monkeypatch: pytest.MonkeyP
     assert drawn(snapshot(progress(attempt=3)), monkeypatch)[2].startswith("0007 (3)")
 
 
+def test_the_host_has_a_column_where_trials_run_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, header, row, _ = drawn(
+        snapshot(progress(host="node7", memory_bytes=None), progress("0008")), monkeypatch
+    )
+    assert header.split()[-1] == "host"
+    assert row.split()[-1] == "node7"
+
+
 def test_memory_is_printed_in_gigabytes_from_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn(snapshot(progress(memory_bytes=12_340_000_000)), monkeypatch)[2].endswith(
         "12.3 GB"

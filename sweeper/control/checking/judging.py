@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...display.screen import duration, params_line, size
+from ...display.quantities import duration, size
+from ...display.screen import params_line
 from ...notebooks import ResearchNotebook
 from ...notebooks.fingerprint import modules_beside
 from ...settings import Settings

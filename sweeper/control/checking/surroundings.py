@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...display.screen import size
+from ...display.quantities import size
 from ...errors import SweepError, first_line
 from ...execution.machine import available_bytes, usable_cores
 from ...execution.shared_memory import advice

@@ -1,11 +1,13 @@
 """Print what the Python that runs this script is, and which packages it has.
 
-The kernels' own interpreter runs it, so it imports the standard library only. The names of the
+The names of modules may follow it: those that cannot be imported are listed as missing. The
+kernels' own interpreter runs it, so it imports the standard library only. The names of the
 folders that pip makes have the versions already: `importlib.metadata` would read each file.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -32,6 +34,14 @@ def packages_in(folders: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def is_there(module: str) -> bool:
+    """Whether a top-level module can be found."""
+    try:
+        return module in sys.modules or importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 if __name__ == "__main__":
     del sys.path[0]  # of this script
     python = {
@@ -40,4 +50,6 @@ if __name__ == "__main__":
         "executable": sys.executable,
         "packages": packages_in(sys.path),
     }
+    if modules := sys.argv[1:]:
+        python["missing"] = [module for module in modules if not is_there(module)]
     json.dump(python, sys.stdout)

@@ -87,7 +87,7 @@ def environment_of(
     """
     models = [model for gpu in gpus if (model := model_of(gpu)) is not None]
     found = {
-        "python": _python(interpreter, env),
+        "python": python_of(interpreter, env),
         "platform": platform.platform(),
         "cpu": _cpu_model(),
         "cores": usable_cores(),
@@ -99,12 +99,24 @@ def environment_of(
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _python(interpreter: Sequence[str], env: Mapping[str, str]) -> dict[str, Any] | None:
+def python_of(
+    interpreter: Sequence[str], env: Mapping[str, str], modules: Sequence[str] = ()
+) -> dict[str, Any] | None:
+    """Describe a Python: `implementation`, `version`, `executable`, `packages` and `missing`.
+
+    Args:
+        interpreter: that Python, and its options.
+        env: for its process.
+        modules: those of them that it cannot import are `missing`.
+
+    Returns:
+        None where it does not answer.
+    """
     if not interpreter:
         return None
     try:
         done = subprocess.run(
-            [*interpreter, str(_PROBE)],
+            [*interpreter, str(_PROBE), *modules],
             env=dict(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -149,7 +149,7 @@ class TrialScheduler:
                     self._settings, self._samplers, self._paths_of, self._next_end.wait
                 )
             except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
-                self._break(error)
+                self.lose(error)
                 return None
             if record is None:
                 self.stopped_by = self._stop_switch.closed_by
@@ -177,15 +177,15 @@ class TrialScheduler:
         self._stop_switch.enter(spec.number, running)
         return spec, running
 
-    def lose(self, error: Exception) -> None:
-        """End the sweep, which has lost what it needs."""
-        self._break(error)
-
     def close(self) -> None:
         """End the threads beside the trials, of which none runs any more."""
         for thread in (self._prefetcher, self._pruning):
             if thread is not None:
                 thread.close()
+
+    def is_closed(self) -> bool:
+        """Whether no more trials are given out, because the sweep is being stopped."""
+        return self._stop_switch.closed_by is not None
 
     def stop(self, reason: str) -> None:
         """Give out no more trials, and stop those that run: the executor cannot go on."""
@@ -222,7 +222,7 @@ class TrialScheduler:
                 record = self._study.tell(spec.number, outcome)
             except Exception as error:  # noqa: BLE001  as in next_trial
                 # The executed notebook has the trial's end, and the next sweep reads it there.
-                self._break(error)
+                self.lose(error)
                 record = self._study.ended(spec.number, outcome)
             self._stop_for_failures(record)
         is_lost = record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST
@@ -290,7 +290,7 @@ class TrialScheduler:
         planned = ended + running + to_start
         return self._spending.forecast(ended=ended, running=running, planned=planned)
 
-    def _break(self, error: Exception) -> None:
+    def lose(self, error: Exception) -> None:
         """The study itself cannot go on: its storage is gone, or its sampler failed.
 
         While a storage is only away, the running trials come to their end: their executed
@@ -395,5 +395,6 @@ def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
         metrics=dict(running.metrics),
         elapsed_s=time.time() - record.started_at_s - running.waited_s,
         memory_bytes=None if running.pid is None else memory_of(running.pid),
+        host=running.host,
         confirms=None if record.confirms is None else run_id_of(record.confirms),
     )

@@ -301,6 +301,8 @@ def _tags_of(record: TrialRecord) -> dict[str, str]:
         tags["sweeper.message"] = record.message
     if record.is_infeasible:
         tags["sweeper.infeasible"] = "true"
+    if record.host:
+        tags["sweeper.host"] = record.host
     if record.not_replicable:
         tags["sweeper.not_replicable"] = ", ".join(record.not_replicable)
     return tags

@@ -36,8 +36,9 @@ class Stages:
         seen: the specs of the second study's trials.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, storage: str | None = None) -> None:
         self.folder = folder
+        self.storage = storage
         self.out = folder / "out"
         self.seen: list[TrialSpec] = []
 
@@ -75,6 +76,7 @@ class Stages:
             notebook=write_notebook(self.folder / "nb.ipynb", "val = x", parameters=parameters),
             output=f"{self.out}/{{study}}.{{run_id}}.ipynb",
             executor=lambda _: InlineExecutor(run_trial),
+            storage=self.storage,
             **(options or {}),
         )
 
@@ -248,6 +250,14 @@ def test_what_cannot_be_taken_is_refused_and_leaves_nothing_behind(
         assert fragment in str(error.value)
     assert not (stages.out / "finetune").exists()
     assert not stages.seen
+
+
+def test_a_study_is_found_in_a_storage_that_both_have(tmp_path: Path) -> None:
+    stages = Stages(tmp_path, storage=f"sqlite:///{tmp_path}/studies.db")
+    stages.pretrain()
+    stages.finetune()
+    stages.finetune(study={"trials": 4})
+    assert stages.used == ["weights of 0003"] * 4
 
 
 def test_a_study_is_found_by_the_path_of_its_folder(stages: Stages) -> None:

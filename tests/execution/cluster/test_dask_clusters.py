@@ -1,0 +1,167 @@
+"""Clusters that a sweep starts, and what is refused before it does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies import PATIENCE_S, until
+
+from sweeper.errors import SettingsError
+from sweeper.execution.cluster.dask_cluster import DaskCluster, DaskWorker
+from sweeper.execution.cluster.executor import ClusterExecutor
+from sweeper.execution.workload import Workload
+from sweeper.notebooks import ResearchNotebook
+from sweeper.settings import Settings
+from sweeper.settings.cluster import Cluster
+from sweeper.settings.yaml_reader import read_yaml
+from sweeper.testing import trial_spec, write_notebook
+from sweeper.testing.executor_contract import ListedTrials
+from sweeper.trials import StudyPaths, TrialOutcome, TrialSpec
+
+PAGE = Path(__file__).parents[3] / "docs" / "cluster.md"
+
+
+def test_without_dask_the_command_that_installs_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "dask", None)
+    with pytest.raises(SettingsError, match=r"pip install 'notebook-hpo\[dask\]'"):
+        DaskCluster.open(Cluster.model_validate("local:2"))
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"class": "no_such_jobs.SLURMCluster"}, r"no_such_jobs.*; pip install no-such-jobs"),
+        ({"class": "dask_jobqueue.SLURMClster"}, r"dask_jobqueue has no SLURMClster"),
+        (
+            {"class": "dask_jobqueue.SLURMCluster", "options": {"coers": 2}},
+            r"SLURMCluster: cannot be started with options {'coers': 2}: ",
+        ),
+        ({"class": "collections.OrderedDict"}, r"OrderedDict: gives no client: "),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_refused_by_its_name(
+    written: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        DaskCluster.open(Cluster.model_validate(written))
+
+
+def blocks_with_clusters() -> list[dict[str, Any]]:
+    """The sections `cluster` on the page about clusters."""
+    parts = PAGE.read_text("utf-8").split("\n    cluster:\n")[1:]
+    texts = ["\n".join(iter_block(part.splitlines())) for part in parts]
+    return [read_yaml("cluster:\n" + text)["cluster"] for text in texts]
+
+
+def iter_block(lines: list[str]) -> list[str]:
+    end = next(n for n, line in enumerate([*lines, ""]) if not line.startswith("      "))
+    return [line[4:] for line in lines[:end]]
+
+
+def test_the_script_for_slurm_asks_for_what_the_page_has(tmp_path: Path) -> None:
+    written = next(block for block in blocks_with_clusters() if "SLURM" in block["class"])
+    settings = Cluster.model_validate(written)
+    from dask_jobqueue.slurm import SLURMCluster
+
+    with SLURMCluster(
+        **settings.options, scheduler_options={"dashboard_address": "127.0.0.1:0"}
+    ) as cluster:
+        script = cluster.job_script()
+    for line in ("-p gpu", "--cpus-per-task=2", "--mem=30G", "-t 08:00:00", "--gres=gpu:1"):
+        assert f"#SBATCH {line}\n" in script
+    assert "--nthreads 2" in script
+    assert "distributed.cli.dask_worker tcp://" in script
+
+
+def test_the_page_has_settings_that_load() -> None:
+    blocks = blocks_with_clusters()
+    assert len(blocks) == 2
+    for block in blocks:
+        assert Cluster.model_validate(block).max == 8
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+def test_a_class_gets_workers_for_the_trials_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs that are processes here stand for those of SLURM."""
+    monkeypatch.chdir(tmp_path)
+    go = tmp_path / "go"
+    ended: list[int] = []
+    dismissed: list[list[int]] = []
+    dismiss = DaskCluster.dismiss
+
+    def watched(self: DaskCluster, worker: DaskWorker, *, least: int) -> None:
+        dismissed.append(list(ended))
+        dismiss(self, worker, least=least)
+        go.touch()
+
+    monkeypatch.setattr(DaskCluster, "dismiss", watched)
+    waits = (
+        f"import os, time\nend_s = time.monotonic() + {PATIENCE_S}\n"
+        f"while pause and not os.path.exists({str(go)!r}) and time.monotonic() < end_s:\n"
+        "    time.sleep(0.1)\nval = 3.0"
+    )
+    notebook = write_notebook(tmp_path / "nb.ipynb", waits, parameters="pause = 0.0")
+    workload = Workload(
+        notebook=ResearchNotebook(notebook),
+        settings=Settings.from_mapping(
+            {
+                "study": {"trials": 3},
+                "objective": {"val": "maximize"},
+                "space": {"pause": {"low": 0.0, "high": 99.0}},
+            }
+        ),
+        kernel_name="python3",
+        cwd=tmp_path,
+        paths=StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="s"),
+    )
+    settings = Cluster.model_validate(
+        {
+            "class": "dask_jobqueue.local.LocalCluster",
+            "options": {
+                "cores": 1,
+                "memory": "1GB",
+                "scheduler_options": {"dashboard_address": "127.0.0.1:0"},
+            },
+            "max": 2,
+        }
+    )
+    executor = ClusterExecutor.open(workload, settings, None)
+    # The first trial lasts until the worker that has run the others is given back.
+
+    def note(spec: TrialSpec, outcome: TrialOutcome) -> None:
+        ended.append(spec.number)
+
+    specs = [
+        trial_spec(
+            number,
+            params={"pause": pause},
+            notebook=workload.paths.notebook(f"{number:04d}"),
+            checkpoint_dir=workload.paths.checkpoints(f"{number:04d}"),
+        )
+        for number, pause in enumerate([1.0, 0.0, 0.0])
+    ]
+    source = ListedTrials(specs, on_end=note)
+    executor.run(source)
+    assert source.states == ["completed"] * 3
+    assert sorted(dismissed[0]) == [1, 2]
+    until(lambda: not _jobs(), "a job is left")
+
+
+def _jobs() -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if "distributed.cli.dask_worker" in command and "--name LocalCluster" in command:
+            found.append(command)
+    return found

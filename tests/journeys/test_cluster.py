@@ -1,0 +1,128 @@
+"""Whole sweeps on a Dask cluster, with workers that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+from dask_clusters import left_there, started, worker_pids
+from studies import until
+
+from sweeper import Settings, Sweep
+from sweeper.execution.cluster.executor import ClusterExecutor
+from sweeper.execution.workload import Workload
+from sweeper.settings.cluster import Cluster
+from sweeper.testing import write_notebook
+from sweeper.trials import Event, SweepResult, TrialRecord, TrialState
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("here")]
+
+ROOT = Path(__file__).parents[2]
+TRAIN = """
+import beside, sweeper, time
+for step in range(3):
+    sweeper.report(step, val=beside.score(x, step))
+    time.sleep(0.05)
+"""
+SPACE = {"x": {"low": 0.0, "high": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    with started(workers=2, threads=1) as address:
+        yield address
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Path:
+    (tmp_path / "beside.py").write_text("def score(x, step):\n    return x * (step + 1)\n")
+    return write_notebook(tmp_path / "nb.ipynb", TRAIN)
+
+
+def on_own_folders(workload: Workload, *, address: str) -> ClusterExecutor:
+    settings = Cluster.model_validate(address)
+    return ClusterExecutor.open(workload, settings, 2, own_folders=True)
+
+
+def settings_of(name: str, **study: object) -> Settings:
+    return Settings.from_mapping(
+        {"study": {"name": name, **study}, "objective": {"val": "maximize"}, "space": SPACE}
+    )
+
+
+def facts(result: SweepResult) -> list[object]:
+    return [(r.run_id, str(r.state), r.params, r.seed, r.scores) for r in result.records]
+
+
+def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
+    notebook: Path, cluster: str
+) -> None:
+    ends: list[TrialRecord] = []
+
+    def kill_one(event: Event, record: TrialRecord | None) -> None:
+        if event is Event.TRIAL_ENDED and record is not None:
+            ends.append(record)
+            if len(ends) == 8:
+                os.kill(next(iter(worker_pids(cluster).values())), signal.SIGKILL)
+
+    def run(name: str, **place: object) -> SweepResult:
+        output = f"{notebook.parent}/{name}.{{run_id}}.ipynb"
+        settings = settings_of(name, trials=24, sampler="tpe", order="fixed", seed=3)
+        return Sweep.from_settings(
+            settings,
+            notebook=notebook,
+            output=output,
+            jobs=2,
+            **place,  # type: ignore[arg-type]
+        ).run()
+
+    there = run("there", executor=partial(on_own_folders, address=cluster), observer=kill_one)
+    here = run("here")
+    assert facts(there) == facts(here)
+    assert there.counts["completed"] == 24
+    assert sum(record.attempt for record in there.records) in (25, 24)
+    assert {record.host for record in there.records} == {os.uname().nodename}
+    assert {record.host for record in here.records} == {""}
+    with closing(sqlite3.connect(notebook.parent / "mlflow.db")) as store:
+        tags = store.execute("select count(*) from tags where key = 'sweeper.host'").fetchone()
+    assert tags == (24,)
+
+
+def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> None:
+    settings = settings_of(
+        "pruned",
+        trials=6,
+        sampler="random",
+        pruner={"name": "threshold", "lower": 10.0},
+    )
+    result = Sweep.from_settings(
+        settings,
+        notebook=write_notebook(notebook.parent / "long.ipynb", TRAIN.replace("(3)", "(600)")),
+        output=f"{notebook.parent}/pruned.{{run_id}}.ipynb",
+        executor=partial(on_own_folders, address=cluster),
+    ).run()
+    assert {record.state for record in result.records} == {TrialState.PRUNED}
+
+
+def test_a_sweep_that_is_killed_leaves_nothing_on_the_workers(notebook: Path, cluster: str) -> None:
+    folder = notebook.parent
+    write_notebook(folder / "long.ipynb", TRAIN.replace("(3)", "(6000)"))
+    (folder / "p.yml").write_text(
+        f"objective: {{val: maximize}}\nspace: {{x: {{low: 0.0, high: 1.0}}}}\ncluster: {cluster}\n"
+    )
+    words = ["-i", "long.ipynb", "-o", "killed.{run_id}.ipynb", "-p", "p.yml", "--quiet"]
+    sweep = subprocess.Popen([sys.executable, ROOT / "notebook_hpo.py", *words], cwd=folder)
+    try:
+        until(lambda: (folder / "killed.0001.ipynb").exists(), "no trial has begun")
+    finally:
+        sweep.kill()
+        sweep.wait()
+    until(lambda: not left_there(cluster), "a folder is left")
