@@ -142,6 +142,7 @@ def imported_folder(found: Import) -> str | None:
     return dotted[1] if len(dotted) > 1 else found.name
 
 
+@pytest.mark.slow
 def test_every_folder_stands_in_exactly_one_layer() -> None:
     folders = {folder_of(path) for path in sources()} - {ROOF}
     assert sorted(folder for layer in LAYERS for folder in layer) == sorted(folders)
@@ -257,6 +258,7 @@ def test_a_class_can_be_read_in_one_go() -> None:
     assert too_long == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("root", ["sweeper", "tests", "benchmarks", "docs"])
 def test_no_identifier_is_a_participle_of_saying(root: str) -> None:
     # Such a name states that something was uttered, and not what it is.
@@ -304,6 +306,7 @@ def test_a_kernel_pays_next_to_nothing_for_import_sweeper() -> None:
     assert took_s < IMPORT_CPU_S
 
 
+@pytest.mark.slow
 def test_a_sweeps_process_does_without_the_kernels_own_libraries() -> None:
     code = "import sys, sweeper.sweep; print({'ipykernel', 'torch', 'mlflow'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

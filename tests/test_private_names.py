@@ -148,6 +148,7 @@ def test_the_page_and_the_list_are_the_same() -> None:
     assert [(library, name, users.replace("`", "")) for library, name, users in rows] == NAMES
 
 
+@pytest.mark.slow
 def test_every_private_name_of_a_library_that_the_package_uses_is_listed() -> None:
     listed = {name.rpartition(".")[2] for _, name, _ in NAMES}
     trees = {path: ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}

@@ -114,6 +114,7 @@ def test_the_executed_notebook_is_displayed_rendered_and_cannot_run_scripts(fold
     assert "<script>" not in page
 
 
+@pytest.mark.slow
 def test_a_study_shows_itself_with_the_best_trial_first(folder: Path) -> None:
     study = sweeper.load(folder)
     assert isinstance(study.best, TrialRecord)

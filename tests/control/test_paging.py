@@ -102,6 +102,7 @@ def test_a_notebook_that_is_broken_is_one_line_and_the_page_is_written(
         notebook.write_text(whole)
 
 
+@pytest.mark.slow
 def test_many_notebooks_are_rendered_by_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_it_answers_on_loopback_and_does_not_outlive_a_kill(folder: Path) -> Non
     until(lambda: not any(marked_processes(mark) for mark in marks))
 
 
+@pytest.mark.slow
 def test_a_study_on_a_server_has_a_ui_there(folder: Path) -> None:
     there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
     with served(there, folder / "index.html", port=None) as pages:

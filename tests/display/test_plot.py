@@ -101,6 +101,7 @@ def test_trials_without_a_finite_score_are_counted_and_not_drawn() -> None:
     assert drawn(records=records).get_suptitle() == "study seen (not drawn: 2 without val)"
 
 
+@pytest.mark.slow
 def test_a_figure_is_a_picture_without_pyplot_and_without_a_warning(
     figure: Any, recwarn: pytest.WarningsRecorder
 ) -> None:

@@ -153,6 +153,7 @@ COMMENTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(NAMES, st.tuples(VALUES, COMMENTS), min_size=1))
 @settings(
     deadline=None,

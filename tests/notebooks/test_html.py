@@ -103,6 +103,7 @@ def test_what_only_a_script_can_show_is_its_picture_or_one_line(tmp_path: Path) 
     assert found.page.count("draw('plot')") == 2  # the page of one notebook keeps its scripts
 
 
+@pytest.mark.slow
 def test_a_flood_of_output_is_cut_and_says_so(tmp_path: Path) -> None:
     text = "first\n" + "x" * 50_000_000 + "\nlast"
     stream = new_code_cell("x", outputs=[new_output("stream", text=text)])
@@ -115,6 +116,7 @@ def test_a_flood_of_output_is_cut_and_says_so(tmp_path: Path) -> None:
     assert "[8.0 MB: open the notebook]" in cells[1]
 
 
+@pytest.mark.slow
 def test_many_large_pictures_end_at_a_limit(tmp_path: Path) -> None:
     picture = displayed({"image/png": "A" * 3_900_000})
     cells = rendered(tmp_path / "n.ipynb", *[picture] * 6).cells

@@ -348,6 +348,7 @@ def test_reading_a_notebook_suppresses_its_warnings() -> None:
 #: parameter to read, a parameter, a list, a function, a class, a constant.
 @settings(max_examples=500, derandomize=True, deadline=None)
 @given(NOTEBOOK)
+@pytest.mark.slow
 def test_shared_cells_leave_the_same_state_as_cells_of_each_trial(notebook: Notebook) -> None:
     fixed = dict.fromkeys(notebook.fixed, 4)
     cells = notebook.injected(fixed)

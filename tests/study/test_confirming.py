@@ -105,6 +105,7 @@ class Shifted(SamplerFactory):
         return super().make(number - self.by)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "order"),
     [("tpe", "free"), ("tpe", "fixed"), ("gp", "free"), ("qmc", "fixed"), ("brute_force", "free")],

@@ -74,6 +74,7 @@ def test_a_sampler_that_knows_constraints_avoids_params_that_do_not_fit(
     assert lost[True] + n_trials / 5 <= lost[False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 def test_proposals_of_a_study_in_which_all_fits_are_those_of_optunas_sampler(sampler: str) -> None:
     if sampler == "gp":
@@ -100,6 +101,7 @@ def test_proposals_of_a_study_in_which_all_fits_are_those_of_optunas_sampler(sam
         assert proposed(number, ours) == proposed(number, bare)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 @pytest.mark.parametrize("objectives", [1, 2])
 def test_a_study_goes_on_whatever_does_not_fit(begin: Any, sampler: str, objectives: int) -> None:

@@ -35,6 +35,7 @@ def opened(file: Path) -> list[str]:
     return content(file)
 
 
+@pytest.mark.slow
 def test_a_storage_out_of_the_cache_is_as_optuna_makes_it_and_a_broken_cache_is_made_again(
     tmp_path: Path, cache: Path
 ) -> None:

@@ -107,7 +107,7 @@ def make(begin: Any) -> Callable[..., Slots]:
         jobs: int = 4,
         order: bool = True,
         ends: Callable[[TrialRecord], TrialOutcome | None] = lambda _: None,
-        trials: int = 30,
+        trials: int = 20,
         **parts: Any,
     ) -> Slots:
         named = {"name": sampler, **SAMPLERS[sampler]}
@@ -126,13 +126,14 @@ def make(begin: Any) -> Callable[..., Slots]:
 Make = Callable[..., Slots]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_same_trials_come_whatever_ends_first_and_after_kills_with_another_number_of_slots(
     make: Make, sampler: str
 ) -> None:
     if sampler == "cmaes":
         pytest.importorskip("cmaes")
-    trials = 10 if sampler == "gp" else 30  # the Gaussian process takes most of a second for each
+    trials = 10 if sampler == "gp" else 20  # the Gaussian process takes most of a second for each
     whole, broken = (make(sampler, seed=seed, trials=trials) for seed in (1, 2))
     whole.run()
     for share, jobs in ((0.2, 4), (0.5, 2), (0.8, 7)):
@@ -144,6 +145,7 @@ def test_the_same_trials_come_whatever_ends_first_and_after_kills_with_another_n
     assert len({str(params) for _, params, _, _ in whole.table()}) > trials / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "nsga2"])
 def test_in_a_free_order_other_trials_come_when_others_end_first(make: Make, sampler: str) -> None:
     one, two = make(sampler, seed=1, order=False), make(sampler, seed=2, order=False)
@@ -189,7 +191,7 @@ def test_trials_that_do_not_complete_or_are_run_again_block_nothing(make: Make) 
         slots.run(until=8)
         slots.kill(jobs=4)
         slots.run()
-        assert len(slots.table()) == 30
+        assert len(slots.table()) == 20
         assert "running" not in {state for *_, state in slots.table()}
         tables.append(slots.table())
     assert tables[0] == tables[1]

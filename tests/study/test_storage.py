@@ -111,6 +111,7 @@ class LosesAnswers(sqlite3.Connection):
             raise error
 
 
+@pytest.mark.slow
 def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Path) -> None:
     begin().study.close()
     LosesAnswers.commits = 0
@@ -130,6 +131,7 @@ def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Pat
         assert file.execute("SELECT count(*) FROM trials").fetchone() == (8,)
 
 
+@pytest.mark.slow
 def test_a_storage_that_is_locked_for_a_while_is_waited_for(
     begin: Begin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from sweeper.notebook_api.messages import StopReason
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.trials import RunningTrial
@@ -41,6 +43,7 @@ stop_switch.stop_all("the end")
 """
 
 
+@pytest.mark.slow
 def test_a_signal_may_stop_the_trial_that_is_just_being_stopped() -> None:
     # In a process of its own: one that waits for itself could not be ended here.
     subprocess.run([sys.executable, "-c", _STOPPED_MEANWHILE], check=True, timeout=30)

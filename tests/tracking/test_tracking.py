@@ -425,6 +425,7 @@ def test_the_end_of_a_trial_whose_start_was_never_written_gets_a_run(
     assert run_of(store, tracker, stopped(tmp_path)).info.status == "KILLED"
 
 
+@pytest.mark.slow
 def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

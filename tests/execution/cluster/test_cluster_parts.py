@@ -161,6 +161,7 @@ def test_without_the_kernel_at_home_the_first_worker_is_the_measure(tmp_path: Pa
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "without"),
     [

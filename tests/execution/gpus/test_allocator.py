@@ -314,6 +314,7 @@ def kernel() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
+@pytest.mark.slow
 def test_a_trial_of_unknown_need_is_alone_until_it_has_not_grown_for_a_while(
     make: Make, kernel: subprocess.Popen[bytes]
 ) -> None:
@@ -586,6 +587,7 @@ def test_trials_with_gpus_of_their_own_may_take_all_of_them(make: Make) -> None:
 # --- several sweeps ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sweep_of_small_trials_lets_one_begin_that_needs_more_room(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     small, other = make(driver=driver), make(driver=driver, patience_s=0.3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 #: Boots the zygote's shell with ipykernel's streams as release 6 makes them: without `_fid` where
 #: the descriptor is not watched.
 BOOT = """
@@ -29,6 +31,7 @@ assert message["content"] == {"name": "stdout", "text": "printed\\n"}, message
 """
 
 
+@pytest.mark.slow
 def test_a_zygote_records_what_cells_print_with_the_streams_of_ipykernel_6() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BOOT], capture_output=True, text=True, timeout=60, check=False
