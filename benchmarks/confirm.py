@@ -120,6 +120,7 @@ def simulate(
         study = Study.open(f"sqlite:///{folder}/study.db", settings)
         scheduler = TrialScheduler(
             settings=settings,
+            inputs={},
             samplers=SamplerFactory(settings),
             paths=StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study="confirm"),
             study=study,

@@ -128,6 +128,10 @@ def _section(
         examples = {k: v for entry in example.values() for k, v in entry.items()}
         yield "Each entry is a score's name with:\n"
         yield _keys(inner, examples)
+    elif key == "inputs":
+        yield "Each entry is a parameter's name with:\n"
+        examples = next(iter(example.values()))
+        yield _keys(_resolved(section["additionalProperties"], definitions), examples)
     else:
         yield f"Example: `{key}: {as_yaml(example)}`\n"
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .control.loaded import load
     from .errors import SweepError
     from .notebook_api import checks
+    from .notebook_api.artifacts import save_artifact
     from .notebook_api.calls import (
         TrialPruned,
         TrialStopped,
@@ -39,6 +40,7 @@ __all__ = [
     "load_checkpoint",
     "on_stop",
     "report",
+    "save_artifact",
     "save_checkpoint",
     "score",
     "seed_everything",
@@ -59,6 +61,7 @@ _HOMES = {
     "load_checkpoint": "notebook_api.checkpoints",
     "on_stop": "notebook_api.calls",
     "report": "notebook_api.calls",
+    "save_artifact": "notebook_api.artifacts",
     "save_checkpoint": "notebook_api.checkpoints",
     "score": "notebook_api.calls",
     "seed_everything": "notebook_api.determinism",

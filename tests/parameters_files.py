@@ -58,6 +58,9 @@ SPACE = "space: {lr: {low: 1e-4, high: 1e-1}, opt: [sgd, adam]}\n"
 BOTH = OBJECTIVE + SPACE
 
 
+INPUT = "inputs: {e: {study: p, artifact: m, take: "
+
+
 #: Files that are not YAML, with fragments of their messages.
 NOT_YAML: list[tuple[str, list[str]]] = [
     # the file as a whole
@@ -212,6 +215,17 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "start: [0.01]", ["start.0", "a mapping", "0.01"]),
     (BOTH + "fixed: {a b: 1}", ["fixed.a b", "not a Python identifier"]),
     (BOTH + "start: [[lr, 1]]", ["start.0", "a mapping", "got ['lr', 1]"]),
+    # inputs
+    (BOTH + "inputs: {e: pretrain}", ["inputs.e", "the keys study, artifact, take", "'pretrain'"]),
+    (BOTH + "inputs: {e: {study: pretrain}}", ["inputs.e.artifact", "missing"]),
+    (BOTH + "inputs: {e: {artifact: m}}", ["inputs.e.study", "missing"]),
+    (BOTH + "inputs: {e: {study: p, artifact: m, tak: best}}", ["inputs.e", "'tak'", "'take'"]),
+    (BOTH + INPUT + "bst}}", ["inputs.e.take", "'bst'", "did you mean 'best'?"]),
+    (BOTH + INPUT + "7.5}}", ["inputs.e.take", "expected best, a run id such as", "7.5"]),
+    (BOTH + INPUT + "true}}", ["inputs.e.take", "expected best, a run id such as", "true"]),
+    (BOTH + INPUT + "[]}}", ["inputs.e.take", "an empty list"]),
+    (BOTH + INPUT + "{best: 0}}}", ["inputs.e.take", "a whole number of 1 or more", "got 0"]),
+    (BOTH + INPUT + "{bset: 3}}}", ["inputs.e.take", "'bset'", "{best: 3}"]),
     # limits and resources
     (BOTH + "limits: {trail: 2h}", ["limits", "'trail'", "did you mean 'trial'?"]),
     (BOTH + "limits: {trial: soon}", ["limits.trial", "'soon'", "90s"]),
@@ -379,6 +393,18 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["start[0]", "'lr' does not exist when opt is 'adam'", "leave it out"],
     ),
     (BOTH + "fixed: {e: 1}\nstart: [{e: 1}]", ["start[0]", "'e' is not in the space"]),
+    # inputs
+    (
+        BOTH + "inputs: {e: {study: p, artifact: ../m}}",
+        ["e.artifact", "'../m'", "plain file name"],
+    ),
+    (
+        BOTH + "inputs: {e: {study: p, artifact: .m}}",
+        ["e.artifact", "'.m'", "plain file name"],
+    ),
+    (BOTH + INPUT + "[7, '0007']}}", ["inputs.e.take", "'0007' stands twice"]),
+    (BOTH + "inputs: {lr: {study: p, artifact: m}}", ["'lr' stands in both inputs and space"]),
+    (BOTH + "inputs: {a-b: {study: p, artifact: m}}", ["inputs.a-b", "not a Python identifier"]),
     # limits and resources
     (BOTH + "limits: {trial: 0s}", ["limits.trial", "'0s'"]),
     (BOTH + "limits: {trial: 99999d}", ["limits.trial", "'99999d' is too long", "10 years"]),

@@ -104,6 +104,7 @@ class ExistingStudy:
                 embedded=self.paths.tracking,
                 artifacts=self.paths.artifacts,
                 cells=self.paths.page_notebooks,
+                saved=self.paths.all_saved,
             )
         )
 

@@ -14,6 +14,8 @@ from .lookup import ExistingStudy
 
 #: Where a trial ran, beside its code.
 _ENVIRONMENT = "environment.json"
+#: What a trial used of other studies, beside its code.
+_INPUTS = "inputs.json"
 
 
 def snapshot_of_trial(existing: ExistingStudy, run_id: str) -> CodeSnapshot:
@@ -44,8 +46,8 @@ def snapshot_of_trial(existing: ExistingStudy, run_id: str) -> CodeSnapshot:
 def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path:
     """Write what a trial ran into a folder, with the places of the files to each other.
 
-    Beside the notebook and its modules: the parameters file, and `environment.json` with where the
-    trial ran.
+    Beside the notebook and its modules: the parameters file, `environment.json` with where the
+    trial ran, and `inputs.json` with what it used of other studies.
 
     Args:
         to: the folder; None for one in the study's folder.
@@ -69,6 +71,9 @@ def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path
     if snapshot.parameters_name:
         beside = notebook.with_name(snapshot.parameters_name)
         files.setdefault(beside, snapshot.parameters.encode())
+    inputs = (read_metadata(existing.record(run_id).notebook) or {}).get("inputs")
+    if inputs:
+        files.setdefault(folder / _INPUTS, json.dumps(inputs, indent=1).encode() + b"\n")
     if snapshot.environment:
         described = json.dumps(snapshot.environment, indent=1)
         files.setdefault(folder / _ENVIRONMENT, described.encode() + b"\n")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from .. import kernels
 from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelPool, KernelResult, Way
+from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import TRIAL_VARIABLE, encode_float
 from ..notebooks import ExecutedNotebook, ResearchNotebook
 from ..notebooks.scores import variables_to_read
@@ -89,6 +91,8 @@ class NotebookRunner:
         Raises:
             OSError: the file cannot be written.
         """
+        if not checkpoint_files(spec.checkpoint_dir):  # else it goes on where those were saved
+            shutil.rmtree(spec.artifact_dir, ignore_errors=True)
         result, stay, use = self._execute(
             file, spec, running, limit_s=limit_s, write=write, origin=origin
         )
@@ -184,7 +188,8 @@ class NotebookRunner:
         """The injected params that differ between the trials of a sweep."""
         known: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
         wanted = {name: value for name, value in known.items() if self.notebook.assigns(name)}
-        params = {**wanted, **spec.params}
+        files = {name: str(file.path) for name, file in spec.inputs.items()}
+        params = {**wanted, **spec.params, **files}
         return {name: value for name, value in params.items() if name not in spec.fixed}
 
 
@@ -215,6 +220,7 @@ def _environment(spec: TrialSpec) -> Mapping[str, str]:
         "seed": spec.seed,
         "attempt": spec.attempt,
         "folder": str(spec.checkpoint_dir),
+        "artifact_folder": str(spec.artifact_dir),
     }
     return {TRIAL_VARIABLE: json.dumps(trial)}
 

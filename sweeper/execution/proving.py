@@ -65,6 +65,7 @@ def _repeat(
     with tempfile.TemporaryDirectory() as folder, running.passed_on(repeated):
         # A folder of its own: the repetition must not go on from the reference's checkpoints.
         spec = replace(reference.spec, checkpoint_dir=Path(folder) / "checkpoints")
+        spec = replace(spec, artifact_dir=Path(folder) / "artifacts")
         file = runner.new_file(spec)
         result, outcome = runner.run(
             file,

@@ -15,6 +15,7 @@ from ..guard import MARK_VARIABLE
 from ..kernels import Ending, KernelOrigin, KernelPool, KernelResult, Reference, Way
 from ..notebooks import ExecutedNotebook, read_metadata
 from ..study_folder.patience import is_about_disk, patience_with_disk
+from ..study_folder.saved import saved_in
 from ..study_folder.snapshots import keep_environment
 from ..trials import (
     GpuNeed,
@@ -150,6 +151,8 @@ class Worker:
         except Exception as error:  # noqa: BLE001  as in run_trial; here the file has it as well
             outcome = _internal_failure(spec, error)
         outcome = replace(outcome, duration_s=_own_time_s(running) - started_s)
+        if saved := saved_in(spec.artifact_dir):
+            file.metadata["artifacts"] = saved
         file.finish(outcome)
         patience.insist(file.write)
         return outcome

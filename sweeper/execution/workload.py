@@ -65,7 +65,7 @@ class Workload:
             return None
         fixed = self.settings.fixed
         injected = {name for name in ("seed", "run_id") if self.notebook.assigns(name)}
-        swept = {*self.settings.search_space, *injected} - set(fixed)
+        swept = {*self.settings.search_space, *self.settings.inputs, *injected} - set(fixed)
         return cells_to_share(
             self.notebook.fresh_copy(self.kernel_name),
             fixed=fixed,

@@ -33,6 +33,7 @@ class TrialInfo:
         seed: the trial's own seed, for `seed_everything` and `seeded_loader`.
         attempt: 1, and one more each time that the trial is run again after an interruption.
         folder: the path of `checkpoint_dir`, as text.
+        artifact_folder: the path of `artifact_dir`, as text.
     """
 
     number: int
@@ -41,13 +42,26 @@ class TrialInfo:
     seed: int
     attempt: int
     folder: str
+    artifact_folder: str = os.path.join("artifacts", "by-hand")
 
     @property
     def checkpoint_dir(self) -> Path:
         """The trial's own folder, the same in all attempts; made on first use."""
-        path = Path(self.folder)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return _made(self.folder)
+
+    @property
+    def artifact_dir(self) -> Path:
+        """The folder of what `save_artifact` saves, for libraries that write there themselves.
+
+        Each file and folder in it is an artifact when the trial has ended. Made on first use.
+        """
+        return _made(self.artifact_folder)
+
+
+def _made(folder: str) -> Path:
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 class TrialPruned(Exception):
@@ -69,7 +83,7 @@ def trial() -> TrialInfo:
     """Return the trial that this notebook runs as.
 
     Run by hand, a notebook gets a stand-in: number 0, no params, seed 0, attempt 1, checkpoints in
-    `./checkpoints/by-hand`.
+    `./checkpoints/by-hand`, artifacts in `./artifacts/by-hand`.
     """
     text = os.environ.get(TRIAL_VARIABLE)
     if text is None:

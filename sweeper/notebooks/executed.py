@@ -53,6 +53,8 @@ class ExecutedNotebook:
             "finals": {},
             "variables": {},
         }
+        if spec.inputs:
+            self.metadata["inputs"] = {name: it.encode() for name, it in spec.inputs.items()}
         if spec.confirms is not None:
             self.metadata["confirms"] = run_id_of(spec.confirms)
         earlier = None if spec.continues is None else read_metadata(spec.continues)

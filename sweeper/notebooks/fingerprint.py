@@ -33,7 +33,7 @@ _DIGITS = 16
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 _RUN = re.compile(r"^\s*%run\s+(?:-\w+\s+)*[\"']?([\w./-]+)", re.MULTILINE)
 #: The sections of the parameters file that are part of the fingerprint.
-_SECTIONS = ("space", "fixed", "scores", "objective")
+_SECTIONS = ("space", "fixed", "scores", "objective", "inputs")
 #: Those whose entries are records of named keys; an entry of `fixed` is the user's own value.
 _RECORDS = ("space.", "scores.", "objective.")
 #: The optional keys of the first version: `version` is a digest of their None, too.

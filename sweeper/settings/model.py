@@ -43,6 +43,7 @@ from .sections import (
     check_study_name,
 )
 from .space import DimensionEntry, DimensionForms, RangeDimension, SearchSpace, check_branches
+from .stages import InputSource, check_inputs, choices_of
 from .yaml_reader import BadYaml, read_yaml
 
 
@@ -101,6 +102,11 @@ class Settings(SettingsModel):
         Field(json_schema_extra={**IDENTIFIERS}),
     ] = Field(default_factory=dict)
     """Names of the parameters cell that have this value in all trials instead of the notebook's."""
+    inputs: Annotated[
+        dict[str, InputSource],
+        Field(json_schema_extra={**IDENTIFIERS}),
+    ] = Field(default_factory=dict)
+    """Names of the parameters cell that get the path of what a trial of another study has saved."""
     start: tuple[dict[str, Any], ...] = ()
     """Trials to run first, each a mapping from swept names to values; some may be missing."""
     smoke: Annotated[
@@ -148,6 +154,8 @@ class Settings(SettingsModel):
         for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
             for name in names:
                 check_name(name, where=f"{key}.")
+        taken = {"space": self.space, "fixed": self.fixed, "smoke": self.smoke}
+        check_inputs(self.inputs, {**taken, "start": {n for params in self.start for n in params}})
         check_branches(self.space, self.fixed)
         twice = [name for name in self.space if name in self.fixed]
         if twice:
@@ -186,6 +194,7 @@ class Settings(SettingsModel):
         file = self.file or "settings"
         sources = dict.fromkeys(self.smoke, f"{file}: smoke")
         sources |= dict.fromkeys(self.space, f"{file}: space")
+        sources |= dict.fromkeys(self.inputs, f"{file}: inputs")
         for name, value in self.fixed.items():
             sources[name] = _set_flag(name, value) if name in self._set else f"{file}: fixed"
         return sources
@@ -193,7 +202,7 @@ class Settings(SettingsModel):
     @property
     def search_space(self) -> SearchSpace:
         """The space that is swept, without the fixed names and the branches that they close."""
-        return SearchSpace(self.space).without(self.fixed)
+        return SearchSpace({**self.space, **choices_of(self.inputs)}).without(self.fixed)
 
     def check_params(self, params: Params) -> None:
         """Refuse params that no trial of this study can have; some may be missing.
@@ -306,6 +315,7 @@ class Settings(SettingsModel):
             check_cluster_flag(cluster)
             data["cluster"] = cluster
         data["space"] = {k: v for k, v in data["space"].items() if k not in fixed}
+        data["inputs"] = {k: v for k, v in data.get("inputs", {}).items() if k not in fixed}
         data["fixed"] = {**data.get("fixed", {}), **fixed}
         data["start"] = [
             {k: v for k, v in params.items() if k not in fixed} for params in data.get("start", [])
@@ -372,7 +382,7 @@ class Settings(SettingsModel):
 
     @property
     def _names(self) -> list[str]:
-        return [*self.space, *self.fixed]
+        return [*self.space, *self.fixed, *self.inputs]
 
 
 def _set_flag(name: str, value: Any) -> str:

@@ -20,9 +20,10 @@ from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Tracker, View, is_sure_to_open, sqlite_file, store_of
 from .description import description
+from .inputs.resolving import INPUTS, facts_of, keep_inputs, with_inputs
 from .plan import SweepPlan
 from .preemption import PreemptionWatcher
-from .resume_checks import refuse_changes, refuse_files_in_the_way
+from .resume_checks import refuse_changes, refuse_files_in_the_way, refuse_lost_inputs
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +35,10 @@ def opened(
     on_request: Callable[[str], None],
     on_preemption: Callable[[], None],
     on_restore: Callable[[], None],
-) -> Iterator[tuple[Study, Tracker]]:
-    """The study and its tracker, held by this process; a refused call leaves nothing behind.
+) -> Iterator[tuple[SweepPlan, Study, Tracker]]:
+    """The plan with its inputs, the study and its tracker, held by this process.
+
+    A refused call leaves nothing behind.
 
     MLflow takes seconds to open its store. Where it is as good as certain that it can, a new study
     does not wait for it: the tracker may then still refuse while the first trials run, upon which
@@ -57,10 +60,11 @@ def opened(
         _watched(plan, on_request, on_preemption),
         _remote_copy(plan, on_restore) as is_restored,
         held_storage(sqlite_file(plan.storage_url.full), plan.paths),
-        closing(Study.open(plan.storage_url, plan.settings)) as study,
+        _study_with_inputs(plan) as (plan, study),
     ):
         folder.is_needed = is_restored
         _check_resumed(plan, study)
+        plan = keep_inputs(plan)
         is_new = (
             folder.is_new
             and sqlite_file(plan.storage_url.full) == plan.paths.storage
@@ -73,7 +77,7 @@ def opened(
             if plan.remote is not None:
                 plan.remote.start()
             try:
-                yield study, tracker
+                yield plan, study, tracker
             except TrackingError:
                 if is_new:  # trials have begun, of which nothing is to be left
                     folder.is_needed = False
@@ -83,10 +87,19 @@ def opened(
                 raise
 
 
+@contextmanager
+def _study_with_inputs(plan: SweepPlan) -> Iterator[tuple[SweepPlan, Study]]:
+    """Settle the inputs, from which the space may follow, and open the study."""
+    plan = with_inputs(plan)
+    with closing(Study.open(plan.storage_url, plan.settings)) as study:
+        yield plan, study
+
+
 def _check_resumed(plan: SweepPlan, study: Study) -> None:
     if not plan.allow_changes:
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
         refuse_changes(study, plan.fingerprint, sources=sources)
+    refuse_lost_inputs(study, plan.inputs)
     confirm, trials = plan.settings.confirm, plan.settings.study.trials
     if confirm is not None:
         # Those of earlier calls have numbers among these, too.
@@ -116,6 +129,7 @@ def _opened_tracker(
         embedded=paths.tracking,
         artifacts=paths.artifacts,
         cells=paths.page_notebooks,
+        saved=paths.all_saved,
         note=description(plan),
         view=View.of(
             settings.search_space,
@@ -137,6 +151,7 @@ def _opened_tracker(
             trials=settings.study.trials,
             settings=settings.as_mapping,
             made_of=plan.fingerprint,
+            **({INPUTS: facts_of(plan)} if plan.inputs else {}),
         )
         tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))
         yield tracker

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..execution.executor import Executor
 from ..execution.local import LocalExecutor
@@ -19,7 +20,7 @@ from ..settings.addresses import Address
 from ..settings.cluster import Cluster
 from ..study import SamplerFactory, make_pruner
 from ..sync import RemoteCopy
-from ..trials import StudyPaths
+from ..trials import Inputs, StudyPaths
 from .frozen_code import snapshot_of
 from .preemption import check_service
 
@@ -34,6 +35,8 @@ class SweepPlan:
         allow_changes: whether to go on with a study whose trials were made of something else.
         is_frozen: whether its kernels import modules as they were when the sweep began.
         remote: the study's copy in an object storage; None where there is to be none.
+        inputs: what its trials use of other studies, known once the study is open; `stated_inputs`
+            is how the parameters file asks for it.
     """
 
     workload: Workload
@@ -46,6 +49,8 @@ class SweepPlan:
     allow_changes: bool
     is_frozen: bool
     remote: RemoteCopy | None
+    inputs: Inputs = field(default_factory=dict)
+    stated_inputs: Mapping[str, Any] = field(default_factory=dict)
 
     def close(self) -> None:
         """End what the executor has started before the sweep began, as workers of a cluster."""

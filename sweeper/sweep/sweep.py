@@ -178,7 +178,7 @@ class Sweep:
                 on_request=partial(self._carry_out, sender="the command stop"),
                 on_preemption=lambda: self.preempt(PREEMPTED),
                 on_restore=lambda: self._events.announce(Event.BRINGING_BACK),
-            ) as (study, tracker),
+            ) as (self.plan, study, tracker),
         ):
             message_of = partial(
                 loss_message,
@@ -201,6 +201,7 @@ class Sweep:
         tags = tags_of(plan.settings, plan.fingerprint, plan.notebook.path, plan.samplers.name)
         scheduler = TrialScheduler(
             settings=plan.settings,
+            inputs=plan.inputs,
             samplers=plan.samplers,
             paths=plan.paths,
             study=study,

@@ -91,6 +91,12 @@ class Contents:
             run_id = name.partition("/")[0]
             if begun is None or not run_id.isdigit() or int(run_id) in begun:
                 yield f"checkpoints/{name}", file
+        for name, file in _walk(self.paths.all_saved, self._left_out):
+            run_id = name.partition("/")[0]
+            if begun is None or not run_id.isdigit() or int(run_id) in begun:
+                yield f"saved/{name}", file
+        for name, file in _walk(self.paths.inputs, self._left_out):
+            yield f"inputs/{name}", file
         if self.tracking is not None:
             for name, file in _walk(self.paths.study_artifacts, self._left_out):
                 yield f"artifacts/{name}", file
@@ -116,6 +122,10 @@ class Contents:
                     return notebook.with_suffix(f".{more}")
             if folder == "checkpoints":
                 return self.paths.checkpoints(parts[0]).joinpath(*parts[1:])
+            if folder == "saved":
+                return self.paths.all_saved.joinpath(*parts)
+            if folder == "inputs":
+                return self.paths.inputs.joinpath(*parts)
             if folder == "code" and _CODE.fullmatch(rest):
                 return self.paths.code / rest
             if folder == "artifacts":

@@ -58,5 +58,6 @@ def trial_spec(number: int = 7, **changes: Any) -> TrialSpec:
         "attempt": 1,
         "notebook": Path(f"out/digits.{run_id}.ipynb"),
         "checkpoint_dir": Path(f"out/digits/checkpoints/{run_id}"),
+        "artifact_dir": Path(f"out/digits/artifacts/{run_id}"),
     }
     return TrialSpec(**{**usual, **changes})

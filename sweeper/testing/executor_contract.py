@@ -235,6 +235,7 @@ class ExecutorContract(ABC):
                 params={"act": name},
                 notebook=folder / f"{number:04d}.ipynb",
                 checkpoint_dir=folder / "checkpoints" / f"{number:04d}",
+                artifact_dir=folder / "artifacts" / f"{number:04d}",
             )
             for number, name in enumerate(acts)
         ]

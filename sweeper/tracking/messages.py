@@ -48,6 +48,7 @@ class Store:
         is_embedded: whether the store is the SQLite file beside the outputs.
         artifacts: the folder of an embedded store's artifacts.
         cells: the folder for rendered notebooks of the comparison page.
+        saved: the folder of what trials have saved; None where it is not to be logged.
         note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
         view: with which MLflow's UI opens the experiment; None leaves it unchanged.
     """
@@ -58,6 +59,7 @@ class Store:
     is_embedded: bool
     artifacts: Path
     cells: Path
+    saved: Path | None = None
     note: str | None = None
     view: View | None = None
 

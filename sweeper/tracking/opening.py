@@ -46,6 +46,7 @@ def store_of(
     embedded: Path,
     artifacts: Path,
     cells: Path,
+    saved: Path | None = None,
     note: str | None = None,
     view: View | None = None,
 ) -> Store:
@@ -56,6 +57,7 @@ def store_of(
             from `MLFLOW_TRACKING_URI`, if that is the same address.
         embedded: the SQLite file of the embedded store.
         cells: the folder for rendered notebooks of the comparison page.
+        saved: the folder of what trials have saved; None where it is not to be logged.
 
     Raises:
         TrackingError: the server does not answer.
@@ -71,6 +73,7 @@ def store_of(
         is_embedded=sqlite_file(str(address)) == embedded,
         artifacts=artifacts,
         cells=cells,
+        saved=saved,
         note=note,
         view=view,
     )

@@ -20,6 +20,8 @@ from .records import (
     GpuNeed,
     GpuSample,
     GpuUse,
+    InputFile,
+    Inputs,
     KernelUse,
     Params,
     Reason,
@@ -29,6 +31,7 @@ from .records import (
     TrialSpec,
     TrialState,
     Value,
+    inputs_of,
     value_text,
 )
 from .result_html import headline
@@ -49,6 +52,8 @@ __all__ = [
     "GpuTotal",
     "GpuUse",
     "ImportanceRange",
+    "InputFile",
+    "Inputs",
     "KernelUse",
     "Observer",
     "Params",
@@ -69,6 +74,7 @@ __all__ = [
     "display_path",
     "forecast_budget",
     "headline",
+    "inputs_of",
     "left_to_begin",
     "mean_at_once",
     "run_id_of",

@@ -170,6 +170,24 @@ class StudyPaths:
         """The folder with the checkpoints of all trials."""
         return self.folder / "checkpoints"
 
+    def saved(self, run_id: str) -> Path:
+        """The folder of what one trial has saved for other studies and people."""
+        return self.all_saved / run_id
+
+    @property
+    def all_saved(self) -> Path:
+        """The folder of what all trials have saved by `sweeper.save_artifact`."""
+        return self.folder / "artifacts"
+
+    def input(self, sha256: str, artifact: str) -> Path:
+        """What a trial of another study has saved, as this study keeps it."""
+        return self.inputs / sha256[:16] / artifact
+
+    @property
+    def inputs(self) -> Path:
+        """The folder of what this study uses of other studies."""
+        return self.folder / "inputs"
+
     def written_run_ids(self) -> dict[str, Path]:
         """The run ids for which a file lies at the template's path."""
         head, _, tail = self.template.replace("{study}", self.study).partition("{run_id}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -131,11 +131,67 @@ class GpuSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """What a trial of another study has saved, as a parameter of this one.
+
+    Attributes:
+        study: the other study's name; `study_id` is its id.
+        run_id: of the trial that saved it.
+        artifact: the name under which it was saved.
+        sha256: of the content; of a folder, that of the list of its files with theirs.
+        path: the file or folder, whose absolute path the notebook gets.
+    """
+
+    study: str
+    study_id: str
+    run_id: str
+    artifact: str
+    sha256: str
+    size_bytes: int
+    path: Path
+
+    def encode(self) -> dict[str, Any]:
+        """Encode as JSON data."""
+        return {**asdict(self), "path": str(self.path)}
+
+    @classmethod
+    def decode(cls, data: Mapping[str, Any]) -> InputFile:
+        """Decode what `encode` has made."""
+        return cls(**{**data, "path": Path(data["path"])})
+
+    def __str__(self) -> str:
+        return f"{self.artifact} of trial {self.run_id} of the study {self.study!r}"
+
+
+#: The files of a study's inputs: one for each input, or several where trials differ in it.
+Inputs = Mapping[str, Sequence[InputFile]]
+
+
+def inputs_of(inputs: Inputs, params: Params) -> dict[str, InputFile]:
+    """The files of one trial: where its params name a trial of the other study, the file of that.
+
+    Raises:
+        KeyError: with the name of an input that has no file of the trial that the params name.
+    """
+    chosen = {}
+    for name, files in inputs.items():
+        wanted = params.get(name, files[0].run_id)
+        by_run_id = {file.run_id: file for file in files}
+        if wanted not in by_run_id:
+            raise KeyError(name)
+        chosen[name] = by_run_id[str(wanted)]
+    return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
     """One attempt at a trial: everything that decides what runs and where it is written.
 
     Attributes:
         code: the version of the study's fingerprint (`notebooks.fingerprint`).
+        artifact_dir: for what the trial saves for other studies.
+        inputs: what trials of other studies have saved, by the name of the parameter that gets its
+            path.
         continues: the executed notebook of an earlier attempt, from whose checkpoints this one may
             continue; None where there is none.
         gpu_need: what it needed of a GPU when it was given out, where its machine has one.
@@ -153,6 +209,8 @@ class TrialSpec:
     attempt: int
     notebook: Path
     checkpoint_dir: Path
+    artifact_dir: Path
+    inputs: Mapping[str, InputFile] = field(default_factory=dict)
     code: str = ""
     continues: Path | None = None
     gpu_need: GpuNeed = GpuNeed()
@@ -283,6 +341,8 @@ class TrialRecord:
         study_id: str,
         fixed: Params,
         checkpoint_dir: Path,
+        artifact_dir: Path,
+        inputs: Mapping[str, InputFile] | None = None,
         code: str = "",
         continues: Path | None = None,
         gpu_need: GpuNeed | None = None,
@@ -299,6 +359,8 @@ class TrialRecord:
             attempt=self.attempt,
             notebook=self.notebook,
             checkpoint_dir=checkpoint_dir,
+            artifact_dir=artifact_dir,
+            inputs=inputs or {},
             code=code,
             continues=continues,
             gpu_need=gpu_need or GpuNeed(),

@@ -98,6 +98,7 @@ class Bench:
             attempt=1,
             notebook=self.folder / "out" / f"{number:04d}.ipynb",
             checkpoint_dir=self.folder / "checkpoints",
+            artifact_dir=self.folder / "artifacts",
         )
 
         def remember(point: Point) -> None:
@@ -192,6 +193,28 @@ def test_params_seed_and_run_id_are_injected_and_known_to_trial(bench: Bench) ->
     injected = node.cells[1]
     assert injected.metadata.tags == ["injected-parameters"]
     assert "x = 2.0" in injected.source
+
+
+def test_what_a_trial_saves_is_listed_and_gone_for_an_attempt_that_begins_anew(
+    bench: Bench,
+) -> None:
+    cells = (
+        "import sweeper\nfound = sorted(p.name for p in sweeper.trial().artifact_dir.iterdir())",
+        "open('model.pt', 'w').write('weights')\nsweeper.save_artifact('model.pt', f'{x}.pt')",
+        "print(found)\nval = x",
+    )
+    _, node = bench.run(*cells, params={"x": 1.0})
+    saved = node.metadata.sweeper.artifacts
+    assert (list(saved), saved["1.0.pt"].size_bytes) == (["1.0.pt"], 7)
+    (bench.folder / "checkpoints").mkdir()
+    (bench.folder / "checkpoints" / "000001.ckpt").write_text("state")
+    _, node = bench.run(*cells)  # it goes on from a checkpoint
+    assert "['1.0.pt']" in printed(node)
+    assert list(node.metadata.sweeper.artifacts) == ["1.0.pt", "2.0.pt"]
+    (bench.folder / "checkpoints" / "000001.ckpt").unlink()
+    _, node = bench.run(*cells)
+    assert "[]" in printed(node)
+    assert list(node.metadata.sweeper.artifacts) == ["2.0.pt"]
 
 
 def test_a_failing_cell_fails_the_trial_and_the_cells_after_it_never_ran(bench: Bench) -> None:

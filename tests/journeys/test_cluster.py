@@ -96,6 +96,32 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
     assert tags == (24,)
 
 
+def test_a_second_stage_on_workers_uses_what_the_first_has_saved_there(
+    tmp_path: Path, cluster: str
+) -> None:
+    def run(name: str, *cells: str, **changes: object) -> SweepResult:
+        stated = {"objective": {"val": "maximize"}, "space": SPACE, **changes}
+        return Sweep.from_settings(
+            Settings.from_mapping({"study": {"name": name, "trials": 2}, **stated}),
+            notebook=write_notebook(
+                tmp_path / "code" / f"{name}.ipynb", *cells, parameters="x = 1.0\nencoder = ''"
+            ),
+            output=f"{tmp_path}/out/{{study}}.{{run_id}}.ipynb",
+            executor=partial(on_own_folders, address=cluster),
+        ).run()
+
+    save = (
+        "import sweeper\nopen('w', 'w').write(str(x))\nsweeper.save_artifact('w', 'model')\nval = x"
+    )
+    first = run("pretrain", save)
+    (best,) = first.best
+    model = tmp_path / "out" / "pretrain" / "artifacts" / best.run_id / "model"
+    assert model.read_text() == str(best.params["x"])
+    source = {"study": "pretrain", "artifact": "model"}
+    second = run("finetune", "val = float(open(encoder).read())", inputs={"encoder": source})
+    assert [r.scores["val"] for r in second.records] == [best.params["x"]] * 2
+
+
 def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> None:
     settings = settings_of(
         "pruned",

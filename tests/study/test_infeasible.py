@@ -162,7 +162,11 @@ def test_a_trial_whose_end_is_only_in_its_notebook_has_failed_only_if_it_was_alo
     opened = begin(trials=9)
     record = opened.ask()
     spec = record.spec(
-        study="s", study_id=opened.study.study_id, fixed={}, checkpoint_dir=Path("checkpoints")
+        study="s",
+        study_id=opened.study.study_id,
+        fixed={},
+        checkpoint_dir=Path("checkpoints"),
+        artifact_dir=Path("artifacts"),
     )
     file = ExecutedNotebook(nbformat.v4.new_notebook(), spec, started_at="")
     file.finish(replace(too_large(), is_infeasible=is_infeasible))

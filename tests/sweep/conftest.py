@@ -55,6 +55,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
     ) -> TrialScheduler:
         return TrialScheduler(
             settings=settings,
+            inputs={},
             samplers=SamplerFactory(settings),
             paths=StudyPaths.parse(f"{tmp_path}/{{study}}.{{run_id}}.ipynb", study=settings.name),
             study=study,

@@ -171,6 +171,23 @@ def test_a_copy_is_a_manifest_over_objects_that_are_named_by_their_content(tmp_p
     assert Owner.read(Store(URL).get("digits/owner.json") or b"").has_ended
 
 
+def test_what_trials_have_saved_and_used_comes_back_on_another_machine(tmp_path: Path) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        saved, used = a.paths.saved(a.run()) / "model.pt", a.paths.input("abc", "encoder.pt")
+        for file in (saved, used, a.paths.saved("0009") / "model.pt"):
+            file.parent.mkdir(parents=True)
+            file.write_text(file.name)
+        a.now()
+        assert {"saved/0000/model.pt", "inputs/abc/encoder.pt"} < names_in_copy()
+        assert "saved/0009/model.pt" not in names_in_copy()
+    as_if_dead()
+    b = Machine(tmp_path / "b")
+    with b.opened():
+        assert (b.paths.saved("0000") / "model.pt").read_text() == "model.pt"
+        assert b.paths.input("abc", "encoder.pt").read_text() == "encoder.pt"
+
+
 def test_files_of_a_trial_that_the_copied_study_does_not_have_are_left_out(
     tmp_path: Path,
 ) -> None:

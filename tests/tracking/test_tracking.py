@@ -22,8 +22,11 @@ from studies import until
 
 from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
+from sweeper.notebooks import annotate
+from sweeper.study_folder.saved import saved_in
 from sweeper.tracking import RunWriter, Tracker, store_of
 from sweeper.tracking.messages import Ended, Message, Reported, Started, Store
+from sweeper.tracking.runs import artifacts
 from sweeper.tracking.runs.points import gpu_points
 from sweeper.tracking.writing_process import write
 from sweeper.trials import GpuSample, GpuUse, TrialRecord, TrialState
@@ -40,6 +43,7 @@ def store_in(folder: Path, study: str) -> Store:
         embedded=folder / "mlflow.db",
         artifacts=folder / study,
         cells=folder / "page" / "notebooks",
+        saved=folder / "saved",
     )
 
 
@@ -251,6 +255,33 @@ def test_what_the_end_of_a_trial_repeats_is_not_counted_as_lost_and_warned_of_on
     assert tracker.close() == 0
     (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert warning.startswith("MLflow did not take the end of trial 0000: ")
+
+
+@pytest.mark.slow  # MLflow
+def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = store / "saved" / "0000"
+    (saved / "tokenizer").mkdir(parents=True)
+    (saved / "tokenizer" / "vocab").write_text("a b")
+    (saved / "model.pt").write_text("weights")
+    (saved / "large.pt").write_text("many weights")
+    record = completed(tmp_path, nbformat.v4.new_markdown_cell("text"))
+    used = {"study": "pretrain", "run_id": "0003", "artifact": "model.pt", "sha256": "f00"}
+    annotate(record.notebook, artifacts=saved_in(saved), inputs={"encoder": used})
+    monkeypatch.setattr(artifacts, "LOGGED_BYTES", 10)
+    writer, described = writer_of(store, "stages")
+    writer.end(record, {}, {})
+    client, mlflow_id = client_of(store), writer.runs["0000"]
+    files = {file.path for file in client.list_artifacts(mlflow_id)}
+    assert files == {"0000.ipynb", "0000.html", "model.pt", "tokenizer"}
+    assert [file.path for file in client.list_artifacts(mlflow_id, "tokenizer")] == [
+        "tokenizer/vocab"
+    ]
+    tags = client.get_run(mlflow_id).data.tags
+    assert tags["sweeper.input.encoder"] == "pretrain/0003/model.pt@f00"
+    assert tags["sweeper.artifact.large.pt"].startswith("12 bytes, sha256 ")
+    assert described.saved == store / "saved"
 
 
 @pytest.mark.slow  # MLflow

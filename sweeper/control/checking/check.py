@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...settings import Settings
+from ...sweep.inputs.resolving import with_inputs
 from ...sweep.plan import SweepPlan
-from ...trials import StudyPaths
+from ...trials import StudyPaths, inputs_of
 from .corners import largest_params, random_params, typical_params
 from .findings import Finding
 from .forecast import SweepForecast, make_forecast
@@ -57,8 +58,12 @@ def check(
         dry_run: whether to stop before any kernel is started.
         on_finding: called with each finding at once.
         on_probe: called with the words for what is run next, which may take long.
+
+    Raises:
+        SweepError: an input cannot be found in its study.
     """
     findings: list[Finding] = []
+    plan = with_inputs(plan)
 
     def note(found: Finding) -> None:
         findings.append(found)
@@ -123,6 +128,7 @@ def _run_with(
     paths = StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study="check")
     paths.folder.mkdir(parents=True)
     workload = replace(plan.workload, settings=settings, paths=paths)
+    probes = [replace(it, inputs=inputs_of(plan.inputs, it.params)) for it in probes]
     measured, findings = run_probes(workload, probes, jobs=jobs, on_begin=announce)
     return measured, list(findings)
 

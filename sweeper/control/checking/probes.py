@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from ...execution.machine import memory_of
 from ...execution.workload import Workload
 from ...notebook_api.messages import StopReason
 from ...trials import (
+    InputFile,
     RunningTrial,
     TrialOutcome,
     TrialSpec,
@@ -46,6 +47,7 @@ class Probe:
 
     Attributes:
         number: of the trial, and of its executed notebook.
+        inputs: what trials of other studies have saved.
         attempt: 2 for a run that continues an interrupted one of the same number.
     """
 
@@ -55,6 +57,7 @@ class Probe:
     fixed: Mapping[str, Any]
     seed: int
     attempt: int = 1
+    inputs: Mapping[str, InputFile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,8 @@ class _Probes(SideTrials[Probe]):
             attempt=item.attempt,
             notebook=notebook,
             checkpoint_dir=paths.checkpoints(run_id),
+            artifact_dir=paths.saved(run_id),
+            inputs=item.inputs,
             continues=attempt_path(notebook, item.attempt - 1) if item.attempt > 1 else None,
         )
         stops_at = spec.checkpoint_dir if item.role is Role.INTERRUPTED else None

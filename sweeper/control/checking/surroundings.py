@@ -21,6 +21,7 @@ _LEAST_FREE_BYTES = 500 * 10**6
 def check_surroundings(plan: SweepPlan) -> Iterator[Finding]:
     """Check what a sweep needs of its machine and of servers. Nothing is written."""
     yield _notebook(plan)
+    yield from _inputs(plan)
     yield _disk(plan.paths.root)
     yield _memory(plan)
     yield from _shared_memory(plan)
@@ -36,6 +37,17 @@ def _notebook(plan: SweepPlan) -> Finding:
         f"{n_names} swept parameter{'s' if n_names > 1 else ''}; kernel {plan.workload.kernel_name}"
     )
     return Finding(name="notebook", holds=True, text=text)
+
+
+def _inputs(plan: SweepPlan) -> Iterator[Finding]:
+    for name, files in plan.inputs.items():
+        total = size(sum(file.size_bytes for file in files))
+        which = ", ".join(file.run_id for file in files)
+        text = (
+            f"{name} is {files[0].artifact} of trial{'s' if len(files) > 1 else ''} {which} of the "
+            f"study {files[0].study!r}, as saved ({total})"
+        )
+        yield Finding(name="inputs", holds=True, text=text)
 
 
 def free_disk_bytes(folder: Path) -> int:

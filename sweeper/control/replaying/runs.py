@@ -38,7 +38,7 @@ from ...trials import (
 from ..lookup import ExistingStudy
 from ..side_trials import SideTrials
 from .suspects import changed_data, find_suspects
-from .targets import ReplayTarget
+from .targets import ReplayTarget, inputs_of_target
 from .verdict import ReplayState, Verdict, compare
 
 _log = logging.getLogger(__name__)
@@ -112,6 +112,8 @@ class _Group:
             study_id=self.existing.study.study_id,
             fixed=self.fixed,
             checkpoint_dir=self.workload.paths.checkpoints(target.record.run_id),
+            artifact_dir=self.workload.paths.saved(target.record.run_id),
+            inputs=inputs_of_target(self.existing.paths, target),
             code=str(metadata.get("code", "")),
         )
         return replace(spec, attempt=1, notebook=target.replay)

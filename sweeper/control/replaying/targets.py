@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ...errors import NotebookError, OutputError, SettingsError, StudyError
 from ...notebooks import read_metadata
-from ...trials import TrialRecord, TrialState, display_path
+from ...study_folder.saved import is_intact
+from ...trials import InputFile, StudyPaths, TrialRecord, TrialState, display_path
 from ..lookup import ExistingStudy, find_study
 
 _STORAGE_NAME = "study.db"
@@ -70,7 +72,33 @@ def targets_of(
         targets = _chosen(existing, words[1:], takes_all=takes_all, sample=sample)
     for target in targets:
         _refuse_impossible(existing, target)
+    _refuse_lost_inputs(existing, targets)
     return existing, targets
+
+
+def inputs_of_target(paths: StudyPaths, target: ReplayTarget) -> dict[str, InputFile]:
+    """What a trial has used of other studies, where the study keeps it."""
+    stored: Mapping[str, Any] = (read_metadata(target.original) or {}).get("inputs", {})
+    files = {name: InputFile.decode(data) for name, data in stored.items()}
+    return {
+        name: replace(file, path=paths.input(file.sha256, file.artifact))
+        for name, file in files.items()
+    }
+
+
+def _refuse_lost_inputs(existing: ExistingStudy, targets: Sequence[ReplayTarget]) -> None:
+    """Refuse trials whose inputs are not what they were; each file is read once."""
+    whose: dict[InputFile, tuple[str, str]] = {}
+    for target in targets:
+        for name, file in inputs_of_target(existing.paths, target).items():
+            whose.setdefault(file, (target.record.run_id, name))
+    for file, (run_id, name) in whose.items():
+        if not is_intact(file.path, {"sha256": file.sha256}):
+            what = "was changed since" if file.path.exists() else "is gone"
+            raise StudyError(
+                f"trial {run_id}: {display_path(file.path)} {what}, which was its input {name!r} "
+                f"({file}); put it back to replay the trial"
+            )
 
 
 def _study_of(

@@ -122,17 +122,21 @@ class FollowedFiles:
             for number, trial in list(self._trials.items()):
                 if trial.ended_s is not None and path in (
                     trial.home.notebook,
-                    trial.home.checkpoint_dir,
+                    *_folders(trial.home),
                 ):
                     del self._trials[number]  # nothing of it is wanted any more
         remove(self._mirror.copy(path))
 
     def _checkpoints(self, trial: _Trial) -> list[tuple[Path, Path]]:
-        """The files of a trial's folder, each with its path at home; none where both use one."""
+        """The files of a trial's folders, each with its path at home; none where both use one."""
         if self._mirror.shares_checkpoints:
             return []
-        home, there = trial.home.checkpoint_dir, trial.there.checkpoint_dir
-        return [(home / file.relative_to(there), file) for file in files_below(there)]
+        folders = zip(_folders(trial.home), _folders(trial.there), strict=True)
+        return [
+            (home / file.relative_to(there), file)
+            for home, there in folders
+            for file in files_below(there)
+        ]
 
     def _send_notebooks(self, trial: _Trial) -> int:
         """Send the executed notebook, and that of the attempt before; the number of bytes."""
@@ -146,9 +150,9 @@ class FollowedFiles:
             if file in ours or is_over or age_s > _SETTLED_S:
                 self._send_new(trial, home, file)
         # Only now: a new checkpoint is at home before the older one goes.
-        kept, folder = {home for home, _ in found}, trial.home.checkpoint_dir
-        for home in [path for path in trial.sent if path.is_relative_to(folder)]:
-            if home not in kept:
+        kept, folders = {home for home, _ in found}, _folders(trial.home)
+        for home in list(trial.sent):
+            if home not in kept and any(home.is_relative_to(folder) for folder in folders):
                 del trial.sent[home]
                 self._send(Remove(path=home))
 
@@ -172,7 +176,13 @@ class FollowedFiles:
             for _, file in _notebooks(trial):
                 remove(file)
             if not self._mirror.shares_checkpoints:
-                remove(trial.there.checkpoint_dir)
+                for folder in _folders(trial.there):
+                    remove(folder)
+
+
+def _folders(spec: TrialSpec) -> tuple[Path, Path]:
+    """The folders of a trial: of its checkpoints, and of what it saves."""
+    return spec.checkpoint_dir, spec.artifact_dir
 
 
 def _notebooks(trial: _Trial) -> list[tuple[Path, Path]]:

@@ -44,7 +44,7 @@ from .messages import (
     Times,
     ToHost,
 )
-from .mirror import ArrivingFiles, files_below, parts_of, remove
+from .mirror import ArrivingFiles, folders_for, parts_of, remove
 from .relay import begin
 
 _log = logging.getLogger(__name__)
@@ -104,6 +104,7 @@ class WorkerLink:
         self._arriving = ArrivingFiles(lambda path: path)
         #: Folders of checkpoints that home has removed, of which later files are not wanted.
         self._unwanted: set[Path] = set()
+        self._sent_inputs: set[Path] = set()
         self._held: list[Any] = []
         self._threads: list[threading.Thread] = []
 
@@ -265,9 +266,7 @@ class WorkerLink:
             yield Remove(path=path)
             yield from parts_of(path, path)
         if not self._greeting.shares_checkpoints:
-            yield Remove(path=spec.checkpoint_dir)
-            for path in files_below(spec.checkpoint_dir):
-                yield from parts_of(path, path)
+            yield from folders_for(spec, self._sent_inputs)
 
     def _run(self, serve: Callable[[], None]) -> None:
         """Serve one direction; a defect of ours costs this worker, not the sweep."""

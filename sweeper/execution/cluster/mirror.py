@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...trials import StudyPaths, TrialSpec
 from ..workload import Workload
-from .messages import CHUNK_BYTES, FilePart
+from .messages import CHUNK_BYTES, FilePart, Remove
 
 _PART = ".part"
 
@@ -28,7 +28,7 @@ class Mirror:
     Attributes:
         root: the worker's private folder.
         shares_code: whether the notebook's folder lies on a disk that both use.
-        shares_checkpoints: whether the folder of the checkpoints does.
+        shares_checkpoints: whether the study's folder does, with checkpoints, artifacts and inputs.
     """
 
     root: Path
@@ -54,13 +54,36 @@ class Mirror:
 
     def spec(self, spec: TrialSpec) -> TrialSpec:
         """A trial's spec at the worker."""
-        shared = self.shares_checkpoints
-        return replace(
+        there = replace(
             spec,
             notebook=self.copy(spec.notebook),
-            checkpoint_dir=spec.checkpoint_dir if shared else self.copy(spec.checkpoint_dir),
             continues=None if spec.continues is None else self.copy(spec.continues),
         )
+        if self.shares_checkpoints:
+            return there
+        inputs = {name: replace(it, path=self.copy(it.path)) for name, it in spec.inputs.items()}
+        return replace(
+            there,
+            checkpoint_dir=self.copy(spec.checkpoint_dir),
+            artifact_dir=self.copy(spec.artifact_dir),
+            inputs=inputs,
+        )
+
+
+def folders_for(spec: TrialSpec, sent_inputs: set[Path]) -> Iterator[Remove | FilePart]:
+    """What makes the folders of a trial at a worker the same as at home, and its inputs.
+
+    Args:
+        sent_inputs: those that the worker has already, as they never change; new ones are added.
+    """
+    for folder in (spec.checkpoint_dir, spec.artifact_dir):
+        yield Remove(path=folder)
+        for path in files_below(folder):
+            yield from parts_of(path, path)
+    for path in {it.path for it in spec.inputs.values()} - sent_inputs:
+        sent_inputs.add(path)
+        for file in files_below(path) if path.is_dir() else [path]:
+            yield from parts_of(file, file)
 
 
 def parts_of(file: Path, named: Path) -> Iterator[FilePart]:
@@ -137,9 +160,8 @@ def remove(path: Path) -> None:
 
 def files_below(folder: Path) -> list[Path]:
     """All complete files below a folder."""
-    return [
-        Path(below, name)
-        for below, _, names in os.walk(folder)
-        for name in sorted(names)
-        if not name.endswith(_PART)
-    ]
+    found: list[Path] = []
+    for below, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.endswith(_PART)]
+        found += [Path(below, name) for name in sorted(names) if not name.endswith(_PART)]
+    return found

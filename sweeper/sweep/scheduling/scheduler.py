@@ -25,6 +25,7 @@ from ...trials import (
     ConfirmPlan,
     Event,
     Events,
+    Inputs,
     KernelUse,
     Progress,
     Reason,
@@ -37,6 +38,7 @@ from ...trials import (
     TrialState,
     attempt_path,
     count_by_state,
+    inputs_of,
     left_to_begin,
     mean_at_once,
     run_id_of,
@@ -78,6 +80,7 @@ class TrialScheduler:
         self,
         *,
         settings: Settings,
+        inputs: Inputs,
         samplers: SamplerFactory,
         paths: StudyPaths,
         study: Study,
@@ -88,7 +91,7 @@ class TrialScheduler:
         spending: Spending,
         jobs: int,
     ) -> None:
-        self._settings = settings
+        self._settings, self._inputs = settings, inputs
         self._samplers = samplers
         self._paths = paths
         self._study = study
@@ -344,6 +347,8 @@ class TrialScheduler:
             study_id=self._study.study_id,
             fixed=self._settings.fixed,
             checkpoint_dir=self._paths.checkpoints(run_id_of(record.first_number)),
+            artifact_dir=self._paths.saved(run_id_of(record.first_number)),
+            inputs=inputs_of(self._inputs, record.params),
             code=self._tags.get(CODE_TAG, ""),
             continues=self._earlier_try(record),
             gpu_need=self._gpu_needs.need(record),

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import urllib.parse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import first_line
-from ...notebooks import render, write_cells
-from ...trials import TrialRecord
+from ...notebooks import read_metadata, render, write_cells
+from ...trials import TrialRecord, run_id_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -22,18 +23,46 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: What a trial has saved is copied into MLflow up to this size.
+LOGGED_BYTES = 100 * 10**6
+
+
+def stage_tags(record: TrialRecord) -> dict[str, str]:
+    """What a trial has used of other studies, and saved for them: names, sizes and hashes."""
+    tags = {
+        f"sweeper.input.{name}": f"{it['study']}/{it['run_id']}/{it['artifact']}@{it['sha256']}"
+        for name, it in _entries(record, "inputs").items()
+    }
+    for name, it in _entries(record, "artifacts").items():
+        tags[f"sweeper.artifact.{name}"] = f"{it['size_bytes']} bytes, sha256 {it['sha256']}"
+    return tags
+
+
+def _entries(record: TrialRecord, key: str) -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = (read_metadata(record.notebook) or {}).get(key, {})
+    return found
+
 
 class Artifacts:
     """Logs the files of an experiment's runs.
 
     Args:
         cells: the folder for rendered notebooks of the comparison page.
+        saved: the folder of what trials have saved; None where it is not logged.
     """
 
-    def __init__(self, client: MlflowClient, experiment_id: str, *, cells: Path) -> None:
+    def __init__(
+        self,
+        client: MlflowClient,
+        experiment_id: str,
+        *,
+        cells: Path,
+        saved: Path | None = None,
+    ) -> None:
         self._client = client
         self._experiment_id = experiment_id
         self._cells = cells
+        self._saved = saved
         self._has_failed = False
 
     def log(self, mlflow_id: str, record: TrialRecord) -> str:
@@ -62,9 +91,25 @@ class Artifacts:
         if rendered is not None:
             name = notebook.with_suffix(".html").name
             self._client.log_text(mlflow_id, rendered.page, name)
+        if record.is_final:
+            self._log_saved(mlflow_id, record)
         at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"
         links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"
         return f"{links}\n\n{record.message}".strip()
+
+    def _log_saved(self, mlflow_id: str, record: TrialRecord) -> None:
+        """Log what the trial has saved, but for what is large: the tag names its place."""
+        if self._saved is None:
+            return
+        folder = self._saved / run_id_of(record.first_number)
+        for name, entry in _entries(record, "artifacts").items():
+            path = folder / name
+            is_small = entry["size_bytes"] <= LOGGED_BYTES
+            if is_small and name != record.notebook.name and path.exists():
+                if path.is_dir():
+                    self._client.log_artifacts(mlflow_id, str(path), name)
+                else:
+                    self._client.log_artifact(mlflow_id, str(path))
 
     def _write_cells(self, record: TrialRecord, rendered: RenderedNotebook) -> None:
         try:

@@ -18,7 +18,7 @@ from ..files import log_ahead, sqlite_file
 from ..messages import RunEnd, Series, Store, TimedPoint, end_of
 from ..opening import NOTE_TAG, open_experiment, usable
 from ..values import TAG_CHARACTERS, as_tags, legal, metric, now_ms
-from .artifacts import Artifacts
+from .artifacts import Artifacts, stage_tags
 from .points import LoggedPoints, gpu_points
 
 if TYPE_CHECKING:
@@ -41,7 +41,13 @@ class RunWriter:
     """
 
     def __init__(
-        self, client: MlflowClient, *, experiment_id: str, study_id: str, cells: Path
+        self,
+        client: MlflowClient,
+        *,
+        experiment_id: str,
+        study_id: str,
+        cells: Path,
+        saved: Path | None = None,
     ) -> None:
         self.experiment_id = experiment_id
         self.has_view = False
@@ -50,7 +56,7 @@ class RunWriter:
         self._study_id = study_id
         self._client = client
         self._points = LoggedPoints(client)
-        self._artifacts = Artifacts(client, experiment_id, cells=cells)
+        self._artifacts = Artifacts(client, experiment_id, cells=cells, saved=saved)
         #: Trials whose start MLflow has not taken yet.
         self._to_start: dict[str, tuple[TrialRecord, Mapping[str, str]]] = {}
         for run in self._search():
@@ -75,7 +81,11 @@ class RunWriter:
                 assert file is not None
                 log_ahead(file)
             writer = cls(
-                client, experiment_id=experiment_id, study_id=store.study_id, cells=store.cells
+                client,
+                experiment_id=experiment_id,
+                study_id=store.study_id,
+                cells=store.cells,
+                saved=store.saved,
             )
             writer.has_view = has_view
             return writer
@@ -145,7 +155,7 @@ class RunWriter:
             metrics = self._final_metrics(mlflow_id, record, at_ms)
         self._points.end(mlflow_id)
         end = end_of(record)
-        all_tags = {**tags, **_tags_of(record)}
+        all_tags = {**tags, **_tags_of(record), **stage_tags(record)}
         failure = None
         try:
             all_tags[NOTE_TAG] = self._artifacts.log(mlflow_id, record)

@@ -10,13 +10,13 @@ import pytest
 
 from sweeper.execution.cluster.acceptance import Acceptance
 from sweeper.execution.cluster.messages import CHUNK_BYTES, Looked
-from sweeper.execution.cluster.mirror import ArrivingFiles, Mirror, parts_of
+from sweeper.execution.cluster.mirror import ArrivingFiles, Mirror, folders_for, parts_of
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.testing import trial_spec, write_notebook
-from sweeper.trials import StudyPaths
+from sweeper.trials import InputFile, StudyPaths
 
 
 def a_workload(folder: Path, *cells: str, kernel: str = "python3") -> Workload:
@@ -79,6 +79,37 @@ def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
     assert there.snapshot == workload.snapshot  # whose name the executed notebooks have
     spec = trial_spec(3, notebook=home / "a.ipynb", checkpoint_dir=home / "c", continues=None)
     assert Mirror(root=root).spec(spec).checkpoint_dir == below / "c"
+
+
+def test_what_a_trial_uses_of_other_studies_is_sent_once(tmp_path: Path) -> None:
+    used = InputFile(
+        study="pretrain",
+        study_id="1",
+        run_id="0003",
+        artifact="model",
+        sha256="f00",
+        size_bytes=3,
+        path=tmp_path / "inputs" / "model",
+    )
+    for file in ("inputs/model/weights", "saved/kept.pt", "saved/.half.1.part/weights"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("abc")
+    spec = trial_spec(
+        3,
+        checkpoint_dir=tmp_path / "none",
+        artifact_dir=tmp_path / "saved",
+        inputs={"encoder": used},
+    )
+    sent: set[Path] = set()
+    first, second = ([it.path for it in folders_for(spec, sent)] for _ in range(2))
+    saved = [tmp_path / "none", tmp_path / "saved", tmp_path / "saved" / "kept.pt"]
+    assert first == [*saved, tmp_path / "inputs" / "model" / "weights"]
+    assert second == saved
+    there = Mirror(root=tmp_path / "root").spec(spec)
+    assert there.inputs["encoder"].path.is_relative_to(tmp_path / "root")
+    assert there.artifact_dir.is_relative_to(tmp_path / "root")
+    shared = Mirror(root=tmp_path / "root", shares_checkpoints=True).spec(spec)
+    assert (shared.inputs, shared.artifact_dir) == (spec.inputs, spec.artifact_dir)
 
 
 def test_on_a_disk_of_both_only_the_executed_notebooks_are_copies(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Save files of a trial for other studies and for people; the standard library only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from .calls import trial
+
+_PART = ".part"
+
+
+def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
+    """Save a file or a folder as an artifact of the trial, where another study finds it by name.
+
+    A parameters file of another study names it under `inputs`. What was saved under the name
+    before is replaced when all of the new content is on the disk, so that the best model so far can
+    be saved again and again. In a notebook run by hand the folder is `./artifacts/by-hand`.
+
+    Args:
+        path: the file or folder to copy; links are followed.
+        name: of the artifact; default: the last part of the path. It has no slashes.
+
+    Returns:
+        The place of the copy.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: the name is no plain name of a file.
+        OSError: the disk is full or the folder read-only; what was saved before is still there.
+    """
+    source = Path(os.path.abspath(path))
+    name = source.name if name is None else name
+    _check_name(name)
+    if not source.exists():
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"save_artifact({str(path)!r}): there is no such file or folder; expected one that the "
+            f"notebook has written, in {Path.cwd()} or with a whole path",
+        )
+    folder = Path(os.path.abspath(trial().artifact_folder))
+    place = folder / name
+    if place.exists() and source.samefile(place):  # a library has written it there
+        return place
+    if folder.is_relative_to(source):
+        raise ValueError(
+            f"save_artifact({str(path)!r}): the trial's artifacts are in this folder; save one "
+            "that does not hold them"
+        )
+    beside = folder / f".{name}.{os.getpid()}{_PART}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove(beside)
+        _copy(source, beside)
+        _replace(beside, place)
+    except OSError as error:
+        raise OSError(
+            error.errno or errno.EIO,
+            f"save_artifact({str(path)!r}): cannot be copied into {folder}: "
+            f"{error.strerror or error}; what was saved as {name!r} before is as it was",
+        ) from error
+    finally:
+        with suppress(OSError):
+            _remove(beside)
+    return place
+
+
+def _check_name(name: str) -> None:
+    is_plain = name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)
+    if not is_plain or name.startswith(".") or name.endswith(_PART):
+        raise ValueError(
+            f"save_artifact(name={name!r}): expected a plain file name such as 'model.pt', without "
+            "slashes, without a dot at its start and without '.part' at its end"
+        )
+
+
+def _copy(source: Path, beside: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, beside)
+        return
+    shutil.copyfile(source, beside)
+    with beside.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _replace(beside: Path, place: Path) -> None:
+    """Put what is complete in its place; a folder cannot replace anything in one step."""
+    if place.is_dir() or (beside.is_dir() and place.exists()):
+        old = place.with_name(f".{place.name}.{os.getpid()}.old{_PART}")
+        _remove(old)
+        os.replace(place, old)
+        os.replace(beside, place)
+        _remove(old)
+    else:
+        os.replace(beside, place)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

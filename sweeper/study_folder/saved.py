@@ -1,0 +1,120 @@
+"""What trials have saved for other studies: its hashes, and what a study keeps of another one's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_PART = ".part"
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """A file or a folder, by what is in it.
+
+    Attributes:
+        sha256: of the bytes of a file; of a folder, that of the list of its files with theirs.
+        size_bytes: of all files.
+    """
+
+    sha256: str
+    size_bytes: int
+
+
+def saved_in(folder: Path) -> dict[str, dict[str, Any]]:
+    """What lies in the folder of a trial's artifacts, by name: `sha256` and `size_bytes`.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if not folder.is_dir():
+        return {}
+    names = sorted(name for name in os.listdir(folder) if not _is_passing(name))
+    contents = {name: content_of(folder / name) for name in names}
+    return {
+        name: {"sha256": content.sha256, "size_bytes": content.size_bytes}
+        for name, content in contents.items()
+    }
+
+
+def content_of(path: Path) -> Content:
+    """Read a file, or all files of a folder, and hash what is in it.
+
+    Raises:
+        OSError: it is missing or cannot be read.
+    """
+    if not path.is_dir():
+        digest, size_bytes = hashlib.sha256(), 0
+        with path.open("rb") as opened:
+            while chunk := opened.read(_CHUNK):
+                digest.update(chunk)
+                size_bytes += len(chunk)
+        return Content(sha256=digest.hexdigest(), size_bytes=size_bytes)
+    listed, size_bytes = hashlib.sha256(), 0
+    for file in _files_below(path):
+        content = content_of(file)
+        listed.update(f"{file.relative_to(path).as_posix()}\0{content.sha256}\n".encode())
+        size_bytes += content.size_bytes
+    return Content(sha256=listed.hexdigest(), size_bytes=size_bytes)
+
+
+def is_intact(path: Path, recorded: Mapping[str, Any]) -> bool:
+    """Whether a file or folder has the content that was recorded, with its `sha256`."""
+    try:
+        return content_of(path).sha256 == str(recorded["sha256"])
+    except OSError:
+        return False
+
+
+def keep(source: Path, place: Path) -> None:
+    """Put a second name of a file or a folder's files at a place, or copies on another disk.
+
+    A second name takes no space, and stays when the first one is removed or replaced.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_name(f".{place.name}.{os.getpid()}{_PART}")
+    _remove(beside)
+    try:
+        if source.is_dir():
+            shutil.copytree(source, beside, copy_function=_link)
+        else:
+            _link(source, beside)
+        _remove(place)
+        os.replace(beside, place)
+    finally:
+        _remove(beside)
+
+
+def _link(source: str | Path, place: str | Path) -> None:
+    real = os.path.realpath(source)
+    try:
+        os.link(real, place)
+    except OSError:  # another disk, or one without second names
+        shutil.copyfile(real, place)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for above, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(above, name) for name in sorted(names))
+
+
+def _is_passing(name: str) -> bool:
+    """Whether something lies there only while something else is written."""
+    return name.startswith(".") or name.endswith(_PART)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,221 @@
+"""Settle which files the inputs of a study are: once, when the study begins.
+
+A study that goes on uses the files with which it began, of which its folder keeps names of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from ...errors import OutputError, SettingsError, StudyError, SweepError
+from ...settings import Settings
+from ...settings.stages import InputSource
+from ...settings.stages.inputs import BestTrials
+from ...study import SamplerFactory, Study, is_storage
+from ...study_folder.ownership import is_held
+from ...study_folder.saved import is_intact, keep
+from ...tracking import sqlite_file
+from ...trials import InputFile, TrialRecord, display_path
+from ..plan import SweepPlan
+from .upstream import Upstream, find_upstream
+
+_log = logging.getLogger(__name__)
+
+#: The fact of a study with its inputs: `stated`, as the parameters file has it, and `files`.
+INPUTS = "inputs"
+
+
+def with_inputs(plan: SweepPlan) -> SweepPlan:
+    """Settle the plan's inputs; nothing is written.
+
+    A study that has begun keeps its files as long as the parameters file asks for the same.
+
+    Raises:
+        SettingsError: an input cannot be found, or is not as the other study's trial has saved it.
+        StudyError: a storage cannot be opened, or a file with which the study began is gone.
+    """
+    settings = plan.settings
+    if not settings.inputs:
+        return plan
+    earlier = _facts(plan).get(INPUTS, {})
+    inputs: dict[str, Sequence[InputFile]] = {}
+    for name, source in settings.inputs.items():
+        stored = earlier.get(name)
+        if stored is not None and stored["stated"] == _stated(source):
+            inputs[name] = [_kept(name, source, data, plan) for data in stored["files"]]
+            _compare(name, source, inputs[name], plan)
+        else:
+            inputs[name] = _found(name, source, plan)
+    taken = _with_run_ids(settings, inputs)
+    parts = {
+        f"inputs.{name}": {**_stated(source), "sha256": [file.sha256 for file in inputs[name]]}
+        for name, source in taken.inputs.items()
+    }
+    return replace(
+        plan,
+        workload=replace(plan.workload, settings=taken),
+        samplers=SamplerFactory(taken),
+        fingerprint={**plan.fingerprint, **parts},
+        inputs=inputs,
+        stated_inputs={name: _stated(source) for name, source in settings.inputs.items()},
+    )
+
+
+def keep_inputs(plan: SweepPlan) -> SweepPlan:
+    """Give each file a name in the study's folder, by which its trials find it from now on.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    kept: dict[str, Sequence[InputFile]] = {}
+    for name, files in plan.inputs.items():
+        kept[name] = []
+        for file in files:
+            place = plan.paths.input(file.sha256, file.artifact)
+            if place != file.path:
+                try:
+                    keep(file.path, place)
+                except OSError as error:
+                    raise OutputError(
+                        f"inputs.{name}: {display_path(place)} cannot be written: "
+                        f"{error.strerror or error}"
+                    ) from error
+            kept[name] = [*kept[name], replace(file, path=place)]
+    return replace(plan, inputs=kept)
+
+
+def facts_of(plan: SweepPlan) -> dict[str, Any]:
+    """What the study stores of its inputs."""
+    return {
+        name: {
+            "stated": plan.stated_inputs[name],
+            "files": [file.encode() for file in files],
+        }
+        for name, files in plan.inputs.items()
+    }
+
+
+def _found(name: str, source: InputSource, plan: SweepPlan) -> list[InputFile]:
+    """The files of an input, as the other study has them now.
+
+    Raises:
+        SettingsError: with the key of the parameters file.
+    """
+    key = f"{plan.settings.file or 'settings'}: inputs.{name}"
+    with _at(f"{key}.study"):
+        upstream = find_upstream(source.study, paths=plan.paths, storage_url=plan.storage_url)
+    with _at(f"{key}.take"):
+        records = _taken(source, upstream)
+    with _at(f"{key}.artifact"):
+        files = [upstream.file(record, source.artifact) for record in records]
+    if _asks_for_best(source) and is_held(upstream.paths):
+        _log.warning(
+            "inputs.%s: the study %r is being swept, so its best may change; this study uses %s "
+            "from now on",
+            name,
+            upstream.study.name,
+            ", ".join(record.run_id for record in records),
+        )
+    return files
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Say of an error to which key of the parameters file it belongs."""
+    try:
+        yield
+    except SweepError as error:
+        raise SettingsError(f"{where}: {error}") from error
+
+
+def _taken(source: InputSource, upstream: Upstream) -> list[TrialRecord]:
+    """The trials whose files are taken.
+
+    Raises:
+        SettingsError: there are no such trials, or not as many.
+    """
+    if source.take == "best":
+        return upstream.best(1)
+    if isinstance(source.take, BestTrials):
+        records = upstream.best(source.take.best)
+        if len(records) < source.take.best:
+            raise SettingsError(
+                f"{{best: {source.take.best}}} is more than the study {upstream.study.name!r} has: "
+                f"{len(records)} completed trial{'s' if len(records) > 1 else ''}"
+            )
+        return records
+    run_ids = source.take if isinstance(source.take, tuple) else (source.take,)
+    return [upstream.trial(run_id) for run_id in run_ids]
+
+
+def _kept(name: str, source: InputSource, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
+    """A file with which the study began, from its own folder, else as the other study has it.
+
+    Raises:
+        StudyError: neither has it as it was.
+    """
+    file = InputFile.decode(stored)
+    own = replace(file, path=plan.paths.input(file.sha256, file.artifact))
+    if is_intact(own.path, stored):
+        return own
+    with suppress(SweepError):
+        upstream = find_upstream(source.study, paths=plan.paths, storage_url=plan.storage_url)
+        again = upstream.file(upstream.trial(file.run_id), file.artifact)
+        if again.sha256 == file.sha256:
+            return again
+    what = "was changed" if own.path.exists() else "is gone"
+    raise StudyError(
+        f"inputs.{name}: {display_path(own.path)} {what}: the study {plan.paths.study!r} began "
+        f"with it as {file}, whose file is not that any more either; put it back, or begin another "
+        "study with --study NAME"
+    )
+
+
+def _compare(name: str, source: InputSource, files: Sequence[InputFile], plan: SweepPlan) -> None:
+    """Tell users where the best trials of the other study are others by now."""
+    if not _asks_for_best(source):
+        return
+    with suppress(SweepError):  # it may be gone: this study has what it needs
+        upstream = find_upstream(source.study, paths=plan.paths, storage_url=plan.storage_url)
+        now = [(upstream.study.study_id, record.run_id) for record in _taken(source, upstream)]
+        if set(now) != {(file.study_id, file.run_id) for file in files}:
+            _log.warning(
+                "inputs.%s: the best of the study %r is %s by now; this study goes on with %s, "
+                "with which it began. To use the new one, begin another study with --study NAME",
+                name,
+                source.study,
+                ", ".join(run_id for _, run_id in now),
+                ", ".join(file.run_id for file in files),
+            )
+
+
+def _with_run_ids(settings: Settings, inputs: Mapping[str, Sequence[InputFile]]) -> Settings:
+    """The settings with the run ids of the trials in place of `best`."""
+    taken: dict[str, InputSource] = {}
+    for name, source in settings.inputs.items():
+        run_ids = tuple(file.run_id for file in inputs[name])
+        has_several = isinstance(source.take, tuple | BestTrials)
+        take = run_ids if has_several else run_ids[0]
+        taken[name] = source.model_copy(update={"take": take})
+    return settings.model_copy(update={"inputs": taken})
+
+
+def _asks_for_best(source: InputSource) -> bool:
+    return source.take == "best" or isinstance(source.take, BestTrials)
+
+
+def _stated(source: InputSource) -> dict[str, Any]:
+    return source.model_dump(mode="json")
+
+
+def _facts(plan: SweepPlan) -> Mapping[str, Any]:
+    """What the study has stored about itself; nothing where it is new."""
+    file = sqlite_file(plan.storage_url.full)
+    if file is not None and not is_storage(file):
+        return {}
+    studies = Study.all_in(plan.storage_url)
+    return next((study.facts for study in studies if study.name == plan.paths.study), {})

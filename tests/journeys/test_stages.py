@@ -1,0 +1,116 @@
+"""One study goes on from what another has saved: real kernels, a kill in the middle, a replay."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Command
+from studies import until
+
+from sweeper.cli import main
+from sweeper.notebooks import read_metadata
+from sweeper.testing import write_notebook
+
+pytestmark = pytest.mark.kernel
+
+#: Saves a better and better model; one that is run again finds nothing of the attempt before it.
+PRETRAIN = (
+    "import json, sweeper\nfrom pathlib import Path",
+    "assert not list(sweeper.trial().artifact_dir.iterdir())",
+    "for epoch in range(2):\n"
+    "    Path(f'{width}.json').write_text(json.dumps({'width': width, 'epoch': epoch}))\n"
+    "    sweeper.save_artifact(f'{width}.json', 'model.json')",
+    "(sweeper.trial().artifact_dir / 'by_a_library').mkdir()",
+    "(sweeper.trial().artifact_dir / 'by_a_library' / 'vocab').write_text('a b')",
+    "sweeper.report(0, probe=width)",
+)
+FINETUNE = (
+    "import json, time, sweeper\nfrom pathlib import Path",
+    "model = json.loads(Path(encoder).read_text())",
+    "sweeper.report(0, acc=model['width'] + lr)",
+    "while not Path('go').exists():\n    time.sleep(0.05)",
+)
+FILES = {
+    "pretrain.yml": "study: {sampler: grid, trials: 3}\n"
+    "objective: {probe: maximize}\nspace: {width: [8, 32, 16]}\n",
+    "finetune.yml": "study: {sampler: random, trials: 4}\nobjective: {acc: maximize}\n"
+    "inputs: {encoder: {study: pretrain, artifact: model.json, take: {best: 2}}}\n"
+    "space: {lr: {low: 0.0, high: 0.5}}\n",
+}
+
+
+def sweep(stage: str, *options: str) -> list[str]:
+    output = ["-o", "out/{study}.{run_id}.ipynb"]
+    return ["-i", f"{stage}.ipynb", *output, "-p", f"{stage}.yml", "--cold", *options]
+
+
+def trials_of(stage: str) -> list[dict[str, Any]]:
+    notebooks = sorted(Path("out").glob(f"{stage}.[0-9][0-9][0-9][0-9].ipynb"))
+    return [dict(read_metadata(notebook) or {}) for notebook in notebooks]
+
+
+def test_a_second_stage_goes_over_the_best_of_the_first_through_kills_and_replays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "two stages"  # with a space in its path
+    write_notebook(folder / "pretrain.ipynb", *PRETRAIN, parameters="width = 1")
+    write_notebook(folder / "finetune.ipynb", *FINETUNE, parameters="encoder = ''\nlr = 0.1")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    monkeypatch.chdir(folder)
+
+    assert main(sweep("pretrain", "-j", "2")) == 0
+    first = trials_of("pretrain")
+    widths = {one["run_id"]: one["params"]["width"] for one in first}
+    saved = {one["run_id"]: one["artifacts"]["model.json"] for one in first}
+    assert sorted(first[0]["artifacts"]) == ["by_a_library", "model.json"]
+    best, second = sorted(widths, key=lambda run_id: -widths[run_id])[:2]
+    for run_id, width in widths.items():
+        model = Path("out/pretrain/artifacts", run_id, "model.json")
+        assert json.loads(model.read_text()) == {"width": width, "epoch": 1}
+
+    # Killed while its first trial runs; the first stage is gone when it goes on.
+    with Path("log").open("w") as log:
+        command = Command(*sweep("finetune"), stdout=log, stderr=log)
+    until(lambda: (trials_of("finetune") or [{}])[0].get("series"))
+    command.kill()
+    command.wait()
+    inputs = trials_of("finetune")[0]["inputs"]
+    Path("out/pretrain").rename("aside")
+    Path("go").touch()
+    assert main(sweep("finetune", "-j", "2")) == 0
+    Path("aside").rename("out/pretrain")
+    trials = trials_of("finetune")
+    assert [one["state"] for one in trials] == ["completed"] * 4
+    assert trials[0]["attempt"] == 2
+    assert trials[0]["inputs"] == inputs
+    for one in trials:
+        encoder, run_id = one["inputs"]["encoder"], one["params"]["encoder"]
+        assert encoder["run_id"] == run_id
+        assert run_id in (best, second)
+        assert encoder["sha256"] == saved[run_id]["sha256"]
+        assert one["scores"]["acc"] == widths[run_id] + one["params"]["lr"]
+
+    # The replay of a trial reads the same file, and that of the first stage changes none.
+    before = Path("out/pretrain/artifacts", best, "model.json").stat()
+    assert main(["replay", f"out/pretrain.{best}.ipynb"]) == 0
+    assert Path("out/pretrain/artifacts", best, "model.json").stat() == before
+    assert main(["replay", "out/finetune.0000.ipynb"]) == 0
+    assert main(["export", "out/finetune", "--code", "0000", "--to", "code"]) == 0
+    assert json.loads(Path("code/inputs.json").read_text()) == inputs
+    kept = Path(inputs["encoder"]["path"])
+    assert kept.is_relative_to(folder / "out" / "finetune")
+    shutil.rmtree(kept.parent)
+    capfd.readouterr()
+    assert main(["replay", "out/finetune.0000.ipynb"]) == 2
+    assert "is gone, which was its input 'encoder' (model.json of trial" in capfd.readouterr().err
+
+    # A new sweep over a file that was changed since begins no kernel.
+    Path("out/pretrain/artifacts", best, "model.json").write_text("{}")
+    assert main(sweep("finetune", "--study", "other")) == 2
+    assert f"was changed after trial {best} of the study 'pretrain'" in capfd.readouterr().err
+    assert not Path("out/other").exists()

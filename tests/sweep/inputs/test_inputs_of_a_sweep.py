@@ -1,0 +1,266 @@
+"""A sweep goes on from what the trials of another study have saved; functions stand for kernels."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from studies import small_settings
+
+from sweeper import Sweep
+from sweeper.control.lookup import find_study
+from sweeper.control.steering import enqueue
+from sweeper.errors import SettingsError, StudyError
+from sweeper.files import write_atomically
+from sweeper.study_folder.saved import saved_in
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import Reason, RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
+
+pytestmark = pytest.mark.slow  # MLflow is imported
+
+RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
+
+ENCODER = {"study": "pretrain", "artifact": "model.pt"}
+#: Of the trials of the first stage: 0003 is the best one, then 0001.
+SCORES = (0.2, 0.8, 0.4, 0.9)
+
+
+class Stages:
+    """Two studies in one folder: the trials of the first save a file, those of the second read it.
+
+    Attributes:
+        seen: the specs of the second study's trials.
+    """
+
+    def __init__(self, folder: Path, *, storage: str | None = None) -> None:
+        self.folder = folder
+        self.storage = storage
+        self.out = folder / "out"
+        self.seen: list[TrialSpec] = []
+
+    def pretrain(self, **changes: Any) -> SweepResult:
+        """The first stage; its trials have the scores in `SCORES`, and 0.99 afterwards."""
+        usual = {"study": {"trials": len(SCORES)}}
+        return self._sweep("pretrain", self._save, **{**usual, **changes}).run()
+
+    def finetune(
+        self,
+        take: Any = "best",
+        *,
+        allow_changes: bool = False,
+        run_trial: RunTrial | None = None,
+        **changes: Any,
+    ) -> SweepResult:
+        """The second stage."""
+        inputs = {"encoder": {**ENCODER, "take": take}}
+        usual: dict[str, Any] = {"study": {"trials": 3}, "inputs": inputs}
+        options = {"allow_changes": allow_changes}
+        return self._sweep(
+            "finetune", run_trial or self._read, options, **{**usual, **changes}
+        ).run()
+
+    def _sweep(
+        self,
+        name: str,
+        run_trial: RunTrial,
+        options: dict[str, Any] | None = None,
+        **changes: Any,
+    ) -> Sweep:
+        parameters = "x = 0.5\nencoder = ''\nseed = 0"
+        return Sweep.from_settings(
+            small_settings(name, **changes),
+            notebook=write_notebook(self.folder / "nb.ipynb", "val = x", parameters=parameters),
+            output=f"{self.out}/{{study}}.{{run_id}}.ipynb",
+            executor=lambda _: InlineExecutor(run_trial),
+            storage=self.storage,
+            **(options or {}),
+        )
+
+    def _save(self, spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        spec.artifact_dir.mkdir(parents=True)
+        (spec.artifact_dir / "model.pt").write_text(f"weights of {spec.run_id}")
+        node = nbformat.v4.new_notebook()
+        node.metadata["sweeper"] = {
+            "study_id": spec.study_id,
+            "run_id": spec.run_id,
+            "artifacts": saved_in(spec.artifact_dir),
+        }
+        write_atomically(spec.notebook, nbformat.writes(node))
+        score = SCORES[spec.number] if spec.number < len(SCORES) else 0.99
+        if spec.confirms is not None:  # by which the second best one is the best
+            score = {3: 0.3, 1: 0.7}[spec.confirms] + spec.seed / 2**80
+        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": score})
+
+    def _read(self, spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        self.seen.append(spec)
+        assert spec.inputs["encoder"].path.read_text().startswith("weights of")
+        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
+
+    @property
+    def used(self) -> list[str]:
+        """What the file of each trial of the second study said."""
+        return [spec.inputs["encoder"].path.read_text() for spec in self.seen]
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stages")
+    Stages(folder).pretrain()
+    return folder
+
+
+@pytest.fixture
+def stages(pretrained: Path) -> Stages:
+    """After the first stage, which all tests of the module share; each has a second one."""
+    for left in (pretrained / "out").glob("finetune*"):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    return Stages(pretrained)
+
+
+def test_all_trials_get_the_file_of_the_best_trial(stages: Stages) -> None:
+    result = stages.finetune()
+    assert stages.used == ["weights of 0003"] * 3
+    assert "encoder" not in result.records[0].params
+    file = stages.seen[0].inputs["encoder"]
+    assert (file.study, file.run_id, file.size_bytes) == ("pretrain", "0003", 15)
+    assert file.path.is_absolute()
+    assert file.path.is_relative_to(stages.out / "finetune")
+
+
+def test_a_trial_is_named_by_its_run_id(stages: Stages) -> None:
+    stages.finetune(take="0001")
+    assert set(stages.used) == {"weights of 0001"}
+
+
+def test_the_sweep_goes_over_the_best_trials_by_their_run_ids(stages: Stages) -> None:
+    result = stages.finetune(take={"best": 2}, study={"trials": 8})
+    assert {record.params["encoder"] for record in result.records} == {"0003", "0001"}
+    for spec in stages.seen:
+        assert spec.inputs["encoder"].run_id == spec.params["encoder"]
+    assert set(stages.used) == {"weights of 0003", "weights of 0001"}
+
+
+def test_a_trial_by_hand_names_an_input_as_people_write_it(stages: Stages) -> None:
+    stages.finetune(take={"best": 2})
+    study = find_study(str(stages.out / "finetune"), storage=None)
+    _, params = enqueue(study, {"encoder": 1}, like=None)
+    assert params == {"encoder": "0001"}
+
+
+def test_a_study_that_goes_on_keeps_its_file_and_says_that_there_is_a_better_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stages = Stages(tmp_path)
+    stages.pretrain()
+    stages.finetune()
+    assert not caplog.messages
+    stages.pretrain(study={"trials": 5})
+    stages.finetune(study={"trials": 5})
+    assert stages.used == ["weights of 0003"] * 5
+    (message,) = caplog.messages
+    assert "the best of the study 'pretrain' is 0004 by now" in message
+    assert "goes on with 0003, with which it began" in message
+    # Another study begins with the better one.
+    stages.finetune(study={"name": "again", "trials": 1})
+    assert stages.used[-1] == "weights of 0004"
+
+
+def test_the_best_trial_is_the_one_that_fresh_seeds_confirm(tmp_path: Path) -> None:
+    stages = Stages(tmp_path)
+    stages.pretrain(confirm={"best": 2, "seeds": 2})
+    stages.finetune()
+    assert set(stages.used) == {"weights of 0001"}
+    stages.finetune(take={"best": 3}, study={"name": "three", "trials": 1})
+    study = find_study(str(stages.out / "three"), storage=None)
+    assert study.settings.inputs["encoder"].take == ("0001", "0003", "0002")
+
+
+def test_a_trial_that_was_interrupted_keeps_its_file_or_the_change_is_refused(
+    stages: Stages,
+) -> None:
+    def interrupted(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
+
+    stages.finetune(take=["0001"], study={"trials": 1}, run_trial=interrupted)
+    with pytest.raises(StudyError, match=r"trial 0000 .* was interrupted with encoder: 0001"):
+        stages.finetune(take="0003", study={"trials": 1}, allow_changes=True)
+    stages.finetune(take=["0001"], study={"trials": 1})
+    assert stages.used == ["weights of 0001"]
+
+
+def test_another_trial_is_a_change_like_any_other(stages: Stages) -> None:
+    stages.finetune()
+    with pytest.raises(StudyError, match=r"inputs\.encoder was .*0003.*, now .*0001") as error:
+        stages.finetune(take="0001", study={"trials": 4})
+    assert "--allow-changes" in str(error.value)
+    stages.finetune(take="0001", study={"trials": 4}, allow_changes=True)
+    assert stages.used == ["weights of 0003"] * 3 + ["weights of 0001"]
+
+
+def test_a_study_goes_on_when_the_first_stage_is_gone(tmp_path: Path) -> None:
+    stages = Stages(tmp_path)
+    stages.pretrain()
+    stages.finetune()
+    shutil.rmtree(stages.out / "pretrain")
+    stages.finetune(study={"trials": 4})
+    assert stages.used == ["weights of 0003"] * 4
+
+
+def test_a_file_of_its_own_that_is_lost_comes_back_from_the_first_stage(stages: Stages) -> None:
+    stages.finetune()
+    shutil.rmtree(stages.out / "finetune" / "inputs")
+    stages.finetune(study={"trials": 4})
+    assert stages.used == ["weights of 0003"] * 4
+
+
+def test_a_changed_file_is_refused_by_a_new_study_and_by_one_that_goes_on(tmp_path: Path) -> None:
+    stages = Stages(tmp_path)
+    stages.pretrain()
+    stages.finetune()
+    (stages.out / "pretrain" / "artifacts" / "0003" / "model.pt").write_text("other weights")
+    with pytest.raises(StudyError, match=r"inputs\.encoder: .*inputs.*model\.pt was changed"):
+        stages.finetune(study={"trials": 4})
+    with pytest.raises(SettingsError, match=r"0003/model\.pt was changed after trial 0003"):
+        stages.finetune(study={"name": "new"})
+    assert not (stages.out / "new").exists()
+    assert len(stages.seen) == 3
+
+
+WRONG: list[tuple[dict[str, Any], list[str]]] = [
+    ({"study": "pretran"}, ["encoder.study", "no study 'pretran'", "did you mean 'pretrain'?"]),
+    ({"study": "finetune"}, ["encoder.study", "'finetune' is this study itself"]),
+    ({"study": "out/nothing"}, ["encoder.study", "no study 'out/nothing'", "pretrain"]),
+    ({"artifact": "model.pth"}, ["encoder.artifact", "trial 0003", "'model.pth' but model.pt"]),
+    ({"take": "0009"}, ["encoder.take", "no trial 0009", "it has 0000 to 0003"]),
+    ({"take": {"best": 5}}, ["encoder.take", "{best: 5} is more", "4 completed trials"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "fragments"), WRONG)
+def test_what_cannot_be_taken_is_refused_and_leaves_nothing_behind(
+    stages: Stages, changes: dict[str, Any], fragments: list[str]
+) -> None:
+    with pytest.raises(SettingsError) as error:
+        stages.finetune(inputs={"encoder": {**ENCODER, **changes}})
+    for fragment in fragments:
+        assert fragment in str(error.value)
+    assert not (stages.out / "finetune").exists()
+    assert not stages.seen
+
+
+def test_a_study_is_found_in_a_storage_that_both_have(tmp_path: Path) -> None:
+    stages = Stages(tmp_path, storage=f"sqlite:///{tmp_path}/studies.db")
+    stages.pretrain()
+    stages.finetune()
+    stages.finetune(study={"trials": 4})
+    assert stages.used == ["weights of 0003"] * 4
+
+
+def test_a_study_is_found_by_the_path_of_its_folder(stages: Stages) -> None:
+    elsewhere = str(stages.out / "pretrain")
+    stages.finetune(inputs={"encoder": {**ENCODER, "study": elsewhere}})
+    assert set(stages.used) == {"weights of 0003"}
