@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import shlex
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -262,8 +264,12 @@ def _started(settings: Cluster, distributed: Any) -> tuple[Any, Any]:
         raise SettingsError(f"{where}: {first_line(error)}; pip install {package}") from error
     except AttributeError as error:
         raise SettingsError(f"{where}: the module {module} has no {name}") from error
+    options = dict(settings.options)
+    if module.startswith("dask_jobqueue") and shlex.quote(sys.executable) != sys.executable:
+        # It writes the path of the interpreter into a shell script as it is.
+        options.setdefault("python", shlex.quote(sys.executable))
     try:
-        cluster = factory(**settings.options)
+        cluster = factory(**options)
     except Exception as error:
         raise SettingsError(
             f"{where}: cannot be started with options {dict(settings.options)}: {root_cause(error)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,19 +64,21 @@ def iter_block(lines: list[str]) -> list[str]:
     return [line[4:] for line in lines[:end]]
 
 
-def test_the_script_for_slurm_asks_for_what_the_page_has(tmp_path: Path) -> None:
+def test_the_script_for_slurm_asks_for_what_the_page_has(monkeypatch: pytest.MonkeyPatch) -> None:
     written = next(block for block in blocks_with_clusters() if "SLURM" in block["class"])
-    settings = Cluster.model_validate(written)
-    from dask_jobqueue.slurm import SLURMCluster
-
-    with SLURMCluster(
-        **settings.options, scheduler_options={"dashboard_address": "127.0.0.1:0"}
-    ) as cluster:
-        script = cluster.job_script()
+    any_port = {"scheduler_options": {"dashboard_address": "127.0.0.1:0"}}
+    written["options"] = {**written["options"], **any_port}
+    monkeypatch.setattr(sys, "executable", "/my folder/python")
+    opened = DaskCluster.open(Cluster.model_validate(written))
+    try:
+        assert opened._cluster is not None
+        script = opened._cluster.job_script()
+    finally:
+        opened.close()
     for line in ("-p gpu", "--cpus-per-task=2", "--mem=30G", "-t 08:00:00", "--gres=gpu:1"):
         assert f"#SBATCH {line}\n" in script
     assert "--nthreads 2" in script
-    assert "distributed.cli.dask_worker tcp://" in script
+    assert "\n'/my folder/python' -m distributed.cli.dask_worker tcp://" in script
 
 
 def test_the_page_has_settings_that_load() -> None:
@@ -122,10 +125,15 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
         cwd=tmp_path,
         paths=StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="s"),
     )
+    # The class takes a command apart at its spaces, which the interpreter's path may have.
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
     settings = Cluster.model_validate(
         {
             "class": "dask_jobqueue.local.LocalCluster",
             "options": {
+                "python": str(python),
                 "cores": 1,
                 "memory": "1GB",
                 "scheduler_options": {"dashboard_address": "127.0.0.1:0"},
