@@ -339,7 +339,6 @@ def main() -> None:
         auto = runs.pop("auto")
         best_s = min((one.took_s for one in runs.values()), default=auto.took_s)
         figures[name] = {
-            "alone_s": round(alone_s, 2),
             "D": round(auto.distance, 3),
             "regret": round(auto.took_s / best_s - 1, 3),
             "oversubscribed": auto.n_refused,

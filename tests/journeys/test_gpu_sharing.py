@@ -214,7 +214,7 @@ def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
 
 def test_the_benchmark_of_packing_in_short_loses_and_overloads_nothing() -> None:
     command = [sys.executable, BENCHMARK, "--regimes=memory", "--jobs=", "--trials=6"]
-    ended = subprocess.run([*command, "--scale=0.1"], capture_output=True, text=True, check=True)
+    ended = subprocess.run([*command, "--scale=0.05"], capture_output=True, text=True, check=True)
     figures = json.loads(ended.stdout.splitlines()[-1])["memory"]
     # Six trials are too few to be near the least time; one after the other they are far from it.
     assert figures.pop("D") > 1
