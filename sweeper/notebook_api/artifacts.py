@@ -10,7 +10,8 @@ from pathlib import Path
 
 from .calls import trial
 
-_PART = ".part"
+#: The end of the names under which something lies only while it is written.
+PART = ".part"
 
 
 def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
@@ -50,10 +51,10 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
             f"save_artifact({str(path)!r}): the trial's artifacts are in this folder; save one "
             "that does not hold them"
         )
-    beside = folder / f".{name}.{os.getpid()}{_PART}"
+    beside = folder / f".{name}.{os.getpid()}{PART}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove(beside)
+        remove(beside)
         _copy(source, beside)
         _replace(beside, place)
     except OSError as error:
@@ -64,13 +65,13 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         ) from error
     finally:
         with suppress(OSError):
-            _remove(beside)
+            remove(beside)
     return place
 
 
 def _check_name(name: str) -> None:
     is_plain = name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)
-    if not is_plain or name.startswith(".") or name.endswith(_PART):
+    if not is_plain or name.startswith(".") or name.endswith(PART):
         raise ValueError(
             f"save_artifact(name={name!r}): expected a plain file name such as 'model.pt', without "
             "slashes, without a dot at its start and without '.part' at its end"
@@ -89,16 +90,21 @@ def _copy(source: Path, beside: Path) -> None:
 def _replace(beside: Path, place: Path) -> None:
     """Put what is complete in its place; a folder cannot replace anything in one step."""
     if place.is_dir() or (beside.is_dir() and place.exists()):
-        old = place.with_name(f".{place.name}.{os.getpid()}.old{_PART}")
-        _remove(old)
+        old = place.with_name(f".{place.name}.{os.getpid()}.old{PART}")
+        remove(old)
         os.replace(place, old)
         os.replace(beside, place)
-        _remove(old)
+        remove(old)
     else:
         os.replace(beside, place)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, if it is there.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -14,7 +14,7 @@ from ..trials import ImportanceRange
 
 #: How often the trials are drawn anew, and how many of them at most.
 _SAMPLES, _MOST_DRAWN = 20, 100
-#: With fewer trials a range is as wide as all that is possible.
+#: With fewer trials a range goes from nearly 0 to nearly 1, and says nothing.
 _FEWEST_FOR_RANGES = 10
 #: With fewer trials the numbers say nothing.
 _FEWEST_TRIALS = 4

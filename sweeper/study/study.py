@@ -368,7 +368,7 @@ class Study:
         return param_importances(self._study, self.facts["objectives"])
 
     def importance_ranges(self) -> dict[str, dict[str, ImportanceRange]]:
-        """The same with their uncertainty; see `importance_ranges`."""
+        """How much each param matters, and how sure that is; see `importance_ranges`."""
         return importance_ranges(self._study, self.facts["objectives"])
 
     def mark_interrupted(self) -> list[TrialRecord]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_PART = ".part"
+from ..notebook_api.artifacts import PART, remove
+
 _CHUNK = 1 << 20
 
 
@@ -81,17 +82,17 @@ def keep(source: Path, place: Path) -> None:
         OSError: it cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f".{place.name}.{os.getpid()}{_PART}")
-    _remove(beside)
+    beside = place.with_name(f".{place.name}.{os.getpid()}{PART}")
+    remove(beside)
     try:
         if source.is_dir():
             shutil.copytree(source, beside, copy_function=_link)
         else:
             _link(source, beside)
-        _remove(place)
+        remove(place)
         os.replace(beside, place)
     finally:
-        _remove(beside)
+        remove(beside)
 
 
 def _link(source: str | Path, place: str | Path) -> None:
@@ -110,11 +111,4 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 def _is_passing(name: str) -> bool:
     """Whether something lies there only while something else is written."""
-    return name.startswith(".") or name.endswith(_PART)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    return name.startswith(".") or name.endswith(PART)

@@ -13,8 +13,8 @@ from .probes import Measured, Role
 
 #: Each slot's first trial has a started kernel, and so has the one that is prepared meanwhile.
 _STARTED_PER_SLOT = 2
-#: From the command to its first cell, and from its last one until MLflow has everything, on the
-#: two cores on which the examples were measured.
+#: What a command takes besides its trials: until the first cell runs, and after the last one until
+#: MLflow has everything. Measured with the examples on two cores.
 _COMMAND_S = 6.0
 #: The quick runs with the params of the typical one.
 _SAME = (Role.AGAIN, Role.OTHER_SEED)

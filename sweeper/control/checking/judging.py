@@ -107,7 +107,7 @@ def _not_judged() -> Finding:
     return Finding(
         name="not judged",
         holds=None,
-        text="forking, the seed, the params and checkpoints show nothing, as no run repeats",
+        text="seed, params, checkpoints and forked kernels cannot be judged, as no run repeats",
         remedy="check again once the same seed gives the same score",
     )
 

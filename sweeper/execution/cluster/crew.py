@@ -18,7 +18,7 @@ from ..workload import Workload
 from .acceptance import Acceptance, own_version
 from .dask_cluster import CallError, DaskCluster, DaskWorker
 from .link import LostError, WorkerLink
-from .messages import Begin, Look, Open, Times
+from .messages import Begin, Look, Times
 from .travelling_files import TravellingFiles
 
 _log = logging.getLogger(__name__)
@@ -264,9 +264,8 @@ class Crew:
             code_sign=self._sign(self._workload.notebook.path),
             checkpoints_sign=self._sign(self._workload.paths.owner),
         )
-        times = Open(patience_s=self._time_left.patience_s(), left_s=self._time_left.left_s())
         try:
-            link.open(begin, self._files.parts, times)
+            link.open(begin, self._files.parts, Times.of(self._time_left))
         except LostError as error:
             _log.info("%s: %s", link.worker.address, error)
         else:

@@ -209,7 +209,7 @@ class ClusterExecutor:
     def _watch(self, source: TrialSource) -> None:
         """Use workers as they come, and notice those that go, until all slots have ended."""
         answered_s = used_s = scaled_s = time.monotonic()
-        times = self._times(source)
+        times = Times.of(source)
         while True:
             now_s = time.monotonic()
             try:
@@ -231,14 +231,11 @@ class ClusterExecutor:
                 used_s = now_s
             elif now_s - used_s > self._settings.wait:
                 source.stop(f"the loss of all workers; none has come for {self._settings.wait:g} s")
-            if (new := self._times(source)) != times:
+            if (new := Times.of(source)) != times:
                 times = new
                 self._crew.set_times(new)
             self._crew.changed.wait(_LOOK_S)
             self._crew.changed.clear()
-
-    def _times(self, source: TrialSource) -> Times:
-        return Times(patience_s=source.patience_s(), left_s=source.left_s())
 
     def _scale(self, trials: int) -> None:
         """Ask the cluster for as many workers as so many trials need."""

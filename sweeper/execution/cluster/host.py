@@ -104,9 +104,10 @@ class HomeTime:
         self._patience_s = 0.0
         self._end_by_s: float | None = None
 
-    def set(self, patience_s: float, left_s: float | None) -> None:
-        """Note what home says now."""
-        self._patience_s = patience_s
+    def set(self, times: Times) -> None:
+        """Note what home has sent now."""
+        self._patience_s = times.patience_s
+        left_s = times.left_s
         self._end_by_s = None if left_s is None else time.monotonic() + left_s
 
     def patience_s(self) -> float:
@@ -156,7 +157,7 @@ class Host:
             if isinstance(message, FilePart):
                 arriving.take(message)
             elif isinstance(message, Open):
-                self._time.set(message.patience_s, message.left_s)
+                self._time.set(message.times)
                 workload = mirror.workload(begin.workload, host=socket.gethostname())
                 self._work(workload, mirror, messages, arriving, begin.workload.paths)
                 return
@@ -207,8 +208,8 @@ class Host:
                 case Stop(number=number, reason=reason, message=text):
                     if (running := self._running.get(number)) is not None:
                         running.stop(reason, text)
-                case Times(patience_s=patience_s, left_s=left_s):
-                    self._time.set(patience_s, left_s)
+                case Times():
+                    self._time.set(message)
                 case End():
                     for running in list(self._running.values()):
                         running.stop(StopReason.INTERRUPTED)

@@ -142,7 +142,7 @@ class WorkerLink:
         self.host = looked.host
         return looked
 
-    def open(self, message: Begin, files: Callable[[], Iterable[ToHost]], times: Open) -> None:
+    def open(self, message: Begin, files: Callable[[], Iterable[ToHost]], times: Times) -> None:
         """Make the process ready for trials.
 
         Args:
@@ -159,7 +159,7 @@ class WorkerLink:
         self._greeting = greeting
         if not greeting.shares_code:
             self._outbox.put(files())
-        self._send(times)
+        self._send(Open(times=times))
         self._answer()
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:

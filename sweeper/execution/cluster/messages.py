@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...notebook_api.messages import Point, StopReason
 from ...settings.sections import Resources
 from ...trials import GpuTotal, TrialOutcome, TrialSpec
+from ..executor import TimeLeft
 from ..workload import Workload
 
 #: The bytes that one message has of a file at most, so that no process holds a whole checkpoint.
@@ -69,11 +70,23 @@ class Greeting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Open:
-    """To the host: all files are there, trials may come."""
+class Times:
+    """To the host: how long it may wait for a disk, and how long the sweep still has."""
 
     patience_s: float
     left_s: float | None
+
+    @classmethod
+    def of(cls, time_left: TimeLeft) -> Self:
+        """The times as they are now."""
+        return cls(patience_s=time_left.patience_s(), left_s=time_left.left_s())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """To the host: all files are there, trials may come."""
+
+    times: Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +109,6 @@ class Stop:
     number: int
     reason: StopReason
     message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """To the host: how long it may wait for a disk, and how long the sweep still has."""
-
-    patience_s: float
-    left_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
