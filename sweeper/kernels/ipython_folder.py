@@ -10,8 +10,25 @@ from pathlib import Path
 #: of the database is the one that nbclient states.
 #: Debugger: nobody attaches one to a trial, and its import takes a fifth of a kernel's boot and
 #: 8 MB. Notebooks can still import it. ipykernel 6 imports it before it reads this.
+#: Outputs: by default, a socket that publishes drops messages beyond 1000 that its reader has not
+#: taken, as on a machine whose processors are busy. Only the default for new sockets that are
+#: made meanwhile counts: the socket takes it over when it is bound.
 _CONFIGURATION = """\
 import sys
+
+import zmq
+from ipykernel.kernelapp import IPKernelApp
+
+
+def _init_iopub(self, context, _original=IPKernelApp.init_iopub):
+    context.setsockopt(zmq.SNDHWM, 0)
+    try:
+        _original(self, context)
+    finally:
+        del context.sndhwm
+
+
+IPKernelApp.init_iopub = _init_iopub
 
 c.HistoryManager.enabled = False
 c.HistoryManager.hist_file = ":memory:"

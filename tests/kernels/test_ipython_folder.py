@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -30,3 +31,22 @@ def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
         _, result = run_alone(source, pool, variables=["by_itself", "by_hand"])
     assert result.origin.way is way
     assert result.variables == {"by_itself": 0.0, "by_hand": 1.0}
+
+
+@pytest.mark.parametrize("way", [Way.STARTED, Way.FORKED])
+def test_no_output_is_lost_while_its_reader_does_not_run(way: Way, tmp_path: Path) -> None:
+    if way is Way.FORKED and sys.platform != "linux":
+        pytest.skip("kernels are forked on Linux only")
+    # Several times what ZeroMQ and the operating system keep for a reader that is late.
+    cell = (
+        "import subprocess, time\n"
+        f"subprocess.Popen('kill -STOP {os.getpid()}; sleep 2.5; kill -CONT {os.getpid()}', "
+        "shell=True)\n"
+        "time.sleep(0.2)\n"
+        "for i in range(3_000): display(i)"
+    )
+    source = write_notebook(tmp_path / "nb.ipynb", "import json", cell)
+    with kernel_pool(tmp_path, imports="import json" if way is Way.FORKED else None) as pool:
+        node, result = run_alone(source, pool)
+    assert result.origin.way is way
+    assert [o.data["text/plain"] for o in node.cells[-1].outputs] == [str(i) for i in range(3_000)]
