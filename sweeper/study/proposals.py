@@ -98,7 +98,7 @@ class TrialQueue:
             return False
         else:
             queued = self._queued(storage, settings, samplers)
-            number = queued[0].number if queued else storage.get_n_trials(_study_id(storage))
+            number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
         return any(trial.number <= number - self.lag for trial in _running(storage))
 
     def next(
@@ -148,7 +148,7 @@ class TrialQueue:
         self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
     ) -> bool:
         if self._n_planned is None:
-            trials = storage.get_all_trials(_study_id(storage), deepcopy=False)
+            trials = storage.get_all_trials(storage.study_id, deepcopy=False)
             self._n_planned = sum(map(is_planned, trials))
         different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
         return self._n_planned >= min(settings.study.trials, different or settings.study.trials)
@@ -162,7 +162,7 @@ class TrialQueue:
         trial could wait for one that is queued behind it.
         """
         states = (OptunaState.WAITING,)
-        queued = storage.get_all_trials(_study_id(storage), deepcopy=False, states=states)
+        queued = storage.get_all_trials(storage.study_id, deepcopy=False, states=states)
         if self.lag is not None and not self._is_complete(storage, settings, samplers):
             return sorted(queued, key=lambda trial: trial.number)
         return sorted(queued, key=lambda trial: (not _is_by_hand(trial), trial.number))
@@ -184,15 +184,15 @@ class TrialQueue:
         space = settings.search_space
         queued = [] if again is not None else self._queued(storage, settings, samplers)
         # Optuna numbers a trial when the trial is queued.
-        number = queued[0].number if queued else storage.get_n_trials(_study_id(storage))
+        number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
         number = number if again is None else again
         study = optuna.load_study(
-            study_name=storage.get_all_studies()[0].study_name,
+            study_name=storage.get_study_name_from_id(storage.study_id),
             storage=self._seen(storage, number),
             sampler=samplers.make(number),
         )
         if again is not None:
-            trial_id = storage.get_trial_id_from_study_id_trial_number(_study_id(storage), again)
+            trial_id = storage.get_trial_id_from_study_id_trial_number(storage.study_id, again)
             trial = optuna.Trial(study, trial_id)
         elif queued:
             _drop_lost_values(storage, queued[0], space)
@@ -204,7 +204,7 @@ class TrialQueue:
 
     def _seen(self, storage: MirroredStorage, number: int) -> Any:
         """The storage as the sampler is to see it when it proposes the trial with this number."""
-        search = SearchOnly(storage)
+        search = SearchOnly(storage) if storage.has_confirming else storage
         return search if self.lag is None else InOrder(search, number=number, lag=self.lag)
 
 
@@ -259,7 +259,9 @@ def _confirming(storage: MirroredStorage, settings: Settings) -> Proposal | None
     The trial stays in memory until its record is stored with it, as every proposal does.
     """
     plan = None if settings.confirm is None else ConfirmPlan.of(settings.as_mapping)
-    trials = storage.get_all_trials(_study_id(storage), deepcopy=False)
+    if plan is None:
+        return None
+    trials = storage.get_all_trials(storage.study_id, deepcopy=False)
     records = [
         record
         for trial in trials
@@ -267,13 +269,13 @@ def _confirming(storage: MirroredStorage, settings: Settings) -> Proposal | None
         # Another process had taken the number of one that has ended in Optuna only.
         and (record.is_final or not trial.state.is_finished())
     ]
-    run = None if plan is None else plan.next_run(records)
+    run = plan.next_run(records)
     if run is None:
         return None
     number, seed = run.confirmed.number, run.seed
     if seed is None:
         seed = derived_seed(settings.study.seed, "confirm", run.repetition)
-    trial_id = storage.create_new_trial(_study_id(storage))
+    trial_id = storage.create_new_trial(storage.study_id)
     about = {"of": number, "repetition": run.repetition, "seed": seed}
     storage.set_trial_user_attr(trial_id, CONFIRMS, about)
     confirmed = trials[number]
@@ -291,7 +293,7 @@ def _has_trial_by_hand(storage: MirroredStorage) -> bool:
     """Whether a trial is queued that was queued by hand."""
     states = (OptunaState.WAITING,)
     return any(
-        map(_is_by_hand, storage.get_all_trials(_study_id(storage), deepcopy=False, states=states))
+        map(_is_by_hand, storage.get_all_trials(storage.study_id, deepcopy=False, states=states))
     )
 
 
@@ -301,14 +303,9 @@ def _running(storage: MirroredStorage) -> list[FrozenTrial]:
     Nothing is known of the end of a trial without a record, which another tool has begun.
     """
     states = (OptunaState.RUNNING,)
-    running = storage.get_all_trials(_study_id(storage), deepcopy=False, states=states)
+    running = storage.get_all_trials(storage.study_id, deepcopy=False, states=states)
     attributes = [(trial, trial.user_attrs) for trial in running]
     return [trial for trial, known in attributes if RECORD in known and CONFIRMS not in known]
-
-
-def _study_id(storage: MirroredStorage) -> int:
-    """The id of the only study in a mirrored storage."""
-    return storage.get_all_studies()[0]._study_id
 
 
 def is_planned(trial: FrozenTrial) -> bool:

@@ -10,9 +10,11 @@ made, so it is repeated only after a look into the storage.
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -21,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL
 
 from ..study_folder.patience import Patience
+from .samplers import CONFIRMS
 
 
 class MirroredStorage(InMemoryStorage):
@@ -39,6 +42,9 @@ class MirroredStorage(InMemoryStorage):
         self._stored_study = stored.get_study_id_from_name(name)
         #: From a trial's id in memory to its id in the storage, for trials that are in both.
         self._ids: dict[int, int] = {}
+        self._ended = _EndedTrials()
+        #: Whether the study has a trial that confirms another one.
+        self.has_confirming = False
         self._study = super().create_new_study(
             stored.get_study_directions(self._stored_study), study_name=name
         )
@@ -47,6 +53,11 @@ class MirroredStorage(InMemoryStorage):
         for key, value in stored.get_study_system_attrs(self._stored_study).items():
             super().set_study_system_attr(self._study, key, value)
         self._read_new_trials()
+
+    @property
+    def study_id(self) -> int:
+        """The id of the only study in memory; Optuna's list of studies copies all their notes."""
+        return self._study
 
     @property
     def url(self) -> URL:
@@ -82,8 +93,15 @@ class MirroredStorage(InMemoryStorage):
             return False
         trials = self._stored.get_all_trials(self._stored_study, deepcopy=False)
         for trial in sorted(trials, key=lambda trial: trial.number)[known:]:
-            self._ids[super().create_new_trial(self._study, trial)] = trial._trial_id
+            self._ids[self._keep(trial)] = trial._trial_id
         return True
+
+    def _keep(self, trial: FrozenTrial | None) -> int:
+        """Create a trial in memory; its id there."""
+        trial_id = super().create_new_trial(self._study, trial)
+        self._ended.note(super().get_trial(trial_id))
+        self.has_confirming |= trial is not None and CONFIRMS in trial.user_attrs
+        return trial_id
 
     def store_trial(self, trial_id: int) -> bool:
         """Write a new trial to the storage; a trial that is there already stays as it is.
@@ -159,11 +177,25 @@ class MirroredStorage(InMemoryStorage):
 
         self.patience.insist(lambda: _discard(change(stored_id)), unless_made)
 
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """The trials by number; those that have ended are not looked through once more."""
+        if deepcopy or states is None:
+            return super().get_all_trials(study_id, deepcopy, states)
+        ended = self._ended.of(states)
+        if TrialState.RUNNING not in states and TrialState.WAITING not in states:
+            return ended
+        trials = super().get_all_trials(study_id, deepcopy=False)
+        known = [trials[number] for number in self._ended.numbers_left()]
+        left = [trial for trial in known if trial.state in states]
+        return sorted(ended + left, key=lambda trial: trial.number) if ended else left
+
     # --- the changes that are written through -------------------------------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         """Create a trial; one without a template stays in memory until `store_trial`."""
-        trial_id = super().create_new_trial(study_id, template_trial)
+        trial_id = self._keep(template_trial)
         if template_trial is not None:
             self.store_trial(trial_id)
         return trial_id
@@ -193,7 +225,9 @@ class MirroredStorage(InMemoryStorage):
             lambda stored_id: self._stored.set_trial_state_values(stored_id, state, values),
             lambda found: found.state is state and (values is None or found.values == list(values)),
         )
-        return super().set_trial_state_values(trial_id, state, values)
+        has_changed = super().set_trial_state_values(trial_id, state, values)
+        self._ended.note(super().get_trial(trial_id))
+        return has_changed
 
     def set_trial_intermediate_value(
         self, trial_id: int, step: int, intermediate_value: float
@@ -216,6 +250,7 @@ class MirroredStorage(InMemoryStorage):
             lambda found: found.user_attrs.get(key) == _as_stored(value),
         )
         super().set_trial_user_attr(trial_id, key, value)
+        self.has_confirming |= key == CONFIRMS
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set a system attribute in memory and in the storage."""
@@ -254,6 +289,46 @@ class MirroredStorage(InMemoryStorage):
                 change()
 
         self.patience.insist(change, unless_made)
+
+
+class _EndedTrials:
+    """The trials of a study that have ended, by their states; nothing changes them any more.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left: set[int] = set()
+        #: By each set of states that was asked for: the trials, by number.
+        self._lists: dict[frozenset[TrialState], list[FrozenTrial]] = {
+            frozenset([state]): [] for state in TrialState if state.is_finished()
+        }
+
+    def note(self, trial: FrozenTrial) -> None:
+        """Take note of a trial that is new or has another state."""
+        with self._lock:
+            if not trial.state.is_finished():
+                self._left.add(trial.number)
+                return
+            self._left.discard(trial.number)
+            for states, trials in self._lists.items():
+                if trial.state in states:
+                    bisect.insort(trials, trial, key=lambda trial: trial.number)
+
+    def of(self, states: Container[TrialState]) -> list[FrozenTrial]:
+        """The trials that have ended in one of these states, by number."""
+        wanted = frozenset(s for s in TrialState if s.is_finished() and s in states)
+        with self._lock:
+            if wanted not in self._lists:
+                found = [trial for state in wanted for trial in self._lists[frozenset([state])]]
+                self._lists[wanted] = sorted(found, key=lambda trial: trial.number)
+            return self._lists[wanted].copy()
+
+    def numbers_left(self) -> list[int]:
+        """The numbers of the trials that have not ended, in order."""
+        with self._lock:
+            return sorted(self._left)
 
 
 def _as_stored(value: Any) -> Any:

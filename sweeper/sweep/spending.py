@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..errors import first_line
@@ -35,6 +35,8 @@ class Spending:
         self._has_trial_ended = threading.Event()
         self._closing = threading.Event()
         self._has_reported = False
+        #: How many trials have ended in this sweep, and at how many the forecast is made again.
+        self._n_ended = self._next_forecast = 0
 
     @property
     def spent_s(self) -> float:
@@ -70,15 +72,24 @@ class Spending:
             self.budget, cost=self.cost, ended=ended, running=running, planned=planned
         )
 
-    def report(self, forecast: BudgetForecast | None) -> None:
-        """Say once that the budget does not last."""
-        if forecast is None or self._has_reported:
+    def report(self, forecast: Callable[[], BudgetForecast | None]) -> None:
+        """Say once that the budget does not last; called when a trial has ended.
+
+        Args:
+            forecast: for how many trials the budget lasts. It goes through all trials, so it is
+                called when one of a hundred more has ended: each time up to the hundredth.
+        """
+        if self.budget is None or self._has_reported or self._n_ended < self._next_forecast:
             return
-        self._has_reported = True
-        _log.warning("cost: %s; raise cost.budget, or lower study.trials", forecast)
+        self._next_forecast = self._n_ended + self._n_ended // 100
+        found = forecast()
+        if found is not None:
+            self._has_reported = True
+            _log.warning("cost: %s; raise cost.budget, or lower study.trials", found)
 
     def trial_ended(self) -> None:
-        """Write it down soon; the caller does not wait for that."""
+        """Count a trial and write the time down soon; the caller does not wait for that."""
+        self._n_ended += 1
         self._has_trial_ended.set()
 
     @contextmanager

@@ -273,11 +273,16 @@ class ConfirmPlan:
         return cls(objective=name, direction=goal["direction"], best=best, seeds=seeds)
 
     def confirmation(self, records: Iterable[TrialRecord]) -> Confirmation | None:
-        """What has been confirmed; None where nothing is, and nothing is to be."""
+        """What has been confirmed; None where nothing is, and nothing is to be.
+
+        Args:
+            records: of all trials of the study, in any order.
+        """
         records = list(records)
         runs = [record for record in records if record.confirms is not None]
         if self.best is None and not runs:
             return None
+        runs.sort(key=lambda run: run.number)
         by_params: dict[object, list[TrialRecord]] = {}
         for run in runs:
             by_params.setdefault(_key(run.params), []).append(run)

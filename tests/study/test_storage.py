@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import sqlite3
@@ -12,13 +13,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
+import optuna
 import pytest
 from commands import Command
 from studies import until
 
 from sweeper.errors import BrokenError, StorageAwayError, StudyError
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory, Study
+from sweeper.study import SamplerFactory, Study, proposals
 from sweeper.study.access import open_storage
 from sweeper.study_folder.loss import LostFileError
 from sweeper.testing import PostgresServer, write_notebook
@@ -34,6 +36,7 @@ SETTINGS = Settings.from_mapping(
     }
 )
 COMPLETED = TrialOutcome(state=TrialState.COMPLETED, scores={"acc": 0.5}, duration_s=1.5)
+FAILED = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR)
 
 
 class Trials:
@@ -429,3 +432,35 @@ def test_a_server_that_restarts_costs_nothing_and_another_folder_is_refused(
     assert json.loads(stdout)["counts"] == {"completed": 4, "pruned": 0, "failed": 0, "stopped": 0}
     assert "Traceback" not in stderr
     assert [r.attempt for r in Study.load(server.url, "served").records()] == [1, 1, 1, 1]
+
+
+def test_the_trials_in_some_states_are_those_of_all_trials(tmp_path: Path) -> None:
+    study = Study.open(f"sqlite:///{tmp_path}/study.db", SETTINGS)
+    trials = Trials(tmp_path, study)
+    wanted = [
+        states
+        for n_states in range(1, 4)
+        for states in itertools.combinations(optuna.trial.TrialState, n_states)
+    ]
+    for number in (3, 0, 2, 1):
+        while len(study.records()) <= number:
+            trials.ask()
+        study.tell(number, COMPLETED if number % 2 else FAILED)
+        known = study._study.get_trials(deepcopy=False)
+        for states in wanted:
+            found = study._study.get_trials(deepcopy=False, states=states)
+            assert found == [trial for trial in known if trial.state in states]
+    study.close()
+
+
+def test_a_slot_that_finds_no_more_trials_reads_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.open(f"sqlite:///{tmp_path}/study.db", SETTINGS)
+    trials = Trials(tmp_path, study)
+    for _ in range(SETTINGS.study.trials):
+        trials.ask()
+    # With a thousand slots and ten thousand trials these would be ten million records.
+    monkeypatch.setattr(proposals, "record_of", None)
+    assert trials.next() is None
+    study.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 import optuna
 import pytest
 from opened_studies import BRANCHES, RANGE, completed
+from optuna.search_space import IntersectionSearchSpace
 
 from sweeper.study.samplers import derived_seed, suggest, tpe
 from sweeper.study.samplers.tpe import SamplerMemory, SteadyTPE
 
+FINISHED = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
 MIXED = {**RANGE, "k": [1, 2], "n": {"low": 1, "high": 1}}
 
 
@@ -30,6 +33,39 @@ def test_tpe_proposes_what_optunas_own_does(begin: Any, space: Mapping[str, Any]
         score = sum(v for v in asked.params.values() if isinstance(v, int | float))
         opened.study.tell(asked.number, completed(score))
         plain.tell(trial, score)
+
+
+@pytest.mark.parametrize("trials", [12, 40])
+def test_trials_that_end_in_any_order_change_no_value_that_tpe_sees(trials: int) -> None:
+    space = {
+        "x": optuna.distributions.FloatDistribution(0.0, 1.0),
+        "kind": optuna.distributions.CategoricalDistribution(["a", "b"]),
+    }
+    chance = random.Random(trials)
+    memory, running, study = SamplerMemory(is_joint=True), [], optuna.create_study()
+    assert memory.common is not None
+    for number in range(trials):
+        trial = study.ask()
+        trial.suggest_float("x", 0.0, 1.0)
+        if number % 3:
+            trial.suggest_categorical("kind", ["a", "b"])
+        if number % 5 == 0:
+            trial.suggest_float("sometimes", 0.0, 1.0 + number)
+        running.append(trial)
+        if len(running) > 4:
+            ended = running.pop(chance.randrange(4))
+            ended.report(chance.random(), 1)
+            is_pruned = chance.random() < 0.3
+            state = optuna.trial.TrialState.PRUNED if is_pruned else None
+            study.tell(ended, None if is_pruned else chance.random(), state=state)
+        usual = IntersectionSearchSpace(include_pruned=True).calculate(study)
+        finished = study.get_trials(deepcopy=False, states=FINISHED)
+        assert memory.common.of(finished) == usual
+        ours = SteadyTPE(memory=memory)._get_internal_repr(finished, space, study)
+        theirs = optuna.samplers.TPESampler()._get_internal_repr(finished, space, study)
+        assert {n: v.tolist() for n, v in ours.items()} == {
+            n: v.tolist() for n, v in theirs.items()
+        }
 
 
 def finished(number: int, x: float, *, pruned: bool = False) -> optuna.trial.FrozenTrial:

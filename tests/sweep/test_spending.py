@@ -15,6 +15,7 @@ from studies import small_settings, until
 from sweeper.settings.sections import Cost
 from sweeper.study import Study
 from sweeper.sweep.spending import Spending
+from sweeper.trials import BudgetForecast
 
 
 def test_time_is_written_down_while_a_sweep_runs_and_counted_once(
@@ -41,6 +42,29 @@ def test_time_is_written_down_while_a_sweep_runs_and_counted_once(
     assert second.spent_s == pytest.approx(total_s + 20, abs=2)
     assert second.left_s == pytest.approx(80 - total_s, abs=2)
     assert Spending(study, None, since=time.monotonic()).left_s is None
+
+
+def test_a_budget_that_does_not_last_is_reported_once_and_seldom_looked_for_in_a_long_study(
+    storage: RDBStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    study = Study.open(storage, small_settings("spent"))
+    cost = Cost(price_per_hour=3600.0, budget=100.0)
+    spending = Spending(study, cost, since=time.monotonic())
+    looks: list[int] = []
+    n_ended = 0
+
+    def look() -> BudgetForecast | None:
+        looks.append(n_ended)
+        return BudgetForecast(budget=100.0, trials=3, left=9) if n_ended >= 1000 else None
+
+    while n_ended < 1500:
+        n_ended += 1
+        spending.trial_ended()
+        spending.report(look)
+    assert looks[:100] == [*range(1, 101)]
+    assert 1000 <= looks[-1] <= 1010
+    assert len(looks) < 400
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.slow  # it imports Optuna anew

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.search_space import IntersectionSearchSpace
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -22,13 +23,14 @@ class SamplerMemory:
     """Results that all proposals for one study share, so that none computes them again.
 
     Attributes:
-        seen: computes which dimensions all trials have; None where TPE takes dimensions in groups.
+        common: the dimensions that all trials have; None where TPE takes dimensions in groups.
     """
 
     def __init__(self, *, is_joint: bool) -> None:
-        self.seen = IntersectionSearchSpace(include_pruned=True) if is_joint else None
+        self.common = CommonDimensions() if is_joint else None
         self._known: set[int] = set()
         self._best: list[tuple[float, int]] = []
+        self._values: list[_Values] = []
 
     def best(self, finished: list[FrozenTrial], *, sign: int) -> list[int]:
         """The numbers of the best completed trials, at most `_BEST`.
@@ -48,6 +50,83 @@ class SamplerMemory:
                     bisect.insort(self._best, (sign * trial.values[0], trial.number))
                     del self._best[_BEST:]
         return [number for _, number in self._best]
+
+    def values_in(self, space: dict[str, BaseDistribution]) -> _Values:
+        """The values of trials in a search space."""
+        for values in self._values:
+            if values.space == space:
+                return values
+        self._values.append(_Values(space))
+        return self._values[-1]
+
+
+class CommonDimensions:
+    """The dimensions that all finished trials of a study have; each trial is looked at once.
+
+    Optuna's own looks at all trials since the oldest one that runs, for each proposal; with a
+    thousand trials at once these are thousands.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._common: dict[str, BaseDistribution] | None = None
+
+    def of(self, finished: list[FrozenTrial]) -> dict[str, BaseDistribution]:
+        """The dimensions, sorted by their names.
+
+        Args:
+            finished: all completed and pruned trials of the study, by number.
+        """
+        unknown = len(finished) - len(self._known)
+        for trial in reversed(finished):  # new trials are among the last
+            if not unknown:
+                break
+            if trial.number not in self._known:
+                unknown -= 1
+                self._known.add(trial.number)
+                has = trial.distributions
+                common = has if self._common is None else self._common
+                self._common = {name: d for name, d in common.items() if has.get(name) == d}
+        return dict(sorted((self._common or {}).items()))
+
+
+class _Values:
+    """The values of trials in one search space, as numbers; worked out once for each trial."""
+
+    def __init__(self, space: dict[str, BaseDistribution]) -> None:
+        self.space = space
+        #: Of each trial, what its values follow from, and the values; None where it lacks one.
+        self._known: dict[int, tuple[object, object, bool, tuple[float, ...] | None]] = {}
+
+    def columns(
+        self, trials: list[FrozenTrial], params_of: Callable[[FrozenTrial], dict[str, Any]]
+    ) -> dict[str, np.ndarray]:
+        """The values of each dimension, of the trials that have them all.
+
+        Args:
+            params_of: the params of a trial; called where a trial has changed.
+        """
+        rows = []
+        for trial in trials:
+            # Optuna's storage replaces what it changes.
+            params, notes, has_ended = trial.params, trial.system_attrs, trial.state.is_finished()
+            known = self._known.get(trial.number)
+            if (
+                known is None
+                or known[0] is not params
+                or known[1] is not notes
+                or known[2] is not has_ended
+            ):
+                known = params, notes, has_ended, self._row(params_of(trial))
+                self._known[trial.number] = known
+            if known[3] is not None:
+                rows.append(known[3])
+        return {name: np.asarray([row[i] for row in rows]) for i, name in enumerate(self.space)}
+
+    def _row(self, params: dict[str, Any]) -> tuple[float, ...] | None:
+        if not self.space.keys() <= params.keys():
+            return None
+        return tuple(d.to_internal_repr(params[name]) for name, d in self.space.items())
 
 
 class SteadyTPE(optuna.samplers.TPESampler):
@@ -71,9 +150,10 @@ class SteadyTPE(optuna.samplers.TPESampler):
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """The dimensions that are sampled together, as the base class has them."""
-        if self._memory.seen is None:
+        if self._memory.common is None:
             return super().infer_relative_search_space(study, trial)
-        common = self._memory.seen.calculate(study)
+        finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+        common = self._memory.common.of(finished)
         return {name: d for name, d in common.items() if not d.single()}
 
     def sample_relative(
@@ -93,6 +173,16 @@ class SteadyTPE(optuna.samplers.TPESampler):
         return super().sample_independent(
             self._thinned(study), trial, param_name, param_distribution
         )
+
+    def _get_internal_repr(
+        self,
+        trials: list[FrozenTrial],
+        search_space: dict[str, BaseDistribution],
+        study: optuna.Study,
+    ) -> dict[str, np.ndarray]:
+        """The values of trials as numbers, as the base class has them."""
+        values = self._memory.values_in(search_space)
+        return values.columns(trials, lambda trial: self._get_params(trial, study))
 
     def _thinned(self, study: optuna.Study) -> Any:
         # With several objectives any number of trials may be the best, so all are weighed.
@@ -117,23 +207,33 @@ class _Thinned:
         self, deepcopy: bool, states: tuple[TrialState, ...], **options: Any
     ) -> list[FrozenTrial]:
         if self._finished is None:
-            self._finished = self._some_finished(deepcopy=deepcopy, **options)
+            self._finished = self._some_finished()
         if TrialState.RUNNING not in states:
             return self._finished
         running = (TrialState.RUNNING,)
         return self._finished + self._study._get_trials(deepcopy, states=running, **options)
 
-    def _some_finished(self, **options: Any) -> list[FrozenTrial]:
+    def _some_finished(self) -> list[FrozenTrial]:
         """The best finished trials and at most `weighed` others; all where there are no more."""
-        states = (TrialState.COMPLETE, TrialState.PRUNED)
-        finished = self._study._get_trials(states=states, **options)
+        finished = _finished(self._study)
         if len(finished) <= self._weighed:
             return finished
         is_maximized = self._study.direction is StudyDirection.MAXIMIZE
         best = self._memory.best(finished, sign=-1 if is_maximized else 1)
         if len(best) < _BEST:
             return finished  # TPE then counts pruned trials among the best
-        some = finished[:: math.ceil(len(finished) / self._weighed)]
-        numbers = {trial.number for trial in some}
-        missed = set(best) - numbers
-        return some + [trial for trial in finished if trial.number in missed] if missed else some
+        each = math.ceil(len(finished) / self._weighed)
+        places = [bisect.bisect(finished, number - 1, key=_number) for number in sorted(best)]
+        return finished[::each] + [finished[place] for place in places if place % each]
+
+
+def _finished(study: optuna.Study) -> list[FrozenTrial]:
+    """The completed and pruned trials, by number, straight from the storage.
+
+    Optuna's own list of all trials would be looked through.
+    """
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+def _number(trial: FrozenTrial) -> int:
+    return int(trial.number)

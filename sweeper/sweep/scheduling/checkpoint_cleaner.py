@@ -68,8 +68,7 @@ class CheckpointCleaner:
     def _best(self, records: Mapping[int, TrialRecord]) -> set[int]:
         """The numbers of the best trials, and of those that may turn out to be the best."""
         best = {record.number for record in self._study.best()}
-        by_number = [record for _, record in sorted(records.items())]
-        found = None if self._confirm is None else self._confirm.confirmation(by_number)
+        found = None if self._confirm is None else self._confirm.confirmation(records.values())
         if found is None:
             return best
         if found.winner is not None and not found.n_missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...execution.gpus import CONTEXT_BYTES
 from ...trials import (
@@ -18,23 +18,13 @@ from ...trials import (
     TrialSpec,
     TrialState,
 )
+from .gpu_memory import OTHER, SAME, Taken, TakenMemory
 
-#: What is added to what trials with the same params took, and to what others let expect.
-_SAME, _OTHER = 1.02, 1.1
-#: A fit that is no further from any trial predicts as well as trials with the same params do.
-_CLOSE = 0.01
-#: By how much more memory a trial may take where a param that is no number has another value.
-_CATEGORY = 1.5
 #: What is added to the memory of a trial that had too little.
 _AFTER_SHORTAGE = 1.25
-#: How many trials a fit takes for each number that it finds.
-_TRIALS_PER_COEFFICIENT = 2
-#: What is added to what a running trial takes as long as no trial has ended, besides `_OTHER`:
+#: What is added to what a running trial takes as long as no trial has ended, besides `OTHER`:
 #: together a quarter, until it has not grown for long.
-_UNSTEADY = 1.25 / _OTHER
-
-#: The params of a trial, and the most memory that it took or is expected to take.
-_Taken = tuple[Params, int]
+_UNSTEADY = 1.25 / OTHER
 
 
 class GpuNeeds:
@@ -53,7 +43,7 @@ class GpuNeeds:
     def __init__(self, stated_bytes: int | None) -> None:
         self._stated_bytes = stated_bytes
         self._lock = threading.Lock()
-        self._taken: list[_Taken] = []
+        self._taken = TakenMemory()
         self._running: dict[int, tuple[Params, RunningTrial]] = {}
         #: By how much a trial that has ended had grown after it had settled, at most; None before.
         self._growth: float | None = None
@@ -77,7 +67,7 @@ class GpuNeeds:
             _, running = self._running.pop(record.number, (None, None))
             if record.gpu is None or record.state not in (TrialState.COMPLETED, TrialState.PRUNED):
                 return
-            self._taken.append((record.params, record.gpu.peak_bytes))
+            self._taken.add(record.params, record.gpu.peak_bytes)
             seen = None if running is None else running.gpu_memory
             if seen is not None and seen.first_bytes:
                 grown = record.gpu.peak_bytes / seen.first_bytes
@@ -103,11 +93,11 @@ class GpuNeeds:
         basis = len(self._taken), running
         known = self._expected.get(record.number)
         if known is None or known[0] != basis:
-            known = basis, expected_bytes(record.params, self._taken, running)
+            known = basis, self._taken.expected_bytes(record.params, running)
             self._expected[record.number] = known
         return known[1]
 
-    def _to_come_to(self, seen: Sequence[tuple[Params, SettledMemory]]) -> list[_Taken]:
+    def _to_come_to(self, seen: Sequence[tuple[Params, SettledMemory]]) -> list[Taken]:
         """What running trials are expected to come to; nothing where there is no telling."""
         if self._taken and self._growth is None:
             return []
@@ -145,91 +135,8 @@ class GpuNeeds:
             self._raised[spec.number] = GpuNeed(is_alone=True)
             return "alone on its GPU"
         with self._lock:
-            largest = max((n_bytes for _, n_bytes in self._taken), default=0)
+            largest = self._taken.most_bytes
         n_bytes = round(_AFTER_SHORTAGE * max(had_bytes, outcome.gpu.peak_bytes))
-        n_bytes = max(n_bytes, round(_SAME * largest))
+        n_bytes = max(n_bytes, round(SAME * largest))
         self._raised[spec.number] = GpuNeed(memory_bytes=n_bytes)
         return f"with {n_bytes / 1e9:.1f} GB of its GPU"
-
-
-def expected_bytes(
-    params: Params, taken: Sequence[_Taken], running: Sequence[_Taken] = ()
-) -> int | None:
-    """The most memory that a trial should take; None where nothing is known.
-
-    Args:
-        params: of the trial.
-        taken: the params of trials that have ended, and what each took at most.
-        running: the params of trials that run, and what each is expected to come to. They count
-            as long as too few have ended for a fit.
-    """
-    same = [n_bytes for others, n_bytes in taken if others == params]
-    if same:
-        return round(_SAME * max(same))
-    fitted = _fitted_bytes(params, taken, close=_SAME)
-    known = [*taken, *running]
-    if fitted is not None or not known:
-        return None if fitted is None else round(fitted)
-    grown = _OTHER * min(n_bytes * _growth(others, params) for others, n_bytes in known)
-    fitted = _fitted_bytes(params, known, close=_SAME if taken else _OTHER)
-    return round(grown if fitted is None else min(grown, fitted))
-
-
-def _growth(before: Params, now: Params) -> float:
-    """How much more memory a trial takes at most: whole numbers count in proportion.
-
-    They are sizes of batches and layers; numbers with fractions are learning rates and the like.
-    """
-    factor = 1.0
-    for name in before.keys() | now.keys():
-        old, new = before.get(name), now.get(name)
-        if _is_size(old) and _is_size(new):
-            factor *= max(1.0, float(new) / float(old))  # type: ignore[arg-type]
-        elif old != new and not (isinstance(old, float) and isinstance(new, float | int)):
-            factor *= _CATEGORY
-    return factor
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _fitted_bytes(params: Params, taken: Sequence[_Taken], *, close: float) -> float | None:
-    """What a linear fit gives, with the largest error that it makes, and more for what it cannot
-    know; None for too few trials.
-
-    Args:
-        close: the factor where the fit meets all trials.
-    """
-    names = sorted({(name, *_category(value)) for them, _ in taken for name, value in them.items()})
-    if len(taken) < _TRIALS_PER_COEFFICIENT * (len(names) + 1):
-        return None
-    if not {(name, *_category(value)) for name, value in params.items()} <= {*names}:
-        return None  # a value that no trial had
-    import numpy as np  # a sweep without a GPU does without it
-
-    rows = np.array([_row(them, names) for them, _ in taken])
-    peaks = np.array([n_bytes for _, n_bytes in taken], dtype=float)
-    coefficients, *_ = np.linalg.lstsq(rows, peaks, rcond=None)
-    errors = peaks - rows @ coefficients
-    expected = float(np.dot(_row(params, names), coefficients)) + max(float(np.max(errors)), 0.0)
-    is_close = float(np.max(np.abs(errors))) <= _CLOSE * float(np.min(peaks))
-    return (close if is_close else _OTHER) * max(expected, 0.0)
-
-
-def _row(params: Mapping[str, object], names: list[tuple[str, ...]]) -> list[float]:
-    """A trial as numbers: 1, each number as it is, each other value as 1 where the trial has it."""
-    row = [1.0]
-    for name, *category in names:
-        value = params.get(name)
-        if category:
-            row.append(float([*_category(value)] == category))
-        else:
-            row.append(float(value) if isinstance(value, int | float) else 0.0)
-    return row
-
-
-def _category(value: object) -> tuple[str, ...]:
-    """Empty for a number, else the value as text."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return () if is_number else (repr(value),)

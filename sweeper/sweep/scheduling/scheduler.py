@@ -241,7 +241,7 @@ class TrialScheduler:
             tags |= _kernel_tags(outcome.kernel)
         self._tracker.ended(record, outcome.series, tags, outcome.gpu_samples)
         if self._stop_switch.closed_by is None:
-            self._spending.report(self._budget_forecast())
+            self._spending.report(self._budget_forecast)
         self._events.announce(Event.TRIAL_ENDED, record)
 
     def snapshot(self) -> Snapshot:
@@ -277,8 +277,8 @@ class TrialScheduler:
         return None if self._confirm is None else self._confirm.confirmation(self._known())
 
     def _known(self) -> Sequence[TrialRecord]:
-        """The records of all trials, by number; other slots add to them meanwhile."""
-        return [record for _, record in sorted(dict(self._records).items())]
+        """The records of all trials, as they are now; other slots add to them meanwhile."""
+        return list(dict(self._records).values())
 
     def _budget_forecast(self) -> BudgetForecast | None:
         if self._spending.budget is None:

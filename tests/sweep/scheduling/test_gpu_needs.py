@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from sweeper.execution.gpus import CONTEXT_BYTES
-from sweeper.sweep.scheduling.gpu_needs import GpuNeeds, expected_bytes
+from sweeper.sweep.scheduling.gpu_memory import TakenMemory
+from sweeper.sweep.scheduling.gpu_needs import GpuNeeds
 from sweeper.testing import trial_spec
 from sweeper.trials import (
     GpuNeed,
@@ -61,14 +62,14 @@ def test_nothing_is_expected_before_a_trial_has_ended() -> None:
 
 def test_a_learning_rate_moves_no_memory() -> None:
     taken: list[tuple[Params, int]] = [({"lr": 0.1, "momentum": 0.9}, 8 * GB)]
-    expected = expected_bytes({"lr": 3e-4, "momentum": 0.5}, taken)
+    expected = TakenMemory(taken).expected_bytes({"lr": 3e-4, "momentum": 0.5})
     assert expected is not None
     assert 8 * GB < expected < 9 * GB
 
 
 def test_the_same_params_are_expected_to_take_what_they_took() -> None:
     taken: list[tuple[Params, int]] = [({"batch": 64}, 8 * GB), ({"batch": 64}, 9 * GB)]
-    expected = expected_bytes({"batch": 64}, taken)
+    expected = TakenMemory(taken).expected_bytes({"batch": 64})
     assert expected is not None
     assert 9 * GB < expected < 9.5 * GB
 
@@ -85,7 +86,7 @@ def test_the_same_params_are_expected_to_take_what_they_took() -> None:
 def test_a_larger_trial_is_expected_to_take_more_by_the_sizes_that_grow(
     now: Params, least_gb: float, most_gb: float
 ) -> None:
-    expected = expected_bytes(now, [({"batch": 64, "width": 32}, 8 * GB)])
+    expected = TakenMemory([({"batch": 64, "width": 32}, 8 * GB)]).expected_bytes(now)
     assert expected is not None
     assert least_gb * GB <= expected <= most_gb * GB
 
@@ -106,7 +107,7 @@ def test_after_some_trials_no_trial_takes_more_than_expected_and_most_nearly_as_
     taken = [trial() for _ in range(20)]
     above = []
     for params, peak in [trial() for _ in range(200)]:
-        expected = expected_bytes(params, taken)
+        expected = TakenMemory(taken).expected_bytes(params)
         assert expected is not None
         above.append(expected / peak)
     assert min(above) >= 1
@@ -117,10 +118,25 @@ def test_where_a_fit_meets_all_trials_little_is_added_for_the_next() -> None:
     rates = [0.1, 0.03, 0.01, 0.003]
     taken: list[tuple[Params, int]] = [({"lr": lr}, 8 * GB) for lr in rates]
     # Before there are enough for a fit, a trial may differ from the others by more.
-    assert expected_bytes({"lr": 0.05}, taken[:3]) == pytest.approx(8.8 * GB)
-    assert expected_bytes({"lr": 0.05}, taken) == pytest.approx(8.16 * GB)
+    assert TakenMemory(taken[:3]).expected_bytes({"lr": 0.05}) == pytest.approx(8.8 * GB)
+    assert TakenMemory(taken).expected_bytes({"lr": 0.05}) == pytest.approx(8.16 * GB)
     uneven = [*taken[:3], ({"lr": 0.003}, 9 * GB)]
-    assert (expected_bytes({"lr": 0.003001}, uneven) or 0) > 9.2 * GB
+    assert (TakenMemory(uneven).expected_bytes({"lr": 0.003001}) or 0) > 9.2 * GB
+
+
+def test_trials_that_come_one_by_one_let_expect_what_they_do_together() -> None:
+    chance = random.Random(0)
+    taken: list[tuple[Params, int]] = []
+    known = TakenMemory()
+    for number in range(150):
+        kinds = ["a", "b", "c"] if number > 90 else ["a", "b"]  # a value that no trial had before
+        params: Params = {"batch": chance.choice([16, 32, 64]), "kind": chance.choice(kinds)}
+        expected = known.expected_bytes(params)
+        assert expected == TakenMemory(taken).expected_bytes(params)
+        taken.append((params, chance.randrange(10**9, 10**10)))
+        known.add(*taken[-1])
+        rate: Params = {**params, "lr": chance.random()}  # no trial had the same params
+        assert known.expected_bytes(rate) == TakenMemory(taken).expected_bytes(rate)
 
 
 def test_a_stated_memory_counts_whatever_was_measured() -> None:

@@ -1,0 +1,187 @@
+"""The most memory of a GPU that trials took, and what that lets expect of another trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...trials import Params
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: What is added to what trials with the same params took, and to what others let expect.
+SAME, OTHER = 1.02, 1.1
+#: A fit that is no further from any trial predicts as well as trials with the same params do.
+_CLOSE = 0.01
+#: By how much more memory a trial may take where a param that is no number has another value.
+_CATEGORY = 1.5
+#: How many trials a fit takes for each number that it finds.
+_TRIALS_PER_COEFFICIENT = 2
+#: How many rows a table of trials has room for at first; it doubles when it is full.
+_ROOM = 64
+
+#: The params of a trial, and the most memory that it took or is expected to take.
+Taken = tuple[Params, int]
+
+
+class TakenMemory:
+    """What trials took at most; a prediction from thousands of them takes milliseconds.
+
+    Not safe to use from several threads at once.
+
+    Args:
+        taken: of trials that are known at first.
+    """
+
+    def __init__(self, taken: Sequence[Taken] = ()) -> None:
+        self._taken: list[Taken] = []
+        #: The most that trials with the same params took.
+        self._same: dict[str, int] = {}
+        self._names: set[tuple[str, ...]] = set()
+        self._table: _Table | None = None
+        #: The most that any of the trials took, in bytes; 0 where there is none.
+        self.most_bytes = 0
+        for params, n_bytes in taken:
+            self.add(params, n_bytes)
+
+    def __len__(self) -> int:
+        """How many trials are known."""
+        return len(self._taken)
+
+    def add(self, params: Params, n_bytes: int) -> None:
+        """Learn what a trial took at most."""
+        self._taken.append((params, n_bytes))
+        key = _key(params)
+        self._same[key] = max(self._same.get(key, 0), n_bytes)
+        self._names.update(_names(params))
+        self.most_bytes = max(self.most_bytes, n_bytes)
+
+    def expected_bytes(self, params: Params, running: Sequence[Taken] = ()) -> int | None:
+        """The most memory that a trial should take; None where nothing is known.
+
+        Args:
+            params: of the trial.
+            running: the params of trials that run, and what each is expected to come to. They
+                count as long as too few have ended for a fit.
+        """
+        same = self._same.get(_key(params))
+        if same is not None:
+            return round(SAME * same)
+        fitted = self._fitted_bytes(params, close=SAME)
+        if fitted is not None:
+            return round(fitted)
+        known = [*self._taken, *running]
+        if not known:
+            return None
+        grown = OTHER * min(n_bytes * _growth(others, params) for others, n_bytes in known)
+        if running:
+            close = SAME if self._taken else OTHER
+            fitted = TakenMemory(known)._fitted_bytes(params, close=close)
+        return round(grown if fitted is None else min(grown, fitted))
+
+    def _fitted_bytes(self, params: Params, *, close: float) -> float | None:
+        """What a linear fit gives, with the largest error that it makes, and more for what it
+        cannot know; None for too few trials.
+
+        Args:
+            close: the factor where the fit meets all trials.
+        """
+        if len(self._taken) < _TRIALS_PER_COEFFICIENT * (len(self._names) + 1):
+            return None
+        if not _names(params) <= self._names:
+            return None  # a value that no trial had
+        import numpy as np  # a sweep without a GPU does without it
+
+        names = sorted(self._names)
+        if self._table is None or self._table.names != names:
+            self._table = _Table(names)
+        rows, peaks = self._table.filled(self._taken)
+        coefficients, *_ = np.linalg.lstsq(rows, peaks, rcond=None)
+        errors = peaks - rows @ coefficients
+        expected = float(np.dot(_row(params, names), coefficients)) + max(
+            float(np.max(errors)), 0.0
+        )
+        is_close = float(np.max(np.abs(errors))) <= _CLOSE * float(np.min(peaks))
+        return (close if is_close else OTHER) * max(expected, 0.0)
+
+
+class _Table:
+    """Trials as rows of numbers; only those that it does not have yet are worked out.
+
+    Args:
+        names: of the columns; see `_row`.
+    """
+
+    def __init__(self, names: list[tuple[str, ...]]) -> None:
+        import numpy as np
+
+        self.names = names
+        self._n_rows = 0
+        self._rows = np.empty((_ROOM, len(names) + 1))
+        self._peaks = np.empty(_ROOM)
+
+    def filled(self, taken: Sequence[Taken]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The rows, and what each trial took.
+
+        Args:
+            taken: all trials, those of the last call first.
+        """
+        import numpy as np
+
+        while len(self._peaks) < len(taken):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+            self._peaks = np.concatenate([self._peaks, np.empty_like(self._peaks)])
+        for number in range(self._n_rows, len(taken)):
+            params, n_bytes = taken[number]
+            self._rows[number], self._peaks[number] = _row(params, self.names), n_bytes
+        self._n_rows = len(taken)
+        return self._rows[: self._n_rows], self._peaks[: self._n_rows]
+
+
+def _key(params: Params) -> str:
+    """The same for trials with the same params."""
+    return repr(sorted(params.items()))
+
+
+def _names(params: Params) -> set[tuple[str, ...]]:
+    """The columns of a trial: its params, with the value where that is no number."""
+    return {(name, *_category(value)) for name, value in params.items()}
+
+
+def _growth(before: Params, now: Params) -> float:
+    """How much more memory a trial takes at most: whole numbers count in proportion.
+
+    They are sizes of batches and layers; numbers with fractions are learning rates and the like.
+    """
+    factor = 1.0
+    for name in before.keys() | now.keys():
+        old, new = before.get(name), now.get(name)
+        if _is_size(old) and _is_size(new):
+            factor *= max(1.0, float(new) / float(old))  # type: ignore[arg-type]
+        elif old != new and not (isinstance(old, float) and isinstance(new, float | int)):
+            factor *= _CATEGORY
+    return factor
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _row(params: Mapping[str, object], names: list[tuple[str, ...]]) -> list[float]:
+    """A trial as numbers: 1, each number as it is, each other value as 1 where the trial has it."""
+    row = [1.0]
+    for name, *category in names:
+        value = params.get(name)
+        if category:
+            row.append(float([*_category(value)] == category))
+        else:
+            row.append(float(value) if isinstance(value, int | float) else 0.0)
+    return row
+
+
+def _category(value: object) -> tuple[str, ...]:
+    """Empty for a number, else the value as text."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return () if is_number else (repr(value),)

@@ -1,0 +1,26 @@
+"""A fleet in simulated time, in short."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = str(Path(__file__).parents[2] / "benchmarks" / "fleet.py")
+
+
+@pytest.mark.slow  # MLflow is imported
+def test_the_benchmark_of_a_fleet_in_short_ends_all_trials_and_keeps_the_slots_busy() -> None:
+    command = [sys.executable, BENCHMARK, "--slots=16", "--trials=32", "--rows=1"]
+    options = ["--preempted=3", "--away=5"]
+    ended = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    figures = json.loads(ended.stdout.splitlines()[-1])
+    counts = figures["counts"]
+    assert counts["completed"] + counts["pruned"] + counts["failed"] == 32
+    assert figures["lost_attempts"] > 0
+    assert figures["mlflow_most_backlog"] > 0
+    assert figures["mlflow_undelivered"] == 0
+    assert 0.9 < figures["busy"] <= 1
