@@ -76,6 +76,18 @@ def test_a_long_range_with_steps_is_continuous_and_its_values_are_rounded() -> N
     assert isinstance(params["width"], int)
 
 
+def test_a_range_without_a_step_in_its_middle_is_padded_with_the_nearest_step() -> None:
+    space = {
+        "even": {"low": 64, "high": 1024, "step": 64},
+        "rate": {"low": 0.0, "high": 0.3, "step": 0.1},
+        "few": {"low": 1, "high": 4, "log": True},
+    }
+    values = padding_of(space).values
+    assert values["even"] in (512, 576)
+    assert values["rate"] == pytest.approx(0.1) or values["rate"] == pytest.approx(0.2)
+    assert values["few"] == 2
+
+
 def test_the_first_trials_cover_every_branch_and_every_part_of_a_range(begin: Any) -> None:
     opened = begin(SPACE, sampler={"name": "gp", "n_startup_trials": 99}, seed=4)
     tried = [opened.ask().params for _ in range(16)]

@@ -47,7 +47,10 @@ class Padding:
         self.modelled = {name: _modelled(d) for name, d in self.distributions.items()}
         self._cube = UnitCube(self.modelled)
         middle = np.where(self._cube.is_categorical, 0.0, 0.5)
-        self.values = self._cube.get_unnormalized_param(middle)
+        self.values = {
+            name: _rounded(self.modelled[name], value)
+            for name, value in self._cube.get_unnormalized_param(middle).items()
+        }
         fixed = optuna.trial.create_trial(
             params=self.values, distributions=self.modelled, value=0.0
         )
