@@ -20,6 +20,7 @@ from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Tracker, View, is_sure_to_open, sqlite_file, store_of
 from .description import description
+from .inputs.data import bring_data, with_data
 from .inputs.resolving import INPUTS, facts_of, keep_inputs, with_inputs
 from .plan import SweepPlan
 from .preemption import PreemptionWatcher
@@ -35,6 +36,8 @@ def opened(
     on_request: Callable[[str], None],
     on_preemption: Callable[[], None],
     on_restore: Callable[[], None],
+    on_data: Callable[[str], None],
+    is_stopped: Callable[[], bool],
 ) -> Iterator[tuple[SweepPlan, Study, Tracker]]:
     """The plan with its inputs, the study and its tracker, held by this process.
 
@@ -49,6 +52,8 @@ def opened(
         on_request: called with what another process asks for, from a thread of its own.
         on_preemption: called once when the machine's owner announces to take it away, likewise.
         on_restore: called before the study is brought back from its remote copy.
+        on_data: called with each line about data that is verified or fetched.
+        is_stopped: whether the sweep was stopped, upon which no data is fetched any more.
 
     Raises:
         SweepError: the outputs, the study or MLflow cannot be used.
@@ -64,6 +69,7 @@ def opened(
     ):
         folder.is_needed = is_restored
         _check_resumed(plan, study)
+        bring_data(plan, on_data, is_stopped)
         plan = keep_inputs(plan)
         is_new = (
             folder.is_new
@@ -90,7 +96,7 @@ def opened(
 @contextmanager
 def _study_with_inputs(plan: SweepPlan) -> Iterator[tuple[SweepPlan, Study]]:
     """Settle the inputs, from which the space may follow, and open the study."""
-    plan = with_inputs(plan)
+    plan = with_data(with_inputs(plan))
     with closing(Study.open(plan.storage_url, plan.settings)) as study:
         yield plan, study
 
