@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import KernelError, StudyError
+from ...errors import KernelError, StudyError, SweepError
 from ...execution.environment import environment_changes
 from ...execution.local import LocalExecutor
 from ...execution.workload import Workload
@@ -194,7 +194,7 @@ def _data(
     except SweepError as error:
         _log.warning("the data is not what the trial has used: %s", error)
         place = display_path(data.place())
-        return None, [f"the data in {place} is not version {version} any more, which it used"]
+        return None, [f"data.path {place} is not version {version} any more, which the trial used"]
     return data, []
 
 

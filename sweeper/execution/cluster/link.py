@@ -17,6 +17,7 @@ from ...errors import first_line
 from ...study_folder.patience import Patience
 from ...trials import (
     GpuTotal,
+    Reason,
     RunningTrial,
     TrialOutcome,
     TrialSpec,

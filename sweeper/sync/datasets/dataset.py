@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from .folder import DataFolder, Record, Standing, Verified
 from .manifest import DataFile, Head, Manifest, version_of
 from .progress import OnLine
 from .pushing import never, send
-from .remote import AwayError, RemoteData
+from .remote import RemoteData
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +119,13 @@ class Dataset:
         if not wanted or head.version.startswith(wanted):
             return head.version
         found = [it for it in remote.versions() if it.startswith(wanted)]
+        if found and self._settings.version is None:
+            _log.warning(
+                "data: %s was pushed to %s since; this study goes on with %s, with which it began",
+                head.version,
+                remote.display_url,
+                found[0],
+            )
         if len(found) != 1:
             is_pinned = self._settings.version is not None
             key = "data.version" if is_pinned else "the study's trials used data"
@@ -180,7 +187,7 @@ class Dataset:
             )
             if is_stopped():
                 return
-            self._refuse_others(here, standing, record)
+            self._refuse_others(here, files, standing, record)
             if standing.missing:
                 if not is_held:
                     raise DataError(
@@ -221,19 +228,31 @@ class Dataset:
         standing = here.standing(
             files, known, reads=False, on_line=lambda _: None, is_stopped=never
         )
-        self._refuse_others(here, standing, record)
+        self._refuse_others(here, files, standing, record)
         if standing.missing:
             check_room(here, standing.missing_bytes)
         return standing, here.free_bytes()
 
-    def _refuse_others(self, here: DataFolder, standing: Standing, record: Record | None) -> None:
+    def _refuse_others(
+        self,
+        here: DataFolder,
+        files: Sequence[DataFile],
+        standing: Standing,
+        record: Record | None,
+    ) -> None:
         """Refuse a folder that has another version, or files with other content.
 
         Raises:
             DataError: with what to do about it.
         """
-        is_other = record is not None and record.version != self.version
-        if record is not None and is_other and (standing.different or standing.missing):
+        if record is not None and record.version != self.version:
+            gone = record.files.keys() - {file.name for file in files}
+            is_other = bool(standing.different or standing.missing) or any(
+                here.path.joinpath(name).exists() for name in gone
+            )
+        else:
+            is_other = False
+        if record is not None and is_other:
             raise DataError(
                 f"data.path: {here} has version {record.version} of the data, and the trials use "
                 f"{self.version} of {self.url}. Nothing was changed there, because other trials "
@@ -300,7 +319,7 @@ class Dataset:
         )
 
     def _hashed(
-        self, here: DataFolder, names: Sequence[str], known: dict[str, Verified], on_line: OnLine
+        self, here: DataFolder, names: Sequence[str], known: Mapping[str, Verified], on_line: OnLine
     ) -> dict[str, Verified]:
         """All files by name, each read unless it looks as it did when it was verified."""
         present: dict[str, Verified] = {}
@@ -319,6 +338,3 @@ class Dataset:
 
 def _files_of(record: Record) -> list[DataFile]:
     return [DataFile(name, it.size_bytes, it.sha256) for name, it in record.files.items()]
-
-
-__all__ = ["AwayError", "Dataset", "Pushed"]

@@ -311,7 +311,7 @@ class DataFolder:
         if os.path.lexists(place):
             raise FileExistsError(errno.EEXIST, "was put there while it was fetched", str(place))
         place.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(self.part(file), place)
+        self.part(file).rename(place)
 
     def remove_parts(self) -> None:
         """Remove parts that no fetch goes on with."""
@@ -320,7 +320,7 @@ class DataFolder:
 
     def _status(self, name: str) -> os.stat_result | None:
         try:
-            return os.stat(self.path / name)
+            return (self.path / name).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
