@@ -22,6 +22,7 @@ OBJECT_BYTES = 16_000_000
 _LEAST_BYTES = 4_000_000
 _ENDS_ONE_IN = 32
 _FORMAT = 1
+_DAMAGED = "it is damaged"
 #: The hexadecimal digits of a version.
 DIGITS = 16
 
@@ -91,8 +92,31 @@ class Manifest:
         return sum(file.size_bytes for file in self.files)
 
     def pieces(self) -> list[list[Piece]]:
-        """What lies in each object."""
-        return [list(pieces) for pieces in cut(self.files)]
+        """What lies in each object, whatever the sizes by which it was cut.
+
+        Raises:
+            ValueError: objects and files have not the same bytes, or an object has a part of a file
+                beside something else.
+        """
+        found: list[list[Piece]] = []
+        files = iter(file for file in self.files if file.size_bytes)
+        file, offset = next(files, None), 0
+        for wanted in self.objects:
+            pieces: list[Piece] = []
+            start = 0
+            while start < wanted.size_bytes and file is not None:
+                n_bytes = min(file.size_bytes - offset, wanted.size_bytes - start)
+                pieces.append(Piece(file, offset, n_bytes, start))
+                start, offset = start + n_bytes, offset + n_bytes
+                if offset == file.size_bytes:
+                    file, offset = next(files, None), 0
+            has_part = any(not piece.is_whole for piece in pieces)
+            if start != wanted.size_bytes or (has_part and len(pieces) > 1):
+                raise ValueError(_DAMAGED)
+            found.append(pieces)
+        if file is not None:
+            raise ValueError(_DAMAGED)
+        return found
 
     def encode(self) -> bytes:
         """Encode as compressed JSON."""
@@ -112,16 +136,19 @@ class Manifest:
         """
         try:
             data = json.loads(gzip.decompress(content))
+        except (OSError, EOFError, ValueError) as error:
+            raise ValueError(_DAMAGED) from error
+        try:
             if data["format"] != _FORMAT:
                 raise ValueError("it was pushed by a later notebook-hpo; update it here")
             files = [DataFile(str(n), int(s), str(h)) for n, s, h in data["files"]]
             objects = [DataObject(str(h), int(s)) for h, s in data["objects"]]
-        except (OSError, EOFError, KeyError, TypeError) as error:
-            raise ValueError("it is damaged") from error
+        except (KeyError, TypeError) as error:
+            raise ValueError(_DAMAGED) from error
         manifest = cls(files=files, objects=objects)
-        sizes = [sum(it.size_bytes for it in pieces) for pieces in manifest.pieces()]
-        if manifest.version != version or sizes != [it.size_bytes for it in objects]:
-            raise ValueError("it is damaged")
+        if manifest.version != version:
+            raise ValueError(_DAMAGED)
+        manifest.pieces()
         for file in files:
             if not _is_inside(file.name):
                 raise ValueError(f"it has a file {file.name!r}, which leads out of its folder")
