@@ -55,6 +55,10 @@ def _inputs(plan: SweepPlan) -> Iterator[Finding]:
 def _data(plan: SweepPlan) -> Iterator[Finding]:
     if plan.data is None:
         return
+
+    def files(n_files: int) -> str:
+        return f"{n_files} file{'s' if n_files != 1 else ''}"
+
     what = f"data {plan.data.version} of {plan.data.url}"
     try:
         found, free = plan.data.look()
@@ -63,14 +67,12 @@ def _data(plan: SweepPlan) -> Iterator[Finding]:
         return
     place = display_path(plan.data.place())
     if found.missing:
-        text = (
-            f"{what}: {size(found.missing_bytes)} in {len(found.missing)} files will be fetched to "
-            f"{place}, where {size(free)} are free"
-        )
+        missing = f"{size(found.missing_bytes)} in {files(len(found.missing))}"
+        text = f"{what}: {missing} will be fetched to {place}, where {size(free)} are free"
     elif found.unread:
-        text = f"{what} seems to be in {place}: {len(found.unread)} files are to be verified"
+        text = f"{what} seems to be in {place}: {files(len(found.unread))} to verify"
     else:
-        text = f"{what} is in {place}: {len(found.present)} files, nothing will be fetched"
+        text = f"{what} is in {place}: {files(len(found.present))}, nothing will be fetched"
     yield Finding(name="data", holds=True, text=text)
 
 

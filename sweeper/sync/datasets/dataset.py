@@ -257,7 +257,7 @@ class Dataset:
                 f"data.path: {here} has version {record.version} of the data, and the trials use "
                 f"{self.version} of {self.url}. Nothing was changed there, because other trials "
                 f"may be using it. Move {here} away or set data.path to another folder to fetch "
-                f"the other version, or stay with this one by data.version: {record.version}"
+                f'the other version, or stay with this one by data.version: "{record.version}"'
             )
         if standing.different:
             names = ", ".join(sorted(file.name for file in standing.different)[:_MOST_NAMES])

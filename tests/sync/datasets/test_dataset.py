@@ -154,7 +154,7 @@ def test_another_version_goes_to_another_folder(make: Make) -> None:
     (home.place() / "a/1.png").unlink()
     new = home.push(lambda _: None)
     assert (new.is_new, new.version == old) == (True, False)
-    with pytest.raises(DataError, match=f"has version {old} of the data.*data.version: {old}"):
+    with pytest.raises(DataError, match=f'has version {old} of the data.*data.version: "{old}"'):
         fetched(make("away"))
     assert content_of(away) == FILES
     fetched(make("away", version=old[:8]))
