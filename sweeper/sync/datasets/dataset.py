@@ -168,7 +168,8 @@ class Dataset:
         if is_copy and not Path(self._settings.path).expanduser().is_absolute():
             place = self._linked_cache(place)
         here = DataFolder(place)
-        record = here.record()
+        if not place.exists():  # a refused call leaves nothing behind
+            check_room(here, RemoteData(self.url).manifest(self.version).size_bytes)
         with here.locked(on_line, is_stopped) as is_held:
             if is_stopped():
                 return
@@ -191,8 +192,9 @@ class Dataset:
             if standing.missing:
                 if not is_held:
                     raise DataError(
-                        f"data.path: {here} lacks {len(standing.missing)} files and cannot be "
-                        "written; make it writable, or set data.path to another folder"
+                        f"data.path: {here} cannot be written and lacks {standing.missing[0].name}"
+                        f"{_more(len(standing.missing) - 1)}; make it writable, or set data.path to "
+                        "another folder"
                     )
                 manifest = manifest or remote.manifest(self.version)
                 Fetch(here, remote, manifest, standing.missing).run(on_line, is_stopped)
@@ -261,10 +263,10 @@ class Dataset:
             )
         if standing.different:
             names = ", ".join(sorted(file.name for file in standing.different)[:_MOST_NAMES])
-            more = len(standing.different) - _MOST_NAMES
+            more = _more(len(standing.different) - _MOST_NAMES)
             raise DataError(
                 f"data.path: {here} has other content than version {self.version} of {self.url}: "
-                f"{names}{f' and {more} more files' if more > 0 else ''}. Nothing was overwritten. "
+                f"{names}{more}. Nothing was overwritten. "
                 "Move these files away to have them fetched; or, if they are right, put them there "
                 "as a new version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS"
             )
@@ -334,6 +336,11 @@ class Dataset:
         for file, now in here.hashed(to_read, "hashing", on_line, never):
             present[file.name] = now
         return {name: present[name] for name in names}
+
+
+def _more(n_files: int) -> str:
+    """How many files a message does not name."""
+    return f" and {n_files} more file{'s' if n_files != 1 else ''}" if n_files > 0 else ""
 
 
 def _files_of(record: Record) -> list[DataFile]:

@@ -345,7 +345,8 @@ def disk_error(folder: DataFolder, error: OSError) -> DataError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DataError(
             f"data.path: the disk of {folder} is full, {size(folder.free_bytes())} are free; make "
-            "room or set data.path to another disk: what has arrived there is not fetched again"
+            "room, and the same command goes on from what has arrived, or set data.path to another "
+            "disk"
         )
     where = error.filename or folder.path
     return DataError(f"data.path: {where}: {error.strerror or error}")
