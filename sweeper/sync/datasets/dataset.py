@@ -193,7 +193,7 @@ class Dataset:
                 if not is_held:
                     raise DataError(
                         f"data.path: {here} cannot be written and lacks {standing.missing[0].name}"
-                        f"{_more(len(standing.missing) - 1)}; make it writable, or set data.path to "
+                        f"{_more(len(standing.missing) - 1)}; make it writable or set data.path to "
                         "another folder"
                     )
                 manifest = manifest or remote.manifest(self.version)
