@@ -10,6 +10,7 @@ SweepError
 ├── TrackingError    the MLflow store or server cannot be used
 │   └── TrackingAwayError    it cannot be used now, but may be later
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
+├── DataError        the trials' data cannot be fetched or pushed, or is not what it was
 └── BrokenError      a sweep that had begun cannot go on
 
 BrokenError alone can be raised after a kernel has started. A trial that fails is not an error but
@@ -55,6 +56,10 @@ class TrackingAwayError(TrackingError):
 
 class SyncError(SweepError):
     """The remote copy cannot be reached or used, or another machine continues its study."""
+
+
+class DataError(SweepError):
+    """The data of the trials cannot be fetched or pushed, or the files here are others."""
 
 
 class BrokenError(SweepError):

@@ -278,6 +278,19 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
 
 #: Files with wrong values, which only loading finds.
 WRONG_VALUES: list[tuple[str, list[str]]] = [
+    (SMALLEST + "data: ./data", ["data: expected a mapping with the keys path, from, version"]),
+    (SMALLEST + "data: {path: ./data}", ["data.from", "missing"]),
+    (SMALLEST + "data: {path: d, source: s3://b}", ["unknown key 'source'", "path, from, version"]),
+    (SMALLEST + "data: {path: d, from: ./b}", ["data.from: './b' is no URL; expected something"]),
+    (
+        SMALLEST + "data: {path: d, from: 's3://me:hush@b/x'}",
+        ["data.from: 's3://…@b/x' has more than a place in it"],
+    ),
+    (SMALLEST + "data: {path: d, from: s3://b, version: 5000}", ["in quotes", "got 5000"]),
+    (
+        SMALLEST + "data: {path: d, from: s3://b, version: newest}",
+        ["data.version: expected at least 4", "newest"],
+    ),
     (
         SMALLEST + "cluster: 10.0.0.5:8786",
         ["cluster: url: expected the address of a Dask", "local:N", "got '10.0.0.5:8786'"],

@@ -69,6 +69,8 @@ class ConsoleOutput:
                 self.progress(f"bringing the study back from {self._sweep.plan.remote.display_url}")
             case "copying" if self._sweep.plan.remote is not None:
                 self.progress(f"copying what is new to {self._sweep.plan.remote.display_url}")
+            case "data":
+                self.progress(self._sweep.data_lines.popleft())
             case "stopping":
                 by = self._sweep.stopped_by
                 self.progress(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import checks, drafts, replays, run, studies
+from . import checks, data, drafts, replays, run, studies
 
 
 class _PrintVersion(argparse.Action):
@@ -227,6 +227,30 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", metavar="FILE", help="one row for each trial, as text")
     parser.add_argument("--parquet", metavar="FILE", help="the same with its types")
     _add_storage_of_study(parser)
+    _add_output(parser)
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `data`."""
+    parser.set_defaults(command=data.data)
+    parser.epilog = "Example: notebook_hpo.py data push -i my.ipynb -p my.yml"
+    parser.add_argument(
+        "action",
+        choices=("push", "fetch", "verify"),
+        metavar="push|fetch|verify",
+        help="push: put data.path at data.from, as its newest version; fetch: have here what a "
+        "sweep would fetch; verify: the same, and read every file whatever was verified before",
+    )
+    parser.add_argument(
+        "-i",
+        "--input",
+        metavar="PATH",
+        help="the research notebook, in whose folder a relative data.path begins (default: the "
+        "folder of the parameters file)",
+    )
+    parser.add_argument(
+        "-p", "--parameters", required=True, metavar="PATH", help="the parameters file (YAML)"
+    )
     _add_output(parser)
 
 

@@ -13,10 +13,10 @@ from .options import version
 
 COMMANDS = (
     *("run", "init", "schema", "check", "status", "stop", "enqueue", "retry"),
-    *("replay", "diff", "ui", "export"),
+    *("replay", "diff", "ui", "export", "data"),
 )
 #: Commands and flags that are planned and not in this version.
-PLANNED_COMMANDS = ("data",)
+PLANNED_COMMANDS: tuple[str, ...] = ()
 PLANNED_FLAGS = ("--shared",)
 
 
@@ -138,4 +138,5 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
             "write the comparison page of a study, its trials as a table, or the code of one",
         )
     )
+    options.add_data(command("data", "push the data of trials, fetch it, or verify what is here"))
     return parser, made

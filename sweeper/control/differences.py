@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..notebooks import METADATA
 from ..trials import TrialRecord, value_text
 from .lookup import ExistingStudy
 
@@ -130,7 +131,7 @@ def differences(existing: ExistingStudy, first: str, second: str) -> Differences
             for name in dict.fromkeys([*a.scores, *b.scores])
             if a.scores.get(name) != b.scores.get(name)
         },
-        facts=_changed(_facts(a), _facts(b)),
+        facts=_changed(*(_facts(*it) for it in zip((a, b), nodes, strict=True))),
         series={name: parting(found[0].get(name, []), found[1].get(name, [])) for name in names},
         cells=list(_cells(nodes[0].cells, nodes[1].cells)),
     )
@@ -140,12 +141,14 @@ def _texts(params: Mapping[str, Any]) -> dict[str, str]:
     return {name: value_text(value) for name, value in params.items()}
 
 
-def _facts(record: TrialRecord) -> dict[str, str]:
+def _facts(record: TrialRecord, node: Mapping[str, Any]) -> dict[str, str]:
+    data = node["metadata"].get(METADATA, {}).get("data", {})
     return {
         "state": str(record.state),
         "seed": str(record.seed),
         "attempt": str(record.attempt),
         "message": record.message or _NONE,
+        "data": str(data.get("version", _NONE)),
     }
 
 

@@ -42,6 +42,7 @@ class NotebookRunner:
         environment: where its trials run.
         snapshot: the name of the code that they run; empty where none was kept.
         host: the machine, for people; empty on that of the sweep.
+        data: which data the trials read, for their notebooks; empty where none is stated.
     """
 
     notebook: ResearchNotebook
@@ -53,6 +54,7 @@ class NotebookRunner:
     environment: TrialEnvironment = field(default_factory=TrialEnvironment)
     snapshot: str = ""
     host: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)
     mps: Mps = field(default_factory=Mps)
 
     def new_file(self, spec: TrialSpec) -> ExecutedNotebook:
@@ -66,6 +68,8 @@ class NotebookRunner:
         file = ExecutedNotebook(node, spec, started_at=_now())
         if self.snapshot:
             file.metadata["snapshot"] = self.snapshot
+        if self.data:
+            file.metadata["data"] = dict(self.data)
         if self.host:
             file.metadata["host"] = self.host
         return file

@@ -91,6 +91,7 @@ def opened_worker(
             environment=_environment(workload, gpus, token=token),
             snapshot="" if workload.snapshot is None else workload.snapshot.name,
             host=workload.host,
+            data={} if workload.data is None else workload.data.facts,
         )
         yield Worker(runner=runner, runtime_folder=folder)
         left_s = time_left.left_s()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..kernels import CellsToShare, cells_to_share
 from ..notebooks import ResearchNotebook
@@ -18,6 +18,40 @@ from ..trials import StudyPaths
 #: Workers in a notebook's code: torch's, Lightning's, fastai's and those of `seeded_loader`, and
 #: transformers' `dataloader_num_workers`; a number, or the name of one.
 _WORKERS = re.compile(r"(\w*num_workers)[\"']?\s*[=:]\s*(\w+)")
+
+
+class TrialData(Protocol):
+    """The data that trials read, which each machine has to have before its first trial.
+
+    It can be pickled.
+    """
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What a trial's notebook has of it: `version`, `from`, `path`."""
+
+    def place(self, folder: Path | None = None) -> Path:
+        """Where it lies, for a notebook in this folder; None for that of home."""
+
+    def bring(
+        self,
+        on_line: Callable[[str], None],
+        is_stopped: Callable[[], bool],
+        *,
+        folder: Path | None = None,
+        is_copy: bool = False,
+    ) -> None:
+        """Have it on this machine.
+
+        Args:
+            on_line: called with each line for people.
+            is_stopped: asked twice a second.
+            folder: of the notebook on this machine.
+            is_copy: whether that is a copy for one sweep.
+
+        Raises:
+            SweepError: it cannot be fetched, or other data is in its place.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +68,7 @@ class Workload:
         code_folder: the folder of the snapshot on this machine, without links; None for that of
             the machine where the snapshot was made.
         host: the machine where the trials run, for people; empty on that of the sweep.
+        data: that the trials read; None where the parameters file states none.
     """
 
     notebook: ResearchNotebook
@@ -44,6 +79,7 @@ class Workload:
     snapshot: CodeSnapshot | None = None
     code_folder: Path | None = None
     host: str = ""
+    data: TrialData | None = None
 
     @property
     def frozen(self) -> dict[str, str] | None:

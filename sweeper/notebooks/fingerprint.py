@@ -112,6 +112,7 @@ def tags_of(
         "sweeper.sampler": sampler,
         CODE_TAG: version(fingerprint),
         "sweeper.threads": str(settings.resources.threads),
+        **({"sweeper.data": fingerprint["data"]} if "data" in fingerprint else {}),
         **{f"sweeper.fixed.{name}": value_text(value) for name, value in settings.fixed.items()},
     }
 

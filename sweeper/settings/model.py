@@ -33,6 +33,7 @@ from .sections import (
     CheckpointPolicy,
     Confirm,
     Cost,
+    Data,
     Execution,
     Limits,
     Objective,
@@ -135,6 +136,9 @@ class Settings(SettingsModel):
     ] = None
     """The URL to which the study is copied while it is swept, as in s3://bucket/prefix, and from
     which the same command on a new machine brings it back."""
+    data: Data | None = None
+    """The data of the trials, which each machine fetches once and keeps: {path: ./data,
+    from: s3://bucket/datasets}. The command `data push` puts it there."""
     cluster: Annotated[
         Cluster | None,
         WithJsonSchema({"anyOf": [_TEXT, Cluster.model_json_schema(schema_generator=AsWritten)]}),

@@ -285,6 +285,30 @@ class Cost(SettingsModel):
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
 
 
+def _folder_url(url: str) -> str:
+    """The URL of a folder, without `/` at its end and without secrets, which messages repeat."""
+    place = re.sub(r"://.*@", "://…@", url.partition("?")[0])
+    if not _URL.fullmatch(url):
+        raise problem(
+            f"{place!r} is no URL; expected something like s3://bucket/prefix or file:///mnt/backup"
+        )
+    try:
+        parts = urllib.parse.urlsplit(url)
+        has_secret = parts.password is not None or bool(parts.query or parts.fragment)
+    except ValueError as error:
+        raise problem(f"{place!r} is no URL: {error}") from error
+    if has_secret:
+        raise problem(
+            f"{place!r} has more than a place in it; credentials and options come from the "
+            "environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on)"
+        )
+    bare = url.rstrip("/")
+    return bare if _URL.fullmatch(bare) else url
+
+
+_VERSION = re.compile(r"^[0-9a-f]{4,16}$")
+
+
 class Sync(SettingsModel):
     """The remote copy of the study, from which a new machine brings it back."""
 
@@ -301,26 +325,34 @@ class Sync(SettingsModel):
 
     @field_validator("url")
     @classmethod
-    def _is_a_folder_without_secrets(cls, url: str) -> str:
-        # The URL may contain a secret, which the message must not repeat.
-        place = re.sub(r"://.*@", "://…@", url.partition("?")[0])
-        if not _URL.fullmatch(url):
-            raise problem(
-                f"{place!r} is no URL; expected something like s3://bucket/prefix or "
-                "file:///mnt/backup"
-            )
-        try:
-            parts = urllib.parse.urlsplit(url)
-            has_secret = parts.password is not None or bool(parts.query or parts.fragment)
-        except ValueError as error:
-            raise problem(f"{place!r} is no URL: {error}") from error
-        if has_secret:
-            raise problem(
-                f"{place!r} has more than a place in it; credentials and options come from the "
-                "environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on)"
-            )
-        bare = url.rstrip("/")
-        return bare if _URL.fullmatch(bare) else url
+    def _is_a_folder(cls, url: str) -> str:
+        return _folder_url(url)
+
+
+class Data(SettingsModel):
+    """The data of the trials, which each machine fetches once, before its first trial."""
+
+    path: Annotated[str, Field(min_length=1)]
+    """The folder on each machine. A relative path begins in the notebook's folder, as those in its
+    cells do."""
+    source: Annotated[str, Field(alias="from", json_schema_extra={"pattern": rf"^{_URL.pattern}$"})]
+    """Where `data push` puts it and other machines fetch it: s3://bucket/datasets, or any other URL
+    of fsspec's. Credentials come from the environment."""
+    version: Annotated[str, Field(json_schema_extra={"pattern": _VERSION.pattern})] | None = None
+    """The version to use, or its first digits. Default: that with which the study began, for a new
+    study the one that was pushed last."""
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _is_a_version(cls, version: Any) -> Any:
+        if version is None or (isinstance(version, str) and _VERSION.match(version)):
+            return version
+        raise problem(f'expected at least 4 digits in quotes, as in "5ac5"; got {as_yaml(version)}')
+
+    @field_validator("source")
+    @classmethod
+    def _is_a_folder(cls, url: str) -> str:
+        return _folder_url(url)
 
 
 class Resources(SettingsModel):

@@ -67,3 +67,19 @@ def parse_size(value: Any) -> int:
             f"cannot read {as_yaml(value)} as a size; expected something like 10MB or 9GB"
         )
     return size
+
+
+def duration(seconds: float) -> str:
+    """A duration for people: `3.1s`, `4m05s`, `2h10m`."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
+
+
+def size(n_bytes: int) -> str:
+    """As people read it: `1.5 GB`, `20 MB`, `3 kB`."""
+    if n_bytes >= 1e9:
+        return f"{n_bytes / 1e9:.1f} GB"
+    return f"{n_bytes / 1e6:.0f} MB" if n_bytes >= 500_000 else f"{n_bytes / 1e3:.0f} kB"

@@ -21,6 +21,7 @@ from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Tracker, View, is_sure_to_open, sqlite_file, store_of
 from .description import description
+from .inputs.data import bring_data, with_data
 from .inputs.resolving import INPUTS, facts_of, keep_inputs, with_inputs
 from .plan import SweepPlan
 from .preemption import PreemptionWatcher
@@ -36,6 +37,8 @@ def opened(
     on_request: Callable[[str], None],
     on_preemption: Callable[[], None],
     on_restore: Callable[[], None],
+    on_data: Callable[[str], None],
+    is_stopped: Callable[[], bool],
 ) -> Iterator[tuple[SweepPlan, Study, Tracker]]:
     """The plan with its inputs, the study and its tracker, held by this process.
 
@@ -50,6 +53,8 @@ def opened(
         on_request: called with what another process asks for, from a thread of its own.
         on_preemption: called once when the machine's owner announces to take it away, likewise.
         on_restore: called before the study is brought back from its remote copy.
+        on_data: called with each line about data that is verified or fetched.
+        is_stopped: whether the sweep was stopped, upon which no data is fetched any more.
 
     Raises:
         SweepError: the outputs, the study or MLflow cannot be used.
@@ -65,6 +70,7 @@ def opened(
     ):
         folder.is_needed = is_restored
         _check_resumed(plan, study)
+        bring_data(plan, on_data, is_stopped)
         plan = keep_inputs(plan)
         is_new = (
             folder.is_new
@@ -94,7 +100,7 @@ def _study_with_inputs(plan: SweepPlan) -> Iterator[tuple[SweepPlan, Study]]:
 
     A study that an earlier version began goes on with the proposals of that version.
     """
-    plan = with_inputs(plan)
+    plan = with_data(with_inputs(plan))
     with closing(Study.open(plan.storage_url, plan.settings)) as study:
         samplers = plan.samplers.following(int(study.facts.get("rules", 1)))
         yield replace(plan, samplers=samplers), study

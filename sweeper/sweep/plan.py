@@ -20,6 +20,7 @@ from ..settings.addresses import Address
 from ..settings.cluster import Cluster
 from ..study import SamplerFactory, make_pruner
 from ..sync import RemoteCopy
+from ..sync.datasets import Dataset
 from ..trials import Inputs, StudyPaths
 from .frozen_code import snapshot_of
 from .preemption import check_service
@@ -35,6 +36,7 @@ class SweepPlan:
         allow_changes: whether to go on with a study whose trials were made of something else.
         is_frozen: whether its kernels import modules as they were when the sweep began.
         remote: the study's copy in an object storage; None where there is to be none.
+        data: that its trials read, and each machine fetches; None where none is stated.
         inputs: what its trials use of other studies, known once the study is open; `stated_inputs`
             is how the parameters file asks for it.
     """
@@ -49,6 +51,7 @@ class SweepPlan:
     allow_changes: bool
     is_frozen: bool
     remote: RemoteCopy | None
+    data: Dataset | None = None
     inputs: Inputs = field(default_factory=dict)
     stated_inputs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -107,13 +110,16 @@ def plan_sweep(
     storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
     tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
     code = local_code(research.code, research.path.parent)
+    folder = research.path.parent
+    data = None if settings.data is None else Dataset(settings.data, folder=folder)
     workload = Workload(
         notebook=research,
         settings=settings,
         kernel_name=kernel_name,
-        cwd=research.path.parent,
+        cwd=folder,
         paths=paths,
         snapshot=snapshot_of(research, settings, code),
+        data=data,
     )
     samplers = SamplerFactory(settings)
     tracking = None if tracking_uri is None else Address.of(tracking_uri)
@@ -134,6 +140,7 @@ def plan_sweep(
         allow_changes=allow_changes,
         is_frozen=executor is not None or can_freeze(kernel_name),
         remote=remote,
+        data=data,
     )
 
 

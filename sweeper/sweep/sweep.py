@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -56,12 +57,14 @@ class Sweep:
 
     Attributes:
         plan: what the sweep is made of.
+        data_lines: what is done about the data of the trials; a new line comes before its event.
     """
 
     def __init__(self, plan: SweepPlan, *, observer: Observer | None = None) -> None:
         self.plan = plan
         self._stop_switch = StopSwitch()
         self._events = Events(observer)
+        self.data_lines: deque[str] = deque()
 
     @classmethod
     def from_settings(
@@ -178,6 +181,8 @@ class Sweep:
                 on_request=partial(self._carry_out, sender="the command stop"),
                 on_preemption=lambda: self.preempt(PREEMPTED),
                 on_restore=lambda: self._events.announce(Event.BRINGING_BACK),
+                on_data=self._announce_data,
+                is_stopped=lambda: self.stopped_by is not None,
             ) as (self.plan, study, tracker),
         ):
             message_of = partial(
@@ -192,6 +197,10 @@ class Sweep:
             if scheduler.broken is not None:
                 raise BrokenError(message_of(scheduler.broken)) from scheduler.broken
             return result
+
+    def _announce_data(self, line: str) -> None:
+        self.data_lines.append(line)
+        self._events.announce(Event.DATA)
 
     def _run_trials(
         self, study: Study, tracker: Tracker, *, began_s: float

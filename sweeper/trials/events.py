@@ -27,6 +27,7 @@ class Event(StrEnum):
     STOPPING = "stopping"
     BRINGING_BACK = "bringing_back"
     COPYING = "copying"
+    DATA = "data"
 
 
 #: Called with an event, and with the trial's record where the event is one of a trial.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...settings import Settings
+from ...sweep.inputs.data import bring_data, with_data
 from ...sweep.inputs.resolving import with_inputs
 from ...sweep.plan import SweepPlan
 from ...trials import StudyPaths, inputs_of
@@ -60,10 +61,10 @@ def check(
         on_probe: called with the words for what is run next, which may take long.
 
     Raises:
-        SweepError: an input cannot be found in its study.
+        SweepError: an input cannot be found in its study, or the data cannot be fetched.
     """
     findings: list[Finding] = []
-    plan = with_inputs(plan)
+    plan = with_data(with_inputs(plan))
 
     def note(found: Finding) -> None:
         findings.append(found)
@@ -73,6 +74,7 @@ def check(
         note(found)
     if dry_run:
         return CheckResult(findings=findings)
+    bring_data(plan, on_probe, lambda: False)
     forecast = None
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
         measured, kernel_findings = _run(plan, Path(folder), on_probe)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...display.quantities import size
-from ...errors import SweepError, first_line
+from ...errors import DataError, SweepError, first_line
 from ...execution.machine import available_bytes, usable_cores
 from ...execution.shared_memory import advice
 from ...sweep.plan import SweepPlan
 from ...tracking import sqlite_file, store_of
+from ...trials import display_path
 from .findings import Finding
 
 #: Less free disk than this is too little for any sweep: databases, notebooks and their copies.
@@ -22,6 +23,7 @@ def check_surroundings(plan: SweepPlan) -> Iterator[Finding]:
     """Check what a sweep needs of its machine and of servers. Nothing is written."""
     yield _notebook(plan)
     yield from _inputs(plan)
+    yield from _data(plan)
     yield _disk(plan.paths.root)
     yield _memory(plan)
     yield from _shared_memory(plan)
@@ -48,6 +50,30 @@ def _inputs(plan: SweepPlan) -> Iterator[Finding]:
             f"study {files[0].study!r}, as saved ({total})"
         )
         yield Finding(name="inputs", holds=True, text=text)
+
+
+def _data(plan: SweepPlan) -> Iterator[Finding]:
+    if plan.data is None:
+        return
+
+    def files(n_files: int) -> str:
+        return f"{n_files} file{'s' if n_files != 1 else ''}"
+
+    what = f"data {plan.data.version} of {plan.data.url}"
+    try:
+        found, free = plan.data.look()
+    except DataError as error:
+        yield Finding(name="data", holds=False, text=str(error))
+        return
+    place = display_path(plan.data.place())
+    if found.missing:
+        missing = f"{size(found.missing_bytes)} in {files(len(found.missing))}"
+        text = f"{what}: {missing} will be fetched to {place}, where {size(free)} are free"
+    elif found.unread:
+        text = f"{what} seems to be in {place}: {files(len(found.unread))} to verify"
+    else:
+        text = f"{what} is in {place}: {files(len(found.present))}, nothing will be fetched"
+    yield Finding(name="data", holds=True, text=text)
 
 
 def free_disk_bytes(folder: Path) -> int:

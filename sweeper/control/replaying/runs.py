@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import KernelError, StudyError
+from ...errors import KernelError, StudyError, SweepError
 from ...execution.environment import environment_changes
 from ...execution.local import LocalExecutor
 from ...execution.workload import Workload
@@ -27,6 +27,7 @@ from ...study_folder.snapshots import (
     read_environment,
     read_snapshot,
 )
+from ...sync.datasets import Dataset
 from ...trials import (
     RunningTrial,
     StudyPaths,
@@ -143,7 +144,7 @@ def _groups(
     alike: dict[str, list[ReplayTarget]] = {}
     for target in targets:
         metadata = read_metadata(target.original) or {}
-        common = [metadata.get(name) for name in ("code", "snapshot", "fixed")]
+        common = [metadata.get(name) for name in ("code", "snapshot", "fixed", "data")]
         alike.setdefault(str(common), []).append(target)
     for index, members in enumerate(alike.values()):
         notebook = ResearchNotebook(members[0].original, is_executed=True)
@@ -151,6 +152,7 @@ def _groups(
         paths = StudyPaths.parse(f"{folder}/{index}/{{run_id}}.ipynb", study="replay")
         paths.folder.mkdir(parents=True)
         snapshot = _snapshot(existing, metadata)
+        data, changes = _data(settings, cwd, metadata)
         workload = Workload(
             notebook=notebook,
             settings=settings,
@@ -158,6 +160,7 @@ def _groups(
             cwd=cwd,
             paths=paths,
             snapshot=snapshot,
+            data=data,
         )
         made_of = facts["made_of"]
         is_frozen = snapshot is not None and can_freeze(kernel)
@@ -166,8 +169,33 @@ def _groups(
             workload=workload,
             fixed=metadata.get("fixed", {}),
             targets=members,
-            changes=[] if is_frozen else changed_modules(made_of, notebook.code, cwd),
+            changes=[
+                *changes,
+                *([] if is_frozen else changed_modules(made_of, notebook.code, cwd)),
+            ],
         )
+
+
+def _data(
+    settings: Settings, cwd: Path, metadata: Mapping[str, Any]
+) -> tuple[Dataset | None, list[str]]:
+    """The data of a trial, fetched where it is missing; and in words what has changed of it.
+
+    A trial is replayed with other data, too: the verdict says how far its numbers differ then.
+    """
+    version = metadata.get("data", {}).get("version")
+    if settings.data is None or version is None:
+        return None, []
+    stated = settings.data.model_copy(update={"version": version})
+    data = Dataset(stated, folder=cwd)
+    try:
+        data.settle()
+        data.bring(_log.warning)
+    except SweepError as error:
+        _log.warning("the data is not what the trial has used: %s", error)
+        place = display_path(data.place())
+        return None, [f"data.path {place} is not version {version} any more, which the trial used"]
+    return data, []
 
 
 def _snapshot(existing: ExistingStudy, metadata: Mapping[str, Any]) -> CodeSnapshot | None:

@@ -265,11 +265,15 @@ class Crew:
             checkpoints_sign=self._sign(self._workload.paths.owner),
         )
         try:
-            link.open(begin, self._files.parts, Times.of(self._time_left))
+            obstacle = link.open(begin, self._files.parts, Times.of(self._time_left))
         except LostError as error:
             _log.info("%s: %s", link.worker.address, error)
         else:
-            self._ready.add(link)
+            if obstacle:
+                self._refuse(link, obstacle)
+                link.lose()
+            else:
+                self._ready.add(link)
         self.changed.set()
 
     def _sign(self, file: Path) -> tuple[Path, str] | None:

@@ -16,8 +16,8 @@ from ..machine import read_jobs
 from ..workload import Workload
 from .crew import Crew
 from .dask_cluster import CallError, DaskCluster
-from .link import WorkerLink, lost_outcome
-from .messages import Times
+from .link import WorkerLink
+from .messages import Times, lost_outcome
 
 _log = logging.getLogger(__name__)
 

@@ -39,6 +39,7 @@ from .messages import (
     Cells,
     End,
     Ended,
+    Fetching,
     FilePart,
     FromHost,
     Greeting,
@@ -173,6 +174,9 @@ class Host:
         workload.cwd.mkdir(parents=True, exist_ok=True)
         if not mirror.shares_code:
             _write_code(workload)
+        if obstacle := self._fetch(workload, is_copy=not mirror.shares_code):
+            self._pipe.send(Opened(obstacle=obstacle))
+            return
         gpus = _gpus(workload.settings.resources)
         files = FollowedFiles(mirror, self._pipe.send, paths=home_paths)
         with opened_worker(
@@ -188,6 +192,22 @@ class Host:
                 slot.join()
         files.look(is_last=True)
         self._pipe.send(Left(findings=worker.findings, gpu_totals=gpus.totals()))
+
+    def _fetch(self, workload: Workload, *, is_copy: bool) -> str:
+        """Have the data of the trials on this machine; why it cannot be had, empty where it is."""
+        if workload.data is None:
+            return ""
+        dask_worker = os.getppid()
+        try:
+            workload.data.bring(
+                lambda line: self._pipe.send(Fetching(line=line)),
+                lambda: os.getppid() != dask_worker,
+                folder=workload.cwd,
+                is_copy=is_copy,
+            )
+        except SweepError as error:
+            return first_line(error)
+        return ""
 
     def _serve(
         self,

@@ -30,6 +30,7 @@ from .messages import (
     Cells,
     End,
     Ended,
+    Fetching,
     FilePart,
     FromHost,
     Greeting,
@@ -37,12 +38,14 @@ from .messages import (
     Look,
     Looked,
     Open,
+    Opened,
     Remove,
     Reported,
     Run,
     Stop,
     Times,
     ToHost,
+    lost_outcome,
 )
 from .mirror import ArrivingFiles, folders_for, parts_of, remove
 from .relay import begin
@@ -58,6 +61,8 @@ _AWAY_S = 45.0
 #: How often the other end has a call at least: after 60 s without one it takes the sweep for dead.
 _SIGN_OF_LIFE_S = 10.0
 _PAUSE_S = 1.0
+#: How often a line says how far a worker is with the data of the trials.
+_SAY_S = 30.0
 #: The bytes that one call carries at most.
 _CALL_BYTES = 8_000_000
 
@@ -142,12 +147,15 @@ class WorkerLink:
         self.host = looked.host
         return looked
 
-    def open(self, message: Begin, files: Callable[[], Iterable[ToHost]], times: Times) -> None:
+    def open(self, message: Begin, files: Callable[[], Iterable[ToHost]], times: Times) -> str:
         """Make the process ready for trials.
 
         Args:
             files: makes the parts of the files that it lacks where it has not the notebook's
                 folder.
+
+        Returns:
+            why it runs no trials after all; empty where it does.
 
         Raises:
             LostError: it is gone.
@@ -160,7 +168,12 @@ class WorkerLink:
         if not greeting.shares_code:
             self._outbox.put(files())
         self._send(Open(times=times))
-        self._answer()
+        line_s = 0.0
+        while isinstance(answer := self._answer(), Fetching):
+            if time.monotonic() - line_s > _SAY_S:
+                line_s = time.monotonic()
+                _log.warning("worker %s: %s", self.host, answer.line)
+        return answer.obstacle if isinstance(answer, Opened) else ""
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run a trial there, from its files that home has to those that it has when it ends."""
@@ -382,14 +395,3 @@ class WorkerLink:
                 for trial in self._trials.values():
                     if trial.spec.notebook == message.path:
                         trial.file_error = error
-
-
-def lost_outcome(host: str) -> TrialOutcome:
-    """The outcome of a trial whose worker was lost."""
-    place = f" on {host}" if host else ""
-    return TrialOutcome(
-        state=TrialState.STOPPED,
-        reason=Reason.WORKER_LOST,
-        message=f"the worker{place} that ran the trial is gone",
-        host=host,
-    )

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...notebook_api.messages import Point, StopReason
 from ...settings.sections import Resources
-from ...trials import GpuTotal, TrialOutcome, TrialSpec
+from ...trials import GpuTotal, Reason, TrialOutcome, TrialSpec, TrialState
 from ..executor import TimeLeft
 from ..workload import Workload
 
@@ -91,7 +91,20 @@ class Open:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """From the host: trials may come."""
+    """From the host: trials may come.
+
+    Attributes:
+        obstacle: why they may not, because their data is not there; empty where they may.
+    """
+
+    obstacle: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetching:
+    """From the host: how far it is with the data of the trials, for people."""
+
+    line: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,4 +189,17 @@ class Left:
 
 
 ToHost = Look | Begin | Open | Run | Stop | Times | End | FilePart | Remove
-FromHost = Looked | Greeting | Opened | Reported | Cells | Ended | Left | FilePart | Remove
+FromHost = (
+    Looked | Greeting | Fetching | Opened | Reported | Cells | Ended | Left | FilePart | Remove
+)
+
+
+def lost_outcome(host: str) -> TrialOutcome:
+    """The outcome of a trial whose worker was lost."""
+    place = f" on {host}" if host else ""
+    return TrialOutcome(
+        state=TrialState.STOPPED,
+        reason=Reason.WORKER_LOST,
+        message=f"the worker{place} that ran the trial is gone",
+        host=host,
+    )

@@ -68,6 +68,8 @@ class TravellingFiles:
 def _files(workload: Workload) -> Iterator[Path]:
     """The files below the notebook's folder without outputs, hidden files and environments."""
     outputs = _outputs(workload.paths)
+    if workload.data is not None:  # each machine fetches it
+        outputs.add(workload.data.place())
     for below, folders, names in os.walk(workload.cwd):
         folder = Path(below)
         folders[:] = [

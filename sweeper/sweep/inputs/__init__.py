@@ -1,4 +1,5 @@
-"""What a sweep uses of other studies: finds the trials, checks what they have saved, keeps it.
+"""What a sweep uses beside its notebook: files of other studies, and the data of its trials.
 
-What the section `inputs` may say does not belong here, but in `settings/stages/`.
+What the sections `inputs` and `data` may say does not belong here, but in `settings/`; nor how data
+is fetched, which `sync/datasets/` does.
 """

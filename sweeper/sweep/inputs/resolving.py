@@ -41,7 +41,7 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
     settings = plan.settings
     if not settings.inputs:
         return plan
-    earlier = _facts(plan).get(INPUTS, {})
+    earlier = stored_facts(plan).get(INPUTS, {})
     inputs: dict[str, Sequence[InputFile]] = {}
     for name, source in settings.inputs.items():
         stored = earlier.get(name)
@@ -212,7 +212,7 @@ def _stated(source: InputSource) -> dict[str, Any]:
     return source.model_dump(mode="json")
 
 
-def _facts(plan: SweepPlan) -> Mapping[str, Any]:
+def stored_facts(plan: SweepPlan) -> Mapping[str, Any]:
     """What the study has stored about itself; nothing where it is new."""
     file = sqlite_file(plan.storage_url.full)
     if file is not None and not is_storage(file):

@@ -57,25 +57,26 @@ class Store:
 
     Args:
         url: the URL of the folder.
+        key: of the parameters file that has the URL, for messages.
 
     Raises:
         SettingsError: fsspec does not know such URLs, or needs another package for them.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, key: str = "sync") -> None:
         scheme = urlsplit(url).scheme
         try:
             fsspec.get_filesystem_class(scheme)
         except ValueError as error:
             raise SettingsError(
-                f"sync: {redact_url(url)}: fsspec knows no {scheme}://; expected something like "
+                f"{key}: {redact_url(url)}: fsspec knows no {scheme}://; expected something like "
                 "s3://bucket/prefix or file:///mnt/backup"
             ) from error
         except ImportError as error:
             package = _PACKAGES.get(scheme)
             remedy = f"pip install {package}" if package else str(error)
             raise SettingsError(
-                f"sync: {redact_url(url)}: a package for {scheme}:// is missing: {remedy}"
+                f"{key}: {redact_url(url)}: a package for {scheme}:// is missing: {remedy}"
             ) from error
         self.display_url = redact_url(url)
         self._url = url
