@@ -45,9 +45,12 @@ elif fault == "clock":
     while time.perf_counter() < until:
         bits += 1
 elif fault == "set":
-    # Objects of forked kernels may lie at the same addresses; these move those of the set.
-    others = [Shape(n) for n in range(os.getpid() % 5003)]
-    for shape in {Shape(n) for n in range(500)}:
+    # Two kernels may put the objects at the same addresses; others between them move them.
+    others = []
+    def spaced(n):
+        others.extend(Shape(n) for _ in range(os.urandom(1)[0] % 8))
+        return Shape(n)
+    for shape in {spaced(n) for n in range(500)}:
         bits = bits / 2 + shape.n
 elif fault == "cores":
     bits = float(len(os.sched_getaffinity(0)))
