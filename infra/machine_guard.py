@@ -19,6 +19,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,7 +180,7 @@ class Activity:
 
     busy_cores: float = BUSY_CORES
     _last: tuple[float, float, float] | None = None
-    _has_gpu: bool = field(default_factory=lambda: Path("/proc/driver/nvidia").exists())
+    _has_gpu: bool = field(default_factory=lambda: shutil.which("nvidia-smi") is not None)
 
     def is_busy(self) -> bool:
         """Whether anything has worked since the last call; the first call says no."""
@@ -261,10 +262,11 @@ class Ledger:
     def _own_hours(self) -> float:
         return (_boot_clock_s() - self.started_s) / 3600
 
-    def update(self) -> None:
-        """Read what other machines have spent, and add this one, once a minute."""
+    def update(self, *, is_last: bool = False) -> None:
+        """Read what other machines have spent, and add this one, once a minute and at the end."""
         now_s = time.monotonic()
-        if self.place is None or now_s - self._wrote_at_s < LEDGER_S:
+        is_due = is_last or now_s - self._wrote_at_s >= LEDGER_S
+        if self.place is None or not is_due:
             return
         self._wrote_at_s = now_s
         try:
@@ -421,7 +423,6 @@ def watch(options: argparse.Namespace) -> int:
     guard, activity = Guard(limits), Activity(options.busy_cores)
     actions = Actions(options.stop, options.shutdown)
     keep = None if options.keep is None else Path(options.keep).expanduser()
-    reported_at_s, price = -math.inf, options.price_per_hour
 
     def look() -> Look:
         ledger.update()
@@ -433,11 +434,23 @@ def watch(options: argparse.Namespace) -> int:
             is_kept=_is_kept(keep, options.idle),
         )
 
+    try:
+        _work(options, guard, actions, look)
+    except DamagedLedger as error:
+        return _refuse(str(error))
+    finally:
+        with suppress(DamagedLedger):
+            ledger.update(is_last=True)
+    return 0
+
+
+def _work(
+    options: argparse.Namespace, guard: Guard, actions: Actions, look: Callable[[], Look]
+) -> NoReturn:
+    """Look, decide and act, for ever."""
+    reported_at_s, price, limits = -math.inf, options.price_per_hour, guard.limits
     while True:
-        try:
-            now = look()
-        except DamagedLedger as error:
-            return _refuse(str(error))
+        now = look()
         decision, why = guard.decide(now)
         if decision is Decision.STOP_SWEEPS:
             actions.stop_sweeps(now.sweeps, why)

@@ -70,9 +70,11 @@ open_door() {
 
 serve() { # MLflow again and again, each in a process group of its own
   local server=
+  # MLflow's own job runners need more memory than its server, and nothing here uses them.
+  export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
   trap '[ -z "$server" ] || kill -TERM -- "-$server" 2>/dev/null; exit 0' TERM
   while true; do
-    setsid "$home/env/bin/mlflow" server --host 127.0.0.1 --port "$port" --workers 2 \
+    setsid "$home/env/bin/mlflow" server --host 127.0.0.1 --port "$port" --workers 1 \
       --backend-store-uri "sqlite:///$db" --artifacts-destination "$SWEEP_BUCKET/tracker/artifacts" &
     server=$!
     wait "$server" || true

@@ -36,7 +36,7 @@ setup() {
 
 watch_over_this_machine() { # $1: a command that ends this script
   local code guard='' limits=()
-  trap '[ -z "$guard" ] || kill "$guard" 2>/dev/null; exit 0' TERM
+  trap '[ -z "$guard" ] || { kill "$guard" 2>/dev/null && wait "$guard"; }; exit 0' TERM
   [ -z "${BUDGET_HOURS:-}" ] || limits+=(--budget-hours "$BUDGET_HOURS")
   [ -z "${BUDGET:-}" ] || limits+=(--budget "$BUDGET")
   [ -z "${PRICE_PER_HOUR:-}" ] || limits+=(--price-per-hour "$PRICE_PER_HOUR")
@@ -66,7 +66,7 @@ tunnel_to_tracker() { # again and again: the tracker may come later, or come bac
       "$state/known_hosts"); then
       sleep 8 # the tracker looks for new keys every few seconds
       ssh -N -T -i "$key" -p "${TRACKER_SSH_PORT:-22}" -L "127.0.0.1:$port:127.0.0.1:$port" \
-        -o BatchMode=yes -o IdentitiesOnly=yes -o ExitOnForwardFailure=yes -o ConnectTimeout=10 \
+        -o LogLevel=FATAL -o BatchMode=yes -o IdentitiesOnly=yes -o ExitOnForwardFailure=yes -o ConnectTimeout=10 \
         -o ServerAliveInterval=15 -o ServerAliveCountMax=3 -o HostKeyAlias=tracker \
         -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$state/known_hosts" "tunnel@$address" &
       ssh=$!

@@ -163,6 +163,7 @@ def test_a_real_sweep_ends_before_the_machine_does(tmp_path: Path) -> None:
         [
             *(sys.executable, str(SCRIPT), "watch", "--out", str(tmp_path), "--every", "0.1s"),
             *("--budget-hours", "1e-9", "--count-from", "start", "--stop", "false"),
+            *("--ledger", str(tmp_path / "ledger.json")),
             *("--shutdown", f"test -e {tmp_path}/copied && touch {tmp_path}/off"),
         ],
         stderr=subprocess.PIPE,
@@ -180,6 +181,8 @@ def test_a_real_sweep_ends_before_the_machine_does(tmp_path: Path) -> None:
     assert "stopping the sweep in" in lines
     assert "sending SIGTERM to the sweep" in lines
     assert "ending this machine" in lines
+    (hours,) = json.loads((tmp_path / "ledger.json").read_text())["hours"].values()
+    assert hours > 0  # of the first look it would be 0
 
 
 def test_a_machine_that_stays_is_ended_in_the_next_way(tmp_path: Path) -> None:
