@@ -133,27 +133,37 @@ class Machines:
             )
 
     def _job(self) -> str | None:
-        return self.sky.names("jobs", "queue", "-a", field="job_name").get(self.worker)
+        """The state of the worker's managed job; None where there has never been one."""
+        try:
+            return self.sky.names("jobs", "queue", "-a", field="job_name").get(self.worker)
+        except MachinesError:
+            if self._controllers():
+                raise
+            return None  # before the first job there is no controller that could answer
+
+    def _controllers(self) -> list[str]:
+        clusters = self.sky.names("status", field="name")
+        return [name for name in clusters if name.startswith("sky-jobs-controller")]
 
     def down(self, *, is_saved: bool) -> None:
         """End the worker, save the tracker's state and end it, then the jobs controller."""
         clusters = self.sky.names("status", field="name")
-        controllers = [name for name in clusters if name.startswith("sky-jobs-controller")]
-        if self.sky.is_dry or controllers:
-            self._end_job()
+        self._end_job()
         if self.sky.is_dry or self.worker in clusters:
             self.sky.run("down", "-y", self.worker)
         if self.sky.is_dry or self.tracker in clusters:
             if is_saved:
                 self._save()
             self.sky.run("down", "-y", self.tracker)
-        for name in controllers:
+        for name in self._controllers():
             try:  # it asks for this word even with -y, and refuses while other jobs run
                 self.sky.run("down", name, text="delete\n")
             except MachinesError as error:
                 print(f"{error}; it ends by itself 10 minutes after its last job", file=sys.stderr)
-        print("nothing runs any more; results and the tracker's data are in the bucket: "
-              f"{self.values['SWEEP_BUCKET']}", file=sys.stderr)  # fmt: skip
+        if self.sky.is_dry:
+            return
+        bucket = self.values["SWEEP_BUCKET"]
+        print(f"ended; results and the tracker's data are in {bucket}", file=sys.stderr)
 
     def _end_job(self) -> None:
         state = None if self.sky.is_dry else self._job()

@@ -85,6 +85,15 @@ def test_up_starts_the_tracker_and_then_a_managed_job(account: Account) -> None:
     assert calls[1].endswith("worker.yaml")
 
 
+def test_the_first_up_needs_no_jobs_controller(tmp_path: Path, account: Account) -> None:
+    (tmp_path / "jobs").unlink()  # without one, `sky jobs queue` fails
+    assert account.call("up")[0] == 0
+    account.has(clusters={"sky-jobs-controller-ab12": "INIT"}, jobs={})
+    (tmp_path / "jobs").unlink()
+    code, messages, _ = account.call("down")
+    assert (code, "machines.py: sky jobs queue -a -o json:" in messages) == (2, True)
+
+
 def test_up_leaves_a_tracker_that_is_there(account: Account) -> None:
     account.has(clusters={"sweep-tracker": "UP"}, jobs={"sweep-digits": "SUCCEEDED"})
     code, _, calls = account.call("up")
@@ -120,7 +129,7 @@ def test_down_saves_the_tracker_before_it_ends_it(account: Account) -> None:
         "sky down -y sweep-tracker",
         "sky down sky-jobs-controller-ab12",
     ]
-    assert "nothing runs any more" in messages
+    assert "ended; results and the tracker's data are in gs://my-sweeps" in messages
 
 
 def test_a_tracker_that_cannot_be_saved_is_not_ended(account: Account) -> None:
