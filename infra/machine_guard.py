@@ -441,7 +441,6 @@ def watch(options: argparse.Namespace) -> int:
     finally:
         with suppress(DamagedLedger):
             ledger.update(is_last=True)
-    return 0
 
 
 def _work(
