@@ -55,7 +55,7 @@ OWNERS = {
     "nbconvert": {"notebooks"},
     "nbformat": {"notebooks", "testing"},
     "nh3": {"notebooks"},
-    "numpy": {"notebook_api", "sweep", "trials"},
+    "numpy": {"notebook_api", "study", "sweep", "trials"},
     "pandas": {"control"},
     "pynvml": {"execution"},
     "optuna": {"study"},

@@ -24,8 +24,19 @@ NAMES = [
     (
         "optuna",
         "optuna.study.study.Study._get_trials",
-        "study/samplers/tpe.py, study/samplers/infeasible.py",
+        "study/samplers/tpe.py, study/samplers/infeasible.py, study/samplers/padding.py",
     ),
+    (
+        "optuna",
+        "optuna.samplers._gp.sampler.GPSampler._sample_relative_impl",
+        "study/samplers/padded_gp.py",
+    ),
+    (
+        "optuna",
+        "optuna.samplers._gp.sampler.GPSampler._optimize_acqf",
+        "study/samplers/padded_gp.py",
+    ),
+    ("optuna", "optuna._gp.search_space.SearchSpace", "study/samplers/padding.py"),
     (
         "optuna",
         "optuna.trial._frozen.FrozenTrial._trial_id",

@@ -95,8 +95,8 @@ class StudySettings(SettingsModel):
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
     ] = Algorithm(name="auto")
     """Optuna's sampler, which proposes the params of each trial: a name, or {name: tpe, …options}.
-    `auto` is the Gaussian process (`gp`) where torch is installed, the space is flat and the study
-    has at most 250 trials, else `tpe`."""
+    `auto` is the Gaussian process (`gp`) where torch is installed and the study has at most 250
+    trials, else `tpe`."""
     pruner: Annotated[
         Algorithm,
         _read_algorithm("pruner", PRUNERS),

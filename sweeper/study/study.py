@@ -32,7 +32,7 @@ from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .importances import importance_ranges, param_importances
 from .proposals import BY_HAND, RETRY, TrialQueue, begun, is_planned
 from .pruners import why_pruned
-from .samplers import CONFIRMS, SamplerFactory, as_queued, check_fits
+from .samplers import CONFIRMS, PROPOSAL_RULES, SamplerFactory, as_queued, check_fits
 from .storage import MirroredStorage
 from .stored import FACTS, SPENT
 from .trial_codec import RECORD, encode, record_of
@@ -131,7 +131,7 @@ class Study:
             for params in settings.start_params[len(opened._trials()) :]:
                 opened._study.enqueue_trial(as_queued(params))
             name_objectives(opened._study, names)
-            opened.note_facts(id=uuid.uuid4().hex, objectives=names)
+            opened.note_facts(id=uuid.uuid4().hex, objectives=names, rules=PROPOSAL_RULES)
         opened._requeue()
         return opened
 

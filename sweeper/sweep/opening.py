@@ -12,6 +12,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from dataclasses import replace
 
 from ..errors import TrackingError
 from ..study import Study
@@ -89,10 +90,14 @@ def opened(
 
 @contextmanager
 def _study_with_inputs(plan: SweepPlan) -> Iterator[tuple[SweepPlan, Study]]:
-    """Settle the inputs, from which the space may follow, and open the study."""
+    """Settle the inputs, from which the space may follow, and open the study.
+
+    A study that an earlier version began goes on with the proposals of that version.
+    """
     plan = with_inputs(plan)
     with closing(Study.open(plan.storage_url, plan.settings)) as study:
-        yield plan, study
+        samplers = plan.samplers.following(int(study.facts.get("rules", 1)))
+        yield replace(plan, samplers=samplers), study
 
 
 def _check_resumed(plan: SweepPlan, study: Study) -> None:

@@ -4,7 +4,7 @@ When a proposal is made, and what the queue has before it, does not belong here.
 """
 
 from .distributions import as_queued, distributions, in_words, suggest
-from .factory import EXHAUSTIBLE, SamplerFactory, derived_seed
+from .factory import EXHAUSTIBLE, PROPOSAL_RULES, SamplerFactory, derived_seed
 from .fitting import check_fits
 from .in_order import InOrder
 from .infeasible import CONSTRAINT, VIOLATED
@@ -14,6 +14,7 @@ __all__ = [
     "CONFIRMS",
     "CONSTRAINT",
     "EXHAUSTIBLE",
+    "PROPOSAL_RULES",
     "VIOLATED",
     "InOrder",
     "SamplerFactory",

@@ -7,6 +7,7 @@ import importlib.util
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -14,17 +15,24 @@ from optuna.trial import TrialState
 
 from ...errors import SettingsError
 from ...settings import Settings
-from ...settings.space import SearchSpace
 from ..options import check_options
 from .gp import OneThreadGP
 from .infeasible import AvoidsInfeasible
+from .padded_gp import PaddedGP
 from .tpe import SamplerMemory, SteadyTPE
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
 _GP_TRIALS = 250
+#: How proposals of new studies are made. A study goes on with the rules that it began with, or its
+#: seed would no longer repeat it.
+#: 1: `gp` is Optuna's, after random trials, and models what all trials have; `auto` is `tpe` where
+#:    the space has branches.
+#: 2: `gp` models branches, after a design that covers the space; `auto` takes it there, too.
+PROPOSAL_RULES = 2
 #: Samplers that enumerate all values of a stepped dimension in every proposal, with the number of
 #: values that takes half a second and 100 MB.
-_MOST_VALUES: Mapping[str, int] = {"gp": 10_000_000, "grid": 1_000_000, "brute_force": 1_000_000}
+_MOST_VALUES: Mapping[str, int] = {"grid": 1_000_000, "brute_force": 1_000_000}
+_MOST_VALUES_OF_RULES_1: Mapping[str, int] = {**_MOST_VALUES, "gp": 10_000_000}
 #: Samplers that walk through one sequence, so that all their proposals need the same seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination.
@@ -32,7 +40,7 @@ EXHAUSTIBLE = ("grid", "brute_force")
 
 _CLASSES: Mapping[str, type[BaseSampler]] = {
     "tpe": SteadyTPE,
-    "gp": OneThreadGP,
+    "gp": PaddedGP,
     "random": optuna.samplers.RandomSampler,
     # Optuna's grid sampler ignores the trials of `start`, and has no branches.
     "grid": optuna.samplers.BruteForceSampler,
@@ -48,7 +56,7 @@ _SEES_INFEASIBLE: Mapping[str, TrialState] = {
     "gp": TrialState.COMPLETE,
 }
 #: Arguments that the factory passes, so a parameters file cannot set them.
-_PASSED = ("seed", "memory")
+_PASSED = ("seed", "memory", "space", "design_seed")
 
 
 def derived_seed(*parts: object) -> int:
@@ -63,23 +71,26 @@ class SamplerFactory:
     A proposal thus depends only on the trials so far and on its number, and is the same after a
     restart. A long-lived sampler would repeat its random stream from the start after a restart.
 
+    Args:
+        rules: those of the study, see `PROPOSAL_RULES`.
+
     Raises:
         SettingsError: the sampler does not suit the space, or an option does not exist.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, rules: int = PROPOSAL_RULES) -> None:
+        self._settings = settings
         self._seed = settings.study.seed
         self._space = settings.search_space
+        self._rules = rules
         chosen = settings.study.sampler
         where = f"{settings.file or 'settings'}: study.sampler"
-        self.name = chosen.name if chosen.name != "auto" else _suitable(settings)
+        self.name = chosen.name if chosen.name != "auto" else self._suitable()
         self._options = dict(chosen.options)
         is_joint = self._options.get("multivariate") is not False and len(settings.objective) == 1
         is_joint = is_joint and not self._options.get("group")
         self._memory = SamplerMemory(is_joint=is_joint)
-        check_options(
-            _CLASSES[self.name], chosen.options, reserved=_PASSED, where=f"{where}: {self.name}"
-        )
+        check_options(self._class, chosen.options, reserved=_PASSED, where=f"{where}: {self.name}")
         self._check_space(where)
         try:
             self.make(0)
@@ -89,14 +100,43 @@ class SamplerFactory:
     def make(self, number: int) -> BaseSampler:
         """Make the sampler that proposes the trial with this number."""
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
-        kind: Callable[..., BaseSampler] = _CLASSES[self.name]
-        memory = {"memory": self._memory} if self.name == "tpe" else {}
+        kind: Callable[..., BaseSampler] = self._class
+        passed: dict[str, Any] = {}
+        if self.name == "tpe":
+            passed["memory"] = self._memory
+        if issubclass(self._class, PaddedGP):
+            design_seed = derived_seed(self._seed, "sampler", "design")
+            passed = {"space": self._space, "design_seed": design_seed}
         with warnings.catch_warnings():
             # Optuna marks some samplers as experimental; our tests cover them.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = kind(seed=seed, **memory, **self._options)
+            sampler = kind(seed=seed, **passed, **self._options)
         state = _SEES_INFEASIBLE.get(self.name)
         return sampler if state is None else AvoidsInfeasible(sampler, state)
+
+    def following(self, rules: int) -> SamplerFactory:
+        """The same for a study that began with these rules.
+
+        Raises:
+            SettingsError: as for a new factory.
+        """
+        return self if rules == self._rules else SamplerFactory(self._settings, rules=rules)
+
+    @property
+    def _class(self) -> type[BaseSampler]:
+        return OneThreadGP if self.name == "gp" and self._rules == 1 else _CLASSES[self.name]
+
+    def _suitable(self) -> str:
+        """The sampler that `sampler: auto` means for the study."""
+        is_short = self._settings.study.trials <= _GP_TRIALS
+        has_torch = importlib.util.find_spec("torch") is not None
+        is_suitable = self._rules > 1 or (self._space.is_flat and not self._too_wide("gp"))
+        return "gp" if is_short and has_torch and is_suitable else "tpe"
+
+    def _too_wide(self, sampler: str) -> list[str]:
+        mosts = _MOST_VALUES_OF_RULES_1 if self._rules == 1 else _MOST_VALUES
+        most = mosts.get(sampler, math.inf)
+        return [name for name, dimension in self._space.items() if (dimension.count() or 0) > most]
 
     def _check_space(self, where: str) -> None:
         if self.name in EXHAUSTIBLE and self._space.count() is None:
@@ -109,23 +149,10 @@ class SamplerFactory:
             raise SettingsError(f"{where}: cmaes needs a package: pip install cmaes")
         if self.name == "gp" and importlib.util.find_spec("torch") is None:
             raise SettingsError(f"{where}: gp needs a package: pip install torch")
-        if wide := _too_wide(self._space, self.name):
+        if wide := self._too_wide(self.name):
+            most = _MOST_VALUES_OF_RULES_1[self.name]
             raise SettingsError(
                 f"{where}: {self.name} looks at every value of a range with steps, and "
-                f"{', '.join(wide)} has more than {_MOST_VALUES[self.name]:,}; widen the steps, or "
+                f"{', '.join(wide)} has more than {most:,}; widen the steps, or "
                 "take tpe"
             )
-
-
-def _suitable(settings: Settings) -> str:
-    """The sampler that `sampler: auto` means for a study."""
-    space = settings.search_space
-    is_short = settings.study.trials <= _GP_TRIALS
-    has_torch = importlib.util.find_spec("torch") is not None
-    is_suitable = is_short and has_torch and space.is_flat and not _too_wide(space, "gp")
-    return "gp" if is_suitable else "tpe"
-
-
-def _too_wide(space: SearchSpace, sampler: str) -> list[str]:
-    most = _MOST_VALUES.get(sampler, math.inf)
-    return [name for name, dimension in space.items() if (dimension.count() or 0) > most]
