@@ -15,7 +15,14 @@ from sweeper.settings import Settings
 from sweeper.settings.yaml_reader import BadYaml, read_yaml
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("infra/*.md"),
+    ]
+)
 #: Paths that pages name and that are not in the repository: made by a sweep, planned, or a "no".
 ELSEWHERE = {
     *("requests/", "copying/", "checkpoints/by-hand/", "notebooks/0007.ipynb"),

@@ -1,0 +1,64 @@
+# What tracker.sh and worker.sh share; it is sourced by both.
+# shellcheck shell=bash
+
+say() { printf '[%s %(%H:%M:%S)T] %s\n' "$(basename "$0")" -1 "$*" >&2; }
+
+fail() {
+  say "$2"
+  exit "$1"
+}
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+need() { # NAME...: each is a variable that has to have a value
+  local name
+  for name in "$@"; do
+    [ -n "${!name:-}" ] || fail 2 "$name has no value; set it in infra/machines.env"
+  done
+}
+
+# The package with which fsspec reads and writes the bucket.
+store_packages() {
+  case "$1" in
+    s3://*) echo s3fs boto3 ;;
+    gs://*) echo gcsfs google-cloud-storage ;;
+    file://*) ;;
+    *) fail 2 "SWEEP_BUCKET=$1: write it as s3://NAME or gs://NAME" ;;
+  esac
+}
+
+# A virtual environment in $1, with the packages that follow, by uv. A second call changes little.
+make_environment() {
+  local where=$1 uv
+  shift
+  uv=$(command -v uv || true)
+  if [ -z "$uv" ]; then
+    if [ ! -x "$HOME/.uv/bin/uv" ]; then
+      if ! python3 -c 'import ensurepip' 2>/dev/null; then
+        as_root apt-get update -q
+        as_root apt-get install -q -y --no-install-recommends python3-venv
+      fi
+      python3 -m venv "$HOME/.uv"
+      "$HOME/.uv/bin/pip" install -q uv
+    fi
+    uv="$HOME/.uv/bin/uv"
+  fi
+  [ -x "$where/bin/python" ] || "$uv" venv -q --python '>=3.11,<3.14' "$where"
+  "$uv" pip install -q --python "$where/bin/python" "$@"
+}
+
+# Wait until an MLflow server answers on loopback: $1 port, $2 seconds, $3 a Python.
+wait_for_mlflow() {
+  local left
+  for ((left = $2; left > 0; left -= 2)); do
+    if "$3" - "$1" <<'PY' 2>/dev/null; then
+import sys, urllib.request
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+opener.open(f"http://127.0.0.1:{sys.argv[1]}/health", timeout=5).close()
+PY
+      return 0
+    fi
+    sleep 2
+  done
+  return 1
+}
