@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 #: A range of more values than this is continuous to the process, and its values are rounded:
-#: Optuna tries the steps of a range in turn, which took 20 times as long where four ranges had a
+#: Optuna tries the steps of a range in turn, which took ten times as long where four ranges had a
 #: thousand values each.
 _MOST_STEPS = 16
 
