@@ -20,8 +20,9 @@ class PaddedGP(OneThreadGP):
     In trials and candidates without a dimension, it has a fixed value, the middle of its range.
     Trials of different branches thus share what they have in common, and no candidate looks
     promising for a value that it will not have. The fixed value is the imputation of Lévesque et
-    al., 2017, "Bayesian optimization for conditional hyperparameter spaces". The first trials cover
-    ranges and branches evenly.
+    al., 2017, "Bayesian optimization for conditional hyperparameter spaces". The first trials are
+    points of a scrambled Sobol sequence (Owen, 1998, "Scrambling Sobol' and Niederreiter-Xing
+    points"), which cover ranges and branches evenly.
 
     Args:
         space: of the study.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 #: Optuna tries the steps of a range in turn, which took ten times as long where four ranges had a
 #: thousand values each.
 _MOST_STEPS = 16
-#: Enough for the trials that begin before ten have completed, where six run at once.
-_DESIGN_SIZE = 16
 
 
 class Padding:
@@ -64,22 +62,11 @@ class Padding:
         return {name: _rounded(self.distributions[name], v) for name, v in modelled.items()}
 
     def design(self, number: int, *, seed: int) -> dict[str, Any]:
-        """The params of a trial in a design that covers all ranges and choices evenly.
-
-        Each run of `_DESIGN_SIZE` trials is a Latin hypercube: McKay, Beckman and Conover, 1979, "A
-        comparison of three methods for selecting values of input variables". Sobol's sequence does
-        no better, and SciPy's takes a second to import, for which the first trials would wait.
-
-        Args:
-            number: of the trial.
-        """
-        run, place = divmod(number, _DESIGN_SIZE)
-        rng = np.random.default_rng([seed, run])
-        parts = np.array([rng.permutation(_DESIGN_SIZE) for _ in self.modelled])
-        shares = (parts[:, place] + rng.random(len(parts))) / _DESIGN_SIZE
-        n_choices = [len(getattr(d, "choices", ())) for d in self.modelled.values()]
-        point = np.where(self._cube.is_categorical, np.floor(shares * n_choices), shares)
-        return self.as_params(self._cube.get_unnormalized_param(point))
+        """The point with this number of a scrambled Sobol sequence, as params."""
+        rng = np.random.RandomState(seed)
+        # A sequence is balanced after powers of two; a longer one begins with the shorter ones.
+        points = self._cube.sample_normalized_params(1 << number.bit_length(), rng)
+        return self.as_params(self._cube.get_unnormalized_param(points[number]))
 
     def seen(self, study: optuna.Study) -> Any:
         """The study, with a value of every dimension in each trial."""
