@@ -24,7 +24,8 @@ NAMES = [
     (
         "optuna",
         "optuna.study.study.Study._get_trials",
-        "study/samplers/tpe.py, study/samplers/infeasible.py, study/samplers/padding.py",
+        "study/samplers/view.py, study/samplers/tpe.py, study/samplers/infeasible.py, "
+        "study/samplers/padding.py",
     ),
     (
         "optuna",
@@ -51,9 +52,9 @@ NAMES = [
     (
         "optuna",
         "optuna.pruners._percentile._get_best_intermediate_result_over_steps",
-        "study/pruners.py",
+        "study/pruners/steady.py",
     ),
-    ("optuna", "optuna.pruners._percentile._is_first_in_interval_step", "study/pruners.py"),
+    ("optuna", "optuna.pruners._percentile._is_first_in_interval_step", "study/pruners/steady.py"),
     (
         "jupyter_client",
         "jupyter_client.manager.KernelManager._async_start_kernel",

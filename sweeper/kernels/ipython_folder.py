@@ -11,8 +11,8 @@ from pathlib import Path
 #: Debugger: nobody attaches one to a trial, and its import takes a fifth of a kernel's boot and
 #: 8 MB. Notebooks can still import it. ipykernel 6 imports it before it reads this.
 #: Outputs: by default, a socket that publishes drops messages beyond 1000 that its reader has not
-#: taken, as on a machine whose processors are busy. Only the default for new sockets that are
-#: made meanwhile counts: the socket takes it over when it is bound.
+#: taken, as on a machine whose processors are busy. ipykernel makes and binds this socket in one
+#: method, so the context has no limit for new sockets while that method runs.
 _CONFIGURATION = """\
 import sys
 

@@ -10,7 +10,7 @@ import optuna
 import pytest
 from optuna.pruners import MedianPruner, PercentilePruner
 
-from sweeper.study.pruners import SteadyMedian, SteadyPercentile
+from sweeper.study.pruners.steady import SteadyMedian, SteadyPercentile
 
 pytestmark = pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")
 

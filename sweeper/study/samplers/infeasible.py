@@ -16,6 +16,8 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from .view import StudyView
+
 #: Optuna's attribute of a trial for the constraint `memory`: above 0 where it is violated.
 CONSTRAINT = "constraints:memory"
 VIOLATED, _HELD = 1.0, -1.0
@@ -88,21 +90,12 @@ class AvoidsInfeasible(BaseSampler):
         return study
 
 
-class _Constrained:
-    """Stands in for a study in one proposal; its infeasible trials have not failed."""
+class _Constrained(StudyView):
+    """A study whose infeasible trials have not failed."""
 
     def __init__(self, study: optuna.Study, state: TrialState) -> None:
-        self._study = study
+        super().__init__(study)
         self._state = state
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._study, name)
-
-    def get_trials(
-        self, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        """The study's trials, as the sampler is to see them."""
-        return self._get_trials(deepcopy, states)
 
     def _get_trials(
         self,
@@ -110,7 +103,7 @@ class _Constrained:
         states: Container[TrialState] | None = None,
         use_cache: bool = False,
     ) -> list[FrozenTrial]:
-        trials = self._study._get_trials(deepcopy=deepcopy, use_cache=use_cache)
+        trials = super()._get_trials(deepcopy, use_cache=use_cache)
         if self._state is TrialState.PRUNED:
             seen = [_as_pruned(trial) if _is_infeasible(trial) else trial for trial in trials]
         else:

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...settings.space import ChoiceDimension, SearchSpace, as_scalar
 from .distributions import distributions
+from .view import StudyView
 
 if TYPE_CHECKING:
     import torch
@@ -115,21 +116,12 @@ class _OnlyActive:
             return self.eval_acqf(torch.from_numpy(x)).numpy()
 
 
-class _Padded:
-    """Stands in for a study in one proposal; its trials have values of all dimensions."""
+class _Padded(StudyView):
+    """A study whose trials have values of all dimensions."""
 
     def __init__(self, study: optuna.Study, values: Mapping[str, Any]) -> None:
-        self._study = study
+        super().__init__(study)
         self._values = values
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._study, name)
-
-    def get_trials(
-        self, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        """The study's trials, with values of all dimensions."""
-        return self._get_trials(deepcopy, states)
 
     def _get_trials(
         self,
@@ -137,8 +129,7 @@ class _Padded:
         states: Container[TrialState] | None = None,
         use_cache: bool = False,
     ) -> list[FrozenTrial]:
-        trials = self._study._get_trials(deepcopy=deepcopy, states=states, use_cache=use_cache)
-        return [self._filled(trial) for trial in trials]
+        return [self._filled(trial) for trial in super()._get_trials(deepcopy, states, use_cache)]
 
     def _filled(self, trial: FrozenTrial) -> FrozenTrial:
         filled = copy.copy(trial)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+
+from ..unseen import UnseenTrials
+from .view import StudyView
 
 #: Of up to this many finished trials TPE weighs every one; of more, a sample.
 WEIGHED = 2000
@@ -28,7 +31,7 @@ class SamplerMemory:
 
     def __init__(self, *, is_joint: bool) -> None:
         self.common = CommonDimensions() if is_joint else None
-        self._known: set[int] = set()
+        self._unseen = UnseenTrials()
         self._best: list[tuple[float, int]] = []
         self._values: list[_Values] = []
 
@@ -39,16 +42,10 @@ class SamplerMemory:
             finished: all finished trials of the study, by number.
             sign: -1 where a larger value is better, else 1.
         """
-        unknown = len(finished) - len(self._known)
-        for trial in reversed(finished):  # new trials are among the last
-            if not unknown:
-                break
-            if trial.number not in self._known:
-                unknown -= 1
-                self._known.add(trial.number)
-                if trial.state is TrialState.COMPLETE:
-                    bisect.insort(self._best, (sign * trial.values[0], trial.number))
-                    del self._best[_BEST:]
+        for trial in self._unseen.of(finished):
+            if trial.state is TrialState.COMPLETE:
+                bisect.insort(self._best, (sign * trial.values[0], trial.number))
+                del self._best[_BEST:]
         return [number for _, number in self._best]
 
     def values_in(self, space: dict[str, BaseDistribution]) -> _Values:
@@ -68,7 +65,7 @@ class CommonDimensions:
     """
 
     def __init__(self) -> None:
-        self._known: set[int] = set()
+        self._unseen = UnseenTrials()
         self._common: dict[str, BaseDistribution] | None = None
 
     def of(self, finished: list[FrozenTrial]) -> dict[str, BaseDistribution]:
@@ -77,16 +74,10 @@ class CommonDimensions:
         Args:
             finished: all completed and pruned trials of the study, by number.
         """
-        unknown = len(finished) - len(self._known)
-        for trial in reversed(finished):  # new trials are among the last
-            if not unknown:
-                break
-            if trial.number not in self._known:
-                unknown -= 1
-                self._known.add(trial.number)
-                has = trial.distributions
-                common = has if self._common is None else self._common
-                self._common = {name: d for name, d in common.items() if has.get(name) == d}
+        for trial in self._unseen.of(finished):
+            has = trial.distributions
+            common = has if self._common is None else self._common
+            self._common = {name: d for name, d in common.items() if has.get(name) == d}
         return dict(sorted((self._common or {}).items()))
 
 
@@ -191,27 +182,29 @@ class SteadyTPE(optuna.samplers.TPESampler):
         return _Thinned(study, self._memory, self._weighed)
 
 
-class _Thinned:
-    """Stands in for a study in one proposal of TPE; has a sample of the study's trials."""
+class _Thinned(StudyView):
+    """A study of which TPE sees a sample of the ended trials."""
 
     def __init__(self, study: optuna.Study, memory: SamplerMemory, weighed: int) -> None:
-        self._study = study
+        super().__init__(study)
         self._memory = memory
         self._weighed = weighed
         self._finished: list[FrozenTrial] | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._study, name)
-
     def _get_trials(
-        self, deepcopy: bool, states: tuple[TrialState, ...], **options: Any
+        self,
+        deepcopy: bool = True,
+        states: Container[TrialState] | None = None,
+        use_cache: bool = False,
     ) -> list[FrozenTrial]:
+        if states is None:
+            return super()._get_trials(deepcopy, states, use_cache)
         if self._finished is None:
             self._finished = self._some_finished()
         if TrialState.RUNNING not in states:
             return self._finished
         running = (TrialState.RUNNING,)
-        return self._finished + self._study._get_trials(deepcopy, states=running, **options)
+        return self._finished + super()._get_trials(deepcopy, running, use_cache)
 
     def _some_finished(self) -> list[FrozenTrial]:
         """The best finished trials and at most `weighed` others; all where there are no more."""

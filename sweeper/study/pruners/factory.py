@@ -1,0 +1,66 @@
+"""Makes the pruner that a parameters file names."""
+
+from __future__ import annotations
+
+import statistics
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import optuna
+from optuna.pruners import BasePruner
+from optuna.trial import FrozenTrial
+
+from ...errors import SettingsError
+from ...settings import Settings
+from ..options import check_options
+from .steady import SteadyMedian, SteadyPercentile
+
+_CLASSES: Mapping[str, type[BasePruner]] = {
+    "none": optuna.pruners.NopPruner,
+    "median": SteadyMedian,
+    "percentile": SteadyPercentile,
+    "hyperband": optuna.pruners.HyperbandPruner,
+    "asha": optuna.pruners.SuccessiveHalvingPruner,
+    "patient": optuna.pruners.PatientPruner,
+    "threshold": optuna.pruners.ThresholdPruner,
+    "wilcoxon": optuna.pruners.WilcoxonPruner,
+}
+#: Our defaults for options without a default in Optuna.
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "percentile": {"percentile": 25.0},
+    "patient": {"patience": 3, "wrapped_pruner": None},
+}
+
+
+def make_pruner(settings: Settings) -> BasePruner:
+    """Make the pruner of a study.
+
+    Raises:
+        SettingsError: an option does not exist or is invalid, or there are several objectives.
+    """
+    chosen = settings.study.pruner
+    where = f"{settings.file or 'settings'}: study.pruner"
+    if chosen.name != "none" and len(settings.objective) > 1:
+        raise SettingsError(
+            f"{where}: {chosen.name} needs a single objective, and there are "
+            f"{len(settings.objective)}; use none"
+        )
+    kind = _CLASSES[chosen.name]
+    check_options(
+        kind, chosen.options, reserved=["wrapped_pruner"], where=f"{where}: {chosen.name}"
+    )
+    try:
+        with warnings.catch_warnings():
+            # Optuna marks some pruners as experimental; our tests cover them.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return kind(**{**_DEFAULTS.get(chosen.name, {}), **chosen.options})
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"{where}: {chosen.name}: {error}") from error
+
+
+def why_pruned(finished: Iterable[FrozenTrial], step: int, value: float) -> str:
+    """Why a trial was pruned, with the median of the finished trials at the same step."""
+    others = [t.intermediate_values[step] for t in finished if step in t.intermediate_values]
+    middle = f", median {statistics.median(others):.6g}" if others else ""
+    return f"pruned at step {step} with {value:.6g}; {len(others)} finished trials{middle}"
