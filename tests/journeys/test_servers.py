@@ -164,9 +164,15 @@ def test_a_run_whose_creation_got_no_answer_is_not_created_twice(
         ("127.0.0.1", 0), type("Gate", (Gate,), {"behind": mlflow.port, "lost": lost})
     )
     threading.Thread(target=gate.serve_forever, daemon=True).start()
-    places = {name: tmp_path / name for name in ("embedded", "artifacts", "cells")}
-    uri = f"http://127.0.0.1:{gate.server_port}"
-    writer = RunWriter.open(store_of(uri, study="lost", study_id="1", **places))
+    store = store_of(
+        f"http://127.0.0.1:{gate.server_port}",
+        study="lost",
+        study_id="1",
+        embedded=tmp_path / "mlflow.db",
+        artifacts=tmp_path,
+        cells=tmp_path,
+    )
+    writer = RunWriter.open(store)
     record = TrialRecord(
         number=0,
         state=TrialState.RUNNING,
