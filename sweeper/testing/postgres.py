@@ -15,10 +15,11 @@ class PostgresServer:
 
     Args:
         folder: a new one with a short path, for its data and its socket.
+        port: of 127.0.0.1, where it listens as well; None for the socket alone.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+        self._folder, self._port = folder, port
         self._process: subprocess.Popen[bytes] | None = None
         # It refuses to run as root.
         self._user = "postgres" if os.geteuid() == 0 else None
@@ -35,13 +36,25 @@ class PostgresServer:
     @property
     def url(self) -> str:
         """Of its database, for SQLAlchemy."""
-        return f"postgresql+psycopg://postgres@/postgres?host={self._folder}"
+        return self.database("postgres")
+
+    def database(self, name: str) -> str:
+        """The URL of one of its databases, for SQLAlchemy."""
+        if self._port is not None:
+            return f"postgresql+psycopg://postgres@127.0.0.1:{self._port}/{name}"
+        return f"postgresql+psycopg://postgres@/{name}?host={self._folder}"
+
+    def make_database(self, name: str) -> str:
+        """Make an empty database in the running server; its URL."""
+        self._run("createdb", "-h", str(self._folder), *self._on_port, "-U", "postgres", name)
+        return self.database(name)
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        command = [_postgres("postgres") or "", "-D", str(self._folder / "data")]
+        command = [_postgres("postgres") or "", "-D", str(self._folder / "data"), *self._on_port]
+        addresses = "" if self._port is None else "127.0.0.1"
         self._process = subprocess.Popen(
-            [*command, "-k", str(self._folder), "-c", "listen_addresses=", "-F"],
+            [*command, "-k", str(self._folder), "-c", f"listen_addresses={addresses}", "-F"],
             user=self._user,
             cwd=self._folder,
             stdout=subprocess.DEVNULL,
@@ -50,7 +63,8 @@ class PostgresServer:
         )
         deadline_s = time.monotonic() + 60
         while subprocess.run(
-            [_postgres("pg_isready") or "", "-q", "-h", str(self._folder)], check=False
+            [_postgres("pg_isready") or "", "-q", "-h", str(self._folder), *self._on_port],
+            check=False,
         ).returncode:
             assert time.monotonic() < deadline_s, "PostgreSQL does not start"
             time.sleep(0.1)
@@ -61,6 +75,10 @@ class PostgresServer:
             self._process.send_signal(signal.SIGINT if clean else signal.SIGQUIT)
             self._process.wait(timeout=60)
             self._process = None
+
+    @property
+    def _on_port(self) -> list[str]:
+        return [] if self._port is None else ["-p", str(self._port)]
 
     def _run(self, *command: str) -> None:
         path = _postgres(command[0])

@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 #: The tag whose Markdown MLflow's UI displays above the runs of an experiment, and on a run's page.
 NOTE_TAG = "mlflow.note.content"
 _PROBE_TIMEOUT_S = 5
+#: How often MLflow's client repeats a call to a server, in the environment.
+_REPETITIONS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 #: SQLite's errors for a broken file; those of a full disk or a lock are temporary.
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
 #: In the errors of a server that refuses user or password.
@@ -128,6 +130,22 @@ def _why_unusable(address: Address, error: BaseException) -> str:
         remedy = "a new one is created, and the study's trials are written to it again"
         return f"cannot be used: {problem}; move {display_path(file)} away: {remedy}"
     return f"cannot be used: {problem}"
+
+
+@contextmanager
+def without_repetition() -> Iterator[None]:
+    """In the block MLflow's client makes each call to a server once.
+
+    Otherwise it repeats a call whose answer was lost; one that creates a run creates another.
+    """
+    before = os.environ.get(_REPETITIONS)
+    os.environ[_REPETITIONS] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[_REPETITIONS]
+        if before is not None:
+            os.environ[_REPETITIONS] = before
 
 
 def open_experiment(store: Store) -> tuple[MlflowClient, str, bool]:

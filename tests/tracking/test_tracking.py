@@ -211,7 +211,7 @@ def test_an_error_without_a_message_costs_one_message_to_mlflow_and_not_all_late
 ) -> None:
     writer, of_study = writer_of(store, "wordless")
     first = replace(stopped(tmp_path), state=TrialState.RUNNING)
-    fail_first(monkeypatch, writer, "create_run", MemoryError())
+    fail_first(monkeypatch, writer, "create_run", MemoryError(), MemoryError())  # it is tried twice
     records = [first, replace(first, number=1)]
     messages = [Started(record=record, described={"x": "0.5"}) for record in records]
     errors = [write(writer, of_study, message) for message in messages]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...trials import GpuSample, GpuUse, TrialRecord, TrialState, run_id_of
 from ..files import log_ahead, sqlite_file
 from ..messages import RunEnd, Series, Store, TimedPoint, end_of
-from ..opening import NOTE_TAG, open_experiment, usable
+from ..opening import NOTE_TAG, open_experiment, usable, without_repetition
 from ..values import TAG_CHARACTERS, as_tags, legal, metric, now_ms
 from .artifacts import Artifacts, stage_tags
 from .points import LoggedPoints, gpu_points
@@ -59,9 +59,9 @@ class RunWriter:
         self._artifacts = Artifacts(client, experiment_id, cells=cells, saved=saved)
         #: Trials whose start MLflow has not taken yet.
         self._to_start: dict[str, tuple[TrialRecord, Mapping[str, str]]] = {}
+        #: Trials whose run may have been created, though no answer has said so.
+        self._unanswered: set[str] = set()
         for run in self._search():
-            if run.data.tags.get(_STUDY_ID) != study_id:
-                continue  # a run of an earlier study of this name, whose storage is gone
             self.runs[run.info.run_name] = run.info.run_id
             if run.info.status != "RUNNING":
                 attempt = run.data.tags.get(_ATTEMPT, "")
@@ -229,20 +229,45 @@ class RunWriter:
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def _search(self) -> list[Run]:
+    def _search(self, wanted: str = "") -> list[Run]:
+        """The runs of the study, without those of an earlier study of its name.
+
+        Args:
+            wanted: a filter in MLflow's language; empty for all runs.
+        """
         runs: list[Run] = []
         token = None
         while True:
             page = self._client.search_runs(
-                [self.experiment_id], max_results=1000, page_token=token
+                [self.experiment_id], wanted, max_results=1000, page_token=token
             )
-            runs += page
+            runs += [run for run in page if run.data.tags.get(_STUDY_ID) == self._study_id]
             token = page.token
             if not token:
                 return runs
 
     def _create_run(self, record: TrialRecord) -> str:
-        run = self._client.create_run(
+        """Create a trial's run once, also when a server dies before it answers."""
+        try:
+            return self._created(record)
+        except Exception:  # noqa: BLE001  each store has exceptions of its own
+            return self._created(record)
+
+    def _created(self, record: TrialRecord) -> str:
+        """The trial's run that an earlier call has made without an answer; else a new one."""
+        run_id = record.run_id
+        if run_id in self._unanswered:  # this look waits for a server that is away for a while
+            for run in self._search(f"attributes.run_name = '{run_id}'"):
+                self.runs[run_id] = str(run.info.run_id)
+        if run_id not in self.runs:
+            self._unanswered.add(run_id)
+            with without_repetition():
+                self.runs[run_id] = str(self._new_run(record).info.run_id)
+        self._unanswered.discard(run_id)
+        return self.runs[run_id]
+
+    def _new_run(self, record: TrialRecord) -> Run:
+        return self._client.create_run(
             self.experiment_id,
             start_time=int(record.started_at_s * 1000),
             run_name=record.run_id,
@@ -256,8 +281,6 @@ class RunWriter:
                 "mlflow.source.name": record.notebook.name,
             },
         )
-        mlflow_id = self.runs[record.run_id] = str(run.info.run_id)
-        return mlflow_id
 
     def _begun(self, run_id: str) -> str:
         """The id of a trial's run; writes the trial's start first if MLflow does not have it."""
