@@ -115,7 +115,7 @@ def test_a_sweep_names_them_in_its_summary_its_notebook_and_mlflow(tmp_path: Pat
         "import sweeper, warnings\nfrom sweeper.notebook_api.replicability import observe_warnings",
         "observe_warnings()\n"
         "if lr > 0.5:\n"
-        "    warnings.warn('put_ does not have a ' 'deterministic implementation, but you set it')\n"
+        "    warnings.warn('put_ does not have a ' 'deterministic implementation, but you set')\n"
         "sweeper.score(acc=lr)",
         parameters="lr = 0.1",
     )
