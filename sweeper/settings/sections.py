@@ -25,7 +25,7 @@ from .units import DURATION_SCHEMA, SIZE_SCHEMA, parse_duration, parse_size
 
 SAMPLERS = ("auto", "tpe", "gp", "random", "grid", "qmc", "cmaes", "nsga2", "brute_force")
 PRUNERS = (
-    *("none", "median", "percentile", "hyperband"),
+    *("none", "auto", "median", "percentile", "hyperband"),
     *("asha", "patient", "threshold", "wilcoxon"),
 )
 _STUDY_NAME = re.compile(r"\w[\w .-]{0,99}")
@@ -102,8 +102,9 @@ class StudySettings(SettingsModel):
         _read_algorithm("pruner", PRUNERS),
         WithJsonSchema(choice_of(PRUNERS, default="none")),
     ] = Algorithm(name="none")
-    """Optuna's pruner, which ends trials that fall behind, in notebooks that report or print scores
-    while they run: a name, or {name: hyperband, …options}."""
+    """Ends trials that fall behind, in notebooks that report or print scores while they run: a
+    name, or {name: hyperband, …options}. `auto` prunes a trial that will hardly become the best,
+    as the study's completed trials predict it; the others are Optuna's."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
     """The sweep ends after this many failed trials in a row. Default: never."""
     order: Literal["free", "fixed"] = "free"

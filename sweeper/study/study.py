@@ -297,7 +297,7 @@ class Study:
             latest = self._study._storage.get_trial(trial_id)
             if latest.state.is_finished() or not pruner.prune(self._study, latest):
                 return None
-            return why_pruned(self._trials(OptunaState.COMPLETE), step, value)
+            return why_pruned(pruner, self._study, latest)
 
     def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
         """Store how a trial ended; a trial that was stopped with its sweep stays open in Optuna."""

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from ...errors import SettingsError
 from ...settings import Settings
 from ..options import check_options
+from .predictive import PredictivePruner
 from .steady import SteadyMedian, SteadyPercentile
 
 _CLASSES: Mapping[str, type[BasePruner]] = {
     "none": optuna.pruners.NopPruner,
+    "auto": PredictivePruner,
     "median": SteadyMedian,
     "percentile": SteadyPercentile,
     "hyperband": optuna.pruners.HyperbandPruner,
@@ -59,8 +61,18 @@ def make_pruner(settings: Settings) -> BasePruner:
         raise SettingsError(f"{where}: {chosen.name}: {error}") from error
 
 
-def why_pruned(finished: Iterable[FrozenTrial], step: int, value: float) -> str:
-    """Why a trial was pruned, with the median of the finished trials at the same step."""
+def why_pruned(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> str:
+    """Why a pruner has pruned a trial at its last step, with what completed trials say about it."""
+    step = trial.last_step
+    assert step is not None, "a trial that has reported nothing is not pruned"
+    begins = f"pruned at step {step} with {trial.intermediate_values[step]:.6g}"
+    predicted = pruner.prediction(study, trial) if isinstance(pruner, PredictivePruner) else None
+    if predicted is not None:
+        return (
+            f"{begins}; {predicted.completed} finished trials predict {predicted.likely:.6g}, "
+            f"{predicted.bound:.6g} at best, and the best of them has {predicted.best:.6g}"
+        )
+    finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     others = [t.intermediate_values[step] for t in finished if step in t.intermediate_values]
     middle = f", median {statistics.median(others):.6g}" if others else ""
-    return f"pruned at step {step} with {value:.6g}; {len(others)} finished trials{middle}"
+    return f"{begins}; {len(others)} finished trials{middle}"

@@ -1,0 +1,136 @@
+"""`pruner: auto` prunes what will hardly become the best, as completed trials predict it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+import pytest
+
+from sweeper import Settings
+from sweeper.errors import SettingsError
+from sweeper.study.pruners import make_pruner, why_pruned
+from sweeper.study.pruners.predictive import PredictivePruner
+
+
+def studied(curves: Sequence[Sequence[float]], *, direction: Any = "maximize") -> optuna.Study:
+    """A study of completed trials, each with its last value as its score."""
+    study = optuna.create_study(direction=direction)
+    for curve in curves:
+        trial = study.ask()
+        for step, value in enumerate(curve):
+            trial.report(value, step)
+        study.tell(trial, curve[-1])
+    return study
+
+
+def reports(study: optuna.Study, *values: float) -> optuna.trial.FrozenTrial:
+    """A running trial that has reported these values."""
+    trial = study.ask()
+    for step, value in enumerate(values):
+        trial.report(value, step)
+    return study.get_trials(deepcopy=False)[trial.number]
+
+
+#: What a trial reports first is half of what it has in the end, give or take a hundredth.
+TELLING = [(end / 2 + shift, end) for end, shift in zip(
+    (0.5, 0.6, 0.7, 0.8, 0.9, 0.95), (0.01, -0.01, 0.0, 0.01, -0.01, 0.0), strict=True
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["maximize", "minimize"])
+def test_where_early_scores_foretell_late_ones_the_hopeless_are_pruned(sign: int) -> None:
+    curves = [[sign * value for value in curve] for curve in TELLING]
+    study = studied(curves, direction="maximize" if sign > 0 else "minimize")
+    pruner = PredictivePruner()
+    assert pruner.prune(study, reports(study, sign * 0.3))
+    assert not pruner.prune(study, reports(study, sign * 0.47))
+    assert not pruner.prune(study, reports(study, sign * 0.6))
+
+
+@pytest.mark.parametrize("completed", [10, 30, 300])
+def test_where_early_scores_mean_nothing_hardly_a_trial_is_pruned(completed: int) -> None:
+    chance = random.Random(3)
+    study = studied([(chance.random(), chance.gauss(0, 1)) for _ in range(completed)])
+    pruner = PredictivePruner()
+    pruned = [pruner.prune(study, reports(study, chance.random())) for _ in range(50)]
+    assert sum(pruned) <= 5
+
+
+def test_the_best_so_far_counts_where_the_last_report_is_a_bad_one() -> None:
+    study = studied([(a, a, b) for a, b in TELLING])
+    assert not PredictivePruner().prune(study, reports(study, 0.47, 0.1))
+
+
+def test_where_bad_beginnings_end_well_a_bad_beginning_is_no_reason() -> None:
+    study = studied([(1 - end, end) for end in (0.1, 0.3, 0.5, 0.6, 0.8, 0.95)])
+    assert not PredictivePruner().prune(study, reports(study, 0.01))
+
+
+def test_one_score_that_is_off_the_scale_hides_nothing() -> None:
+    curves = [*((2 - a, 1 - b) for a, b in TELLING), (1e6, 1e9)]
+    study = studied(curves, direction="minimize")
+    pruner = PredictivePruner()
+    assert pruner.prune(study, reports(study, 1.7))
+    assert pruner.prune(study, reports(study, 1e8))
+    assert not pruner.prune(study, reports(study, 1.53))
+
+
+def test_nobody_is_judged_by_fewer_trials_than_the_option_states() -> None:
+    study = studied(TELLING[:4])
+    assert not PredictivePruner().prune(study, reports(study, 0.0))
+    assert PredictivePruner(n_startup_trials=4).prune(study, reports(study, 0.0))
+
+
+def test_nobody_is_pruned_before_the_warmup_has_ended() -> None:
+    study = studied([(a, a, b) for a, b in TELLING])
+    pruner = PredictivePruner(n_warmup_steps=1)
+    assert not pruner.prune(study, reports(study, 0.1))
+    assert pruner.prune(study, reports(study, 0.1, 0.1))
+
+
+def test_a_higher_confidence_prunes_later() -> None:
+    study = studied(TELLING)
+    trial = reports(study, 0.42)
+    assert PredictivePruner(confidence=0.9).prune(study, trial)
+    assert not PredictivePruner(confidence=0.9999).prune(study, trial)
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_trial_whose_score_is_no_number_is_pruned(value: float) -> None:
+    study = studied(TELLING)
+    assert PredictivePruner().prune(study, reports(study, value))
+
+
+def test_values_without_a_number_and_equal_ones_predict_nothing() -> None:
+    study = studied([(math.nan, 0.5), (math.inf, 0.6), *TELLING[:3]])
+    assert not PredictivePruner().prune(study, reports(study, 0.0))
+    study = studied([(0.5, end) for _, end in TELLING])
+    assert not PredictivePruner().prune(study, reports(study, 0.1))
+
+
+def test_the_reason_says_what_was_predicted_from_what() -> None:
+    study = studied(TELLING)
+    why = why_pruned(PredictivePruner(), study, reports(study, 0.3))
+    assert why.startswith("pruned at step 0 with 0.3; 6 finished trials predict 0.5")
+    assert why.endswith(" at best, and the best of them has 0.95")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"confidence": 0.3}, "auto: confidence is above 0.5 and below 1; got 0.3"),
+        ({"n_startup_trials": 2}, "auto: n_startup_trials is at least 3; got 2"),
+        ({"n_warmup_steps": -1}, "auto: n_warmup_steps is not negative; got -1"),
+        ({"confidense": 0.9}, "auto has no option 'confidense'; did you mean 'confidence'"),
+    ],
+)
+def test_a_wrong_option_is_refused(options: dict[str, Any], message: str) -> None:
+    pruner = {"name": "auto", **options}
+    data = {"study": {"pruner": pruner}, "objective": {"a": "maximize"}, "space": {"x": [1, 2]}}
+    with pytest.raises(SettingsError) as caught:
+        make_pruner(Settings.from_mapping(data))
+    assert message in str(caught.value)
