@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, partial
@@ -93,6 +95,7 @@ class Command(Forked):
     Args:
         stdout: where the output goes; None for a pipe.
         stderr: likewise; `subprocess.STDOUT` for where the output goes.
+        script: a Python file that runs in place of the command line.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Command(Forked):
         env: Mapping[str, str] | None = None,
         stdout: IO[str] | None = None,
         stderr: IO[str] | int | None = None,
+        script: str | Path | None = None,
     ) -> None:
         self.stdout: IO[str] | None = None
         self.stderr: IO[str] | None = None
@@ -115,6 +119,7 @@ class Command(Forked):
             for_stderr = os.dup(for_stdout if isinstance(stderr, int) else stderr.fileno())
         request = {
             "arguments": arguments,
+            "script": None if script is None else str(script),
             "cwd": str(cwd or Path.cwd()),
             "env": dict(os.environ if env is None else env),
         }
@@ -143,10 +148,13 @@ class Command(Forked):
 
 
 def call(
-    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *arguments: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    script: str | Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Call the command line, and wait for its end."""
-    command = Command(*arguments, cwd=cwd, env=env)
+    """Call the command line, or a script, and wait for its end."""
+    command = Command(*arguments, cwd=cwd, env=env, script=script)
     stdout, stderr = command.communicate()
     return subprocess.CompletedProcess(arguments, command.wait(), stdout, stderr)
 
@@ -193,8 +201,8 @@ _PRELOADED = (
 )
 
 
-def _serve(requests: socket.socket) -> list[str]:
-    """Fork a process for each request; return in that of a command, with its arguments."""
+def _serve(requests: socket.socket) -> tuple[str | None, list[str]]:
+    """Fork a process for each request; return in that of a command: its script and arguments."""
     of_commands, to_commands = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
@@ -230,7 +238,7 @@ def _serve(requests: socket.socket) -> list[str]:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             writing_process.launch = partial(launch_writer, to_commands)
-            return list(request["arguments"])
+            return request["script"], list(request["arguments"])
         for descriptor in others:
             os.close(descriptor)
         statuses[pid] = status
@@ -274,6 +282,19 @@ def _end(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _run(script: str) -> int:
+    """Run a Python file as an interpreter does; its exit code."""
+    sys.path.insert(0, str(Path(script).parent))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 — as an interpreter does
+        traceback.print_exc()
+        return 1
+    return 0
+
+
 def _write_once() -> None:
     """Make a study, an MLflow store and a page: the first time imports and prepares much."""
     from mlflow import MlflowClient
@@ -308,5 +329,6 @@ if __name__ == "__main__":
     assert threading.active_count() == 1, threading.enumerate()
     gc.freeze()
     gc.enable()
-    sys.argv = ["notebook_hpo.py", *_serve(socket.socket(fileno=int(sys.argv[1])))]
-    _end(main())
+    script, arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.argv = [script or "notebook_hpo.py", *arguments]
+    _end(main() if script is None else _run(script))

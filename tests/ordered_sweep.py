@@ -13,7 +13,7 @@ from sweeper import Settings, Sweep
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
-TRIALS = 30
+TRIALS = 16
 _SETTINGS = {
     "study": {
         "name": "order",

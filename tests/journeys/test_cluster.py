@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
+from commands import Command
 from dask_clusters import left_there, started, worker_pids
 from studies import until
 
@@ -25,7 +24,6 @@ from sweeper.trials import Event, SweepResult, TrialRecord, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("here")]
 
-ROOT = Path(__file__).parents[2]
 TRAIN = """
 import beside, sweeper, time
 for step in range(3):
@@ -33,6 +31,8 @@ for step in range(3):
     time.sleep(0.05)
 """
 SPACE = {"x": {"low": 0.0, "high": 1.0}}
+#: Of the sweep whose worker is killed at its fourth.
+TRIALS = 10
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +70,13 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
     def kill_one(event: Event, record: TrialRecord | None) -> None:
         if event is Event.TRIAL_ENDED and record is not None:
             ends.append(record)
-            if len(ends) == 8:
+            if len(ends) == 4:
                 os.kill(next(iter(worker_pids(cluster).values())), signal.SIGKILL)
 
     def run(name: str, **place: object) -> SweepResult:
         output = f"{notebook.parent}/{name}.{{run_id}}.ipynb"
-        settings = settings_of(name, trials=24, sampler="tpe", order="fixed", seed=3)
+        sampler = {"name": "tpe", "n_startup_trials": 3}
+        settings = settings_of(name, trials=TRIALS, sampler=sampler, order="fixed", seed=3)
         return Sweep.from_settings(
             settings,
             notebook=notebook,
@@ -87,13 +88,13 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
     there = run("there", executor=partial(on_own_folders, address=cluster), observer=kill_one)
     here = run("here")
     assert facts(there) == facts(here)
-    assert there.counts["completed"] == 24
-    assert sum(record.attempt for record in there.records) in (25, 24)
+    assert there.counts["completed"] == TRIALS
+    assert sum(record.attempt for record in there.records) in (TRIALS + 1, TRIALS)
     assert {record.host for record in there.records} == {os.uname().nodename}
     assert {record.host for record in here.records} == {""}
     with closing(sqlite3.connect(notebook.parent / "mlflow.db")) as store:
         tags = store.execute("select count(*) from tags where key = 'sweeper.host'").fetchone()
-    assert tags == (24,)
+    assert tags == (TRIALS,)
 
 
 def test_a_second_stage_on_workers_uses_what_the_first_has_saved_there(
@@ -125,7 +126,7 @@ def test_a_second_stage_on_workers_uses_what_the_first_has_saved_there(
 def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> None:
     settings = settings_of(
         "pruned",
-        trials=6,
+        trials=2,
         sampler="random",
         pruner={"name": "threshold", "lower": 10.0},
     )
@@ -145,10 +146,10 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_workers(notebook: Path, cl
         f"objective: {{val: maximize}}\nspace: {{x: {{low: 0.0, high: 1.0}}}}\ncluster: {cluster}\n"
     )
     words = ["-i", "long.ipynb", "-o", "killed.{run_id}.ipynb", "-p", "p.yml", "--quiet"]
-    sweep = subprocess.Popen([sys.executable, ROOT / "notebook_hpo.py", *words], cwd=folder)
+    sweep = Command(*words, cwd=folder)
     try:
         until(lambda: (folder / "killed.0001.ipynb").exists(), "no trial has begun")
     finally:
         sweep.kill()
-        sweep.wait()
+        sweep.communicate()
     until(lambda: not left_there(cluster), "a folder is left")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import call
 
 BENCHMARK = str(Path(__file__).parents[2] / "benchmarks" / "fleet.py")
 
 
 @pytest.mark.slow  # MLflow is imported
 def test_the_benchmark_of_a_fleet_in_short_ends_all_trials_and_keeps_the_slots_busy() -> None:
-    command = [sys.executable, BENCHMARK, "--slots=16", "--trials=32", "--rows=1"]
-    options = ["--preempted=3", "--away=5"]
-    ended = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    options = ["--slots=16", "--trials=32", "--rows=1", "--preempted=3", "--away=5"]
+    ended = call(*options, script=BENCHMARK)
+    assert ended.returncode == 0, ended.stderr
     figures = json.loads(ended.stdout.splitlines()[-1])
     counts = figures["counts"]
     assert counts["completed"] + counts["pruned"] + counts["failed"] == 32

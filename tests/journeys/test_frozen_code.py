@@ -46,7 +46,8 @@ CELLS = (
     "import model",
     "%run script.py",
     "import importlib\nimport json\nimportlib.reload(model)",
-    "methods = ['fork', 'spawn'] if x > 0.5 else []",
+    # The pause lets kernels be forked after few trials.
+    "import time\nmethods = ['fork', 'spawn'] if x > 0.5 else []\ntime.sleep(1)",
     "workers = [model.seen_by_worker(method) for method in methods]",
     "print(json.dumps([ran, model.seen(), *workers]))",
     "val = x",

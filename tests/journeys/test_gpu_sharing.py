@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from commands import call
 from studies import until
 
 from sweeper import Settings, Sweep
@@ -27,6 +26,8 @@ from sweeper.trials import Reason, SweepResult, TrialState
 pytestmark = pytest.mark.kernel
 
 GB = 10**9
+#: Of the sweep that several tests look at: five at once, then four.
+TRIALS = 9
 BENCHMARK = str(Path(__file__).parents[2] / "benchmarks" / "packing.py")
 
 
@@ -94,7 +95,7 @@ GROW = f"{MEET}    device.take(9 * 10**9)\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """A sweep of 14 trials of 8.4 GB on one GPU of 40 GB, and what the GPU has counted."""
+    """A sweep of trials of 8.4 GB on one GPU of 40 GB, and what the GPU has counted."""
 
     folder: Path
     gpus: SimulatedGpus
@@ -106,13 +107,13 @@ class Shared:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     folder = tmp_path_factory.mktemp("shared")
     with SimulatedGpus(tmp_path_factory.mktemp("g"), memory_bytes=40 * GB) as gpus:
-        result = run(gpus, folder, TRAIN.format(gb=8.4) + MEET, study={"trials": 14})
+        result = run(gpus, folder, TRAIN.format(gb=8.4) + MEET, study={"trials": TRIALS})
         yield Shared(folder=folder, gpus=gpus, result=result, state=gpus.state("GPU-0"))
 
 
 def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(shared: Shared) -> None:
     result = shared.result
-    assert result.counts["completed"] == 14
+    assert result.counts["completed"] == TRIALS
     assert shared.state["peak_bytes"] == 4 * 8_400_000_000
     assert shared.state["n_refused"] == 0
     assert {r.gpu.peak_bytes for r in result.records if r.gpu is not None} == {8_400_000_000}
@@ -132,9 +133,9 @@ def test_what_the_gpu_did_is_measured_for_the_sweep_and_for_each_trial(shared: S
         (100 * total.held_s + 300 * shared.state["share_s"]) / 3600, rel=0.1
     )
     uses = [record.gpu for record in result.records if record.gpu is not None]
-    assert len(uses) == 14
+    assert len(uses) == TRIALS
     energies = [use.energy_j for use in uses if use.energy_j is not None]
-    assert len(energies) == 14
+    assert len(energies) == TRIALS
     assert 0 < sum(energies) < 3600 * data["gpu"]["energy_wh"]
     assert {use.mean_bytes for use in uses} == {8_400_000_000}
     for trial in data["trials"]:
@@ -165,7 +166,7 @@ def test_what_the_gpu_did_is_in_mlflow_also_where_its_store_was_made_anew(shared
     assert all(len(points) <= 60 for points in before.values())
     forget_connections(shared.result.tracking_uri)
     shared.folder.joinpath("out", "mlflow.db").unlink()
-    again = run(shared.gpus, shared.folder, TRAIN.format(gb=8.4) + MEET, study={"trials": 14})
+    again = run(shared.gpus, shared.folder, TRAIN.format(gb=8.4) + MEET, study={"trials": TRIALS})
     assert again.mlflow_run_ids["0005"] != shared.result.mlflow_run_ids["0005"]
     assert {n: points for n, points in histories(again) if "system/" in n} == before
 
@@ -174,7 +175,7 @@ def test_two_sweeps_at_once_never_take_more_than_there_is(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     def sweep(name: str, gb: float) -> SweepResult:
-        claims, study = tmp_path / "claims", {"name": name, "trials": 4}
+        claims, study = tmp_path / "claims", {"name": name, "trials": 3}
         cell = TRAIN.format(gb=gb)
         return run(gpu, tmp_path / name, cell, jobs=3, claims=claims, study=study)
 
@@ -183,15 +184,15 @@ def test_two_sweeps_at_once_never_take_more_than_there_is(
         # The second one begins while trials of the first one run.
         until(lambda: list(tmp_path.glob("a/out/*.ipynb")))
         second = threads.submit(sweep, "b", 15)
-    assert [one.result().counts["completed"] for one in (first, second)] == [4, 4]
+    assert [one.result().counts["completed"] for one in (first, second)] == [3, 3]
     assert gpu.state("GPU-0")["n_refused"] == 0
 
 
 def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
-    result = run(gpu, tmp_path, TRAIN.format(gb=6) + GROW)
-    assert result.counts["completed"] == 10
+    result = run(gpu, tmp_path, TRAIN.format(gb=6) + GROW, study={"trials": 8})
+    assert result.counts["completed"] == 8
     assert gpu.state("GPU-0")["n_refused"] == 0, "each was kept from taking what others claim"
     again = [record for record in result.records if record.attempt > 1]
     assert again
@@ -202,8 +203,8 @@ def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     cell = TRAIN.format(gb="(60 if sweeper.trial().number == 3 else 10)")
-    result = run(gpu, tmp_path, cell, jobs=3, study={"trials": 6})
-    assert result.counts == {"completed": 5, "failed": 1, "pruned": 0, "stopped": 0}
+    result = run(gpu, tmp_path, cell, jobs=3, study={"trials": 5})
+    assert result.counts == {"completed": 4, "failed": 1, "pruned": 0, "stopped": 0}
     failed = result.records[3]
     assert (failed.state, failed.reason) == (TrialState.FAILED, Reason.OUT_OF_MEMORY)
     assert "CUDA out of memory" in failed.message
@@ -213,8 +214,9 @@ def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
 
 
 def test_the_benchmark_of_packing_in_short_loses_and_overloads_nothing() -> None:
-    command = [sys.executable, BENCHMARK, "--regimes=memory", "--jobs=", "--trials=6"]
-    ended = subprocess.run([*command, "--scale=0.05"], capture_output=True, text=True, check=True)
+    options = ["--regimes=memory", "--jobs=", "--trials=6", "--scale=0.05"]
+    ended = call(*options, script=BENCHMARK)
+    assert ended.returncode == 0, ended.stderr
     figures = json.loads(ended.stdout.splitlines()[-1])["memory"]
     # Six trials are too few to be near the least time; one after the other they are far from it.
     assert figures.pop("D") > 1

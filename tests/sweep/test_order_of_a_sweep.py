@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import ordered_sweep
 import pytest
+from commands import Command
 
 pytestmark = pytest.mark.slow  # MLflow is imported
 
 
-def begin(folder: Path, *, jobs: int) -> subprocess.Popen[str]:
-    command = [sys.executable, ordered_sweep.__file__, str(folder), str(jobs)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def begin(folder: Path, *, jobs: int) -> Command:
+    return Command(str(folder), str(jobs), script=ordered_sweep.__file__)
 
 
 def test_a_sweep_that_is_killed_and_goes_on_with_fewer_slots_repeats_one_that_is_not(

@@ -1077,7 +1077,10 @@ class Subprocess:
         return {r.number: (str(r.state), r.scores.get("val")) for r in study.records()}
 
     def completed(self) -> int:
-        return sum(state == "completed" for state, _ in self.trials().values())
+        """How many notebooks say so: reading the study again and again would keep a core busy."""
+        texts = [path.read_text() for path in (self.folder / "out").glob("*.ipynb")]
+        states = [json.loads(text)["metadata"]["sweeper"]["state"] for text in texts]
+        return states.count("completed")
 
     def run(self, limit_s: float = 120) -> tuple[int, dict[str, Any]]:
         return self.result(self.start(), limit_s)
@@ -1119,7 +1122,7 @@ def check_mlflow(result: dict[str, Any], folder: Path) -> None:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(
-    ("trials", "cut_s"), [(10, 0), pytest.param(60, 30, marks=pytest.mark.long)]
+    ("trials", "cut_s"), [(8, 0), pytest.param(60, 30, marks=pytest.mark.long)]
 )
 def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
     tmp_path: Path, line: Line, trials: int, cut_s: float
@@ -1129,7 +1132,7 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
     a = Subprocess(tmp_path / "a", name, **options)
     b = Subprocess(tmp_path / "elsewhere" / "b", name, **options)
     sweeping = a.start()
-    until(lambda: a.completed() >= 5 and "artifacts" in str(remote(name)))
+    until(lambda: a.completed() >= 4 and "artifacts" in str(remote(name)))
     if cut_s:
         line.cut()
         time.sleep(cut_s)
@@ -1179,7 +1182,7 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
 def test_a_store_that_is_away_delays_no_trial_and_loses_no_data(
     tmp_path: Path, line: Line, trouble: str
 ) -> None:
-    options: dict[str, Any] = {"trials": 16, "url": "s3://sweeps/x"}
+    options: dict[str, Any] = {"trials": 12, "url": "s3://sweeps/x"}
     a = Subprocess(tmp_path / "a", trouble, **options)
     sweeping = a.start()
     until(lambda: a.completed() >= 2 and remote(trouble) is not None)
@@ -1192,7 +1195,7 @@ def test_a_store_that_is_away_delays_no_trial_and_loses_no_data(
     code, result = a.result(sweeping)
     assert code == 0, a.stderr
     assert result["sync_lag_s"] == 0
-    assert result["counts"]["completed"] == 16
+    assert result["counts"]["completed"] == 12
     n_reports = 1 if trouble == "cut" else 0  # a store that is only slow is not reported
     assert a.stderr.count("trials go on, and it is tried again") == n_reports
     assert a.stderr.count("is up to date again") == n_reports
@@ -1201,7 +1204,7 @@ def test_a_store_that_is_away_delays_no_trial_and_loses_no_data(
     code, result = b.run()
     assert code == 0, b.stderr
     assert f"bringing the study back from s3://sweeps/x/{trouble}" in b.stderr
-    assert [t["attempt"] for t in result["trials"]] == [1] * 16
+    assert [t["attempt"] for t in result["trials"]] == [1] * 12
     check_mlflow(result, b.folder)
 
 
@@ -1238,7 +1241,7 @@ def test_a_missing_bucket_is_refused_before_any_kernel_starts(tmp_path: Path, li
 def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
     tmp_path: Path, line: Line
 ) -> None:
-    a = Subprocess(tmp_path, "preempted", trials=6, url="s3://sweeps/x", grace_s=6)
+    a = Subprocess(tmp_path, "preempted", trials=5, url="s3://sweeps/x", grace_s=6)
     hold = a.folder / "hold"  # trials from the fourth on do not end while it is there
     hold.touch()
     sweeping = a.start()
@@ -1253,5 +1256,5 @@ def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
     hold.unlink()
     code, result = a.run()
     assert code == 0, a.stderr
-    assert result["counts"]["completed"] == 6
+    assert result["counts"]["completed"] == 5
     assert result["sync_lag_s"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import random
 import shutil
 import sqlite3
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,7 @@ from sweeper.tracking import RunWriter, Tracker, store_of
 from sweeper.tracking.messages import Ended, Message, Reported, Started, Store
 from sweeper.tracking.runs import artifacts
 from sweeper.tracking.runs.points import gpu_points
-from sweeper.tracking.writing_process import write
+from sweeper.tracking.writing_process import write, write_all
 from sweeper.trials import GpuSample, GpuUse, TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -217,6 +219,47 @@ def test_an_error_without_a_message_costs_one_message_to_mlflow_and_not_all_late
     errors = [write(writer, of_study, message) for message in messages]
     assert errors == ["MemoryError", None]
     assert list(writer.runs) == ["0001"]
+
+
+@pytest.mark.slow  # MLflow
+def test_points_that_come_at_once_are_one_call_of_their_run_before_any_other_message(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, of_study = writer_of(store, "at once")
+    calls: list[tuple[str, list[int]]] = []
+    proper = writer._client.log_batch
+
+    def log_batch(mlflow_id: str, metrics: Any = (), **others: Any) -> None:
+        if metrics:
+            run_id = {it: run_id for run_id, it in writer.runs.items()}[mlflow_id]
+            calls.append((run_id, [m.step for m in metrics if m.key == "val"]))
+        proper(mlflow_id, metrics=metrics, **others)
+
+    monkeypatch.setattr(writer._client, "log_batch", log_batch)
+    record = completed(tmp_path)
+    running = [replace(record, state=TrialState.RUNNING, number=n) for n in (0, 1)]
+    messages: list[Message] = [
+        *(Started(record=each, described={"x": "0.5"}) for each in running),
+        *(
+            Reported(run_id=run_id, points=[("val", step, 0.5 * step, step)])
+            for step in range(3)
+            for run_id in ("0000", "0001")
+        ),
+        Ended(record=record, series={"val": [(n, n / 2) for n in range(4)]}, tags={}, at_ms=9),
+        Reported(run_id="0001", points=[("val", 3, 1.5, 3)]),
+    ]
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for item in [*enumerate(messages), None]:
+        inbox.put(item)
+    ours, theirs = Pipe()
+    write_all(writer, of_study, inbox, theirs)
+    theirs.close()
+    receipts = [ours.recv() for _ in messages]
+    assert sorted(receipt.serial for receipt in receipts) == list(range(len(messages)))
+    assert {receipt.error for receipt in receipts} == {None}
+    points = [("0000", [0, 1, 2]), ("0001", [0, 1, 2]), ("0000", [3])]
+    assert [call for call in calls if call[1]][:3] == points
+    assert calls[-1] == ("0001", [3]), "nothing is left when the sweep ends"
 
 
 @pytest.mark.slow  # MLflow
