@@ -69,8 +69,8 @@ def why_pruned(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> s
     predicted = pruner.prediction(study, trial) if isinstance(pruner, PredictivePruner) else None
     if predicted is not None:
         return (
-            f"{begins}; {predicted.completed} finished trials predict {predicted.likely:.6g}, "
-            f"{predicted.bound:.6g} at best, and the best of them has {predicted.best:.6g}"
+            f"{begins}; {predicted.completed} finished trials predict {predicted.likely:.4g}, "
+            f"{predicted.bound:.4g} at best, and the best of them has {predicted.best:.6g}"
         )
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     others = [t.intermediate_values[step] for t in finished if step in t.intermediate_values]
