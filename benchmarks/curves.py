@@ -1,6 +1,6 @@
 """Trains the learning curves on which `pruning.py` compares pruners; they are in `curves/`.
 
-    uv run benchmarks/curves.py --trials 120
+    uv run benchmarks/curves.py --trials 80
 
 Each set is a sweep of random configurations, none of them pruned: the network of the digits
 notebook under its one-cycle schedule, a similar one under a constant learning rate, and a network
@@ -193,7 +193,7 @@ def main() -> None:
     """Train the sets that are named, all of them without a name."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", default=",".join(TRAININGS))
-    parser.add_argument("--trials", type=int, default=120)
+    parser.add_argument("--trials", type=int, default=80)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     os.environ.pop("MLFLOW_TRACKING_URI", None)

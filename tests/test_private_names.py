@@ -24,8 +24,7 @@ NAMES = [
     (
         "optuna",
         "optuna.study.study.Study._get_trials",
-        "study/samplers/view.py, study/samplers/tpe.py, study/samplers/infeasible.py, "
-        "study/samplers/padding.py",
+        "study/samplers/view.py",
     ),
     (
         "optuna",

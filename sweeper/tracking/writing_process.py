@@ -178,16 +178,16 @@ class _GatheredPoints:
 
     @property
     def wait_s(self) -> float:
-        """How long the first of them waits on; infinite where there are none."""
+        """How long until the first of them is due; infinite where there are none."""
         return max(self._due_s - time.monotonic(), 0.0)
 
     def add(self, reported: Reported, serial: int) -> None:
-        """Have points wait."""
+        """Keep points of a running trial until they are due."""
         self._of_runs.setdefault(reported.run_id, []).append((serial, reported))
         self._due_s = min(self._due_s, time.monotonic() + _GATHER_S)
 
     def deliver(self) -> None:
-        """Deliver all of them."""
+        """Write all points that wait, those of each run in one call."""
         for run_id, messages in self._of_runs.items():
             points = [point for _, reported in messages for point in reported.points]
             self._deliver(Reported(run_id=run_id, points=points), *(it for it, _ in messages))

@@ -27,9 +27,8 @@ def run(folder: Path, name: str, *more: str, parameters: str | None = None) -> d
 
 
 def test_digits_learns_and_scores_the_same_alone_and_beside_others(tmp_path: Path) -> None:
-    # Batches do not depend on the number of workers either, of which each imports torch anew. Two
-    # trials are too few for forked kernels, whose preparation would import it as well.
-    small = ["--cold", "--set", "epochs=1", "--set"]
+    # Batches do not depend on the number of workers either, of which each imports torch anew.
+    small = ["--set", "epochs=1", "--set"]
     alone = run(tmp_path / "alone", "digits", "--trials", "1", "-j", "1", *small, "num_workers=1")
     beside = run(tmp_path / "beside", "digits", "--trials", "2", "-j", "2", *small, "num_workers=0")
     assert alone["best"]["scores"]["val_acc"] > 0.85
@@ -45,13 +44,13 @@ def test_digits_learns_and_scores_the_same_alone_and_beside_others(tmp_path: Pat
 def test_untouched_is_swept_without_importing_sweeper(tmp_path: Path) -> None:
     source = (ROOT / "notebooks" / "untouched.ipynb").read_text()
     assert "sweeper" not in source
-    result = run(tmp_path, "untouched", "--trials", "2", "-j", "2", "--cold")
+    result = run(tmp_path, "untouched", "--trials", "2", "-j", "2")
     assert result["counts"]["completed"] == 2
     assert {"val_acc", "val_loss"} <= set(result["best"]["scores"])
 
 
 def test_resnet_runs_anywhere_with_its_smoke_setting(tmp_path: Path) -> None:
-    more = ["--cold", "--trials", "1", "--set", "start_size=0.5"]
+    more = ["--trials", "1", "--set", "start_size=0.5"]
     result = run(tmp_path, "resnet", *more, parameters="resnet-smoke")
     scores = result["best"]["scores"]
     assert {"pretrain_loss", "train_loss", "val_top1", "val_top5"} <= set(scores)

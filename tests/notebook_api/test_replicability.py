@@ -111,13 +111,12 @@ def test_what_torch_says_of_gpus_is_understood(text: str, names: list[str]) -> N
 def test_a_sweep_names_them_in_its_summary_its_notebook_and_mlflow(tmp_path: Path) -> None:
     write_notebook(
         tmp_path / "research.ipynb",
-        # Kernels would import torch four times; the tests above use what it really reports.
-        "import sweeper, warnings\nfrom sweeper.notebook_api.replicability import observe_warnings",
-        "observe_warnings()\n"
+        "import sweeper, torch",
+        "sweeper.seed_everything(seed)\n"
         "if lr > 0.5:\n"
-        "    warnings.warn('put_ does not have a ' 'deterministic implementation, but you set')\n"
+        "    torch.zeros(3).put_(torch.tensor([0, 1]), torch.ones(2))\n"
         "sweeper.score(acc=lr)",
-        parameters="lr = 0.1",
+        parameters="seed = 0\nlr = 0.1",
     )
     (tmp_path / "sweep.yml").write_text(
         "objective: {acc: maximize}\n"

@@ -105,6 +105,14 @@ def test_a_trial_whose_score_is_no_number_is_pruned(value: float) -> None:
     assert PredictivePruner().prune(study, reports(study, value))
 
 
+def test_the_reason_for_pruning_nan_is_no_prediction() -> None:
+    study = studied([(a, a, b) for a, b in TELLING])
+    trial = reports(study, 0.49, math.nan)
+    assert PredictivePruner().prune(study, trial)
+    why = why_pruned(PredictivePruner(), study, trial)
+    assert why.startswith("pruned at step 1 with nan; 6 finished trials, median")
+
+
 def test_values_without_a_number_and_equal_ones_predict_nothing() -> None:
     study = studied([(math.nan, 0.5), (math.inf, 0.6), *TELLING[:3]])
     assert not PredictivePruner().prune(study, reports(study, 0.0))

@@ -67,7 +67,7 @@ def why_pruned(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> s
     assert step is not None, "a trial that has reported nothing is not pruned"
     begins = f"pruned at step {step} with {trial.intermediate_values[step]:.6g}"
     predicted = pruner.prediction(study, trial) if isinstance(pruner, PredictivePruner) else None
-    if predicted is not None:
+    if predicted is not None and predicted.is_beaten:
         return (
             f"{begins}; {predicted.completed} finished trials predict {predicted.likely:.4g}, "
             f"{predicted.bound:.4g} at best, and the best of them has {predicted.best:.6g}"

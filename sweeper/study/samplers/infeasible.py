@@ -97,13 +97,8 @@ class _Constrained(StudyView):
         super().__init__(study)
         self._state = state
 
-    def _get_trials(
-        self,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
-        use_cache: bool = False,
-    ) -> list[FrozenTrial]:
-        trials = super()._get_trials(deepcopy, use_cache=use_cache)
+    def _trials(self, states: Container[TrialState] | None, **reading: bool) -> list[FrozenTrial]:
+        trials = super()._trials(None, **reading)
         if self._state is TrialState.PRUNED:
             seen = [_as_pruned(trial) if _is_infeasible(trial) else trial for trial in trials]
         else:

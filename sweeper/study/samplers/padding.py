@@ -123,13 +123,8 @@ class _Padded(StudyView):
         super().__init__(study)
         self._values = values
 
-    def _get_trials(
-        self,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
-        use_cache: bool = False,
-    ) -> list[FrozenTrial]:
-        return [self._filled(trial) for trial in super()._get_trials(deepcopy, states, use_cache)]
+    def _trials(self, states: Container[TrialState] | None, **reading: bool) -> list[FrozenTrial]:
+        return [self._filled(trial) for trial in super()._trials(states, **reading)]
 
     def _filled(self, trial: FrozenTrial) -> FrozenTrial:
         filled = copy.copy(trial)

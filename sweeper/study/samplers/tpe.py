@@ -191,20 +191,15 @@ class _Thinned(StudyView):
         self._weighed = weighed
         self._finished: list[FrozenTrial] | None = None
 
-    def _get_trials(
-        self,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
-        use_cache: bool = False,
-    ) -> list[FrozenTrial]:
+    def _trials(self, states: Container[TrialState] | None, **reading: bool) -> list[FrozenTrial]:
         if states is None:
-            return super()._get_trials(deepcopy, states, use_cache)
+            return super()._trials(states, **reading)
         if self._finished is None:
             self._finished = self._some_finished()
         if TrialState.RUNNING not in states:
             return self._finished
         running = (TrialState.RUNNING,)
-        return self._finished + super()._get_trials(deepcopy, running, use_cache)
+        return self._finished + super()._trials(running, **reading)
 
     def _some_finished(self) -> list[FrozenTrial]:
         """The best finished trials and at most `weighed` others; all where there are no more."""

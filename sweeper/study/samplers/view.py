@@ -22,7 +22,7 @@ class StudyView:
         self, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         """The trials, as the sampler is to see them."""
-        return self._get_trials(deepcopy, states)
+        return self._trials(states, deepcopy=deepcopy)
 
     def _get_trials(
         self,
@@ -30,4 +30,12 @@ class StudyView:
         states: Container[TrialState] | None = None,
         use_cache: bool = False,
     ) -> list[FrozenTrial]:
-        return self._study._get_trials(deepcopy=deepcopy, states=states, use_cache=use_cache)
+        return self._trials(states, deepcopy=deepcopy, use_cache=use_cache)
+
+    def _trials(self, states: Container[TrialState] | None, **reading: bool) -> list[FrozenTrial]:
+        """The trials in these states, or all of them.
+
+        Args:
+            **reading: `deepcopy` and `use_cache`, as Optuna has them.
+        """
+        return self._study._get_trials(states=states, **reading)

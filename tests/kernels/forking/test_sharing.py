@@ -117,32 +117,28 @@ def run_shared(
 CELLS = [
     # 2: the parameters cell and the injected one are before it.
     f"{LOADING}\n"
-    # Real tables and figures are in the corpus; each kernel would import their libraries here.
-    "import fileinput, os, random, sys, warnings\nimport numpy as np\n"
-    "from IPython.display import HTML, display\n"
+    "import os, random, sys, warnings\nimport matplotlib.pyplot as plt\nimport numpy as np\n"
+    "import pandas as pd\nfrom IPython.display import display\n"
     "random.seed(3); np.random.seed(4)\nrng = np.random.default_rng(5)\n"
     "print('loaded', rows, random.random(), np.random.rand(), rng.random())",
-    "frame = rng.normal(size=rows)\n"
-    "print('to stderr', file=sys.stderr)\nhandle = display('before', display_id=True)\n"
-    "HTML(f'<table>{frame}</table>')",
+    "frame = pd.DataFrame({'a': rng.normal(size=rows), 'b': range(rows)})\n"
+    "print('to stderr', file=sys.stderr)\nhandle = display('before', display_id=True)\nframe",
     "os.environ['A_VALUE'] = 'set'\nos.makedirs('below', exist_ok=True); os.chdir('below')\n"
     "sys.path.insert(0, 'src')\nwarnings.simplefilter('error', UserWarning)\n"
-    "np.seterr(divide='raise')\nnp.set_printoptions(precision=3)",
+    "np.seterr(divide='raise')\npd.options.display.max_rows = 3\nplt.rcParams['figure.dpi'] = 50",
     "def ratio(n):\n    # far from\n    return 1 / n\n\n\ndef call(function, *given):\n"
     "    return function(*given)",
-    # 6: a file stays open as the font of a figure does, for reading only.
-    "font = fileinput.input(os.__file__)\n"
-    "display({'image/svg+xml': f'<svg>{font.readline()}</svg>'}, raw=True)",
+    # 6: a figure leaves its font open, for reading only.
+    "plt.plot(frame.a);",
     # 7: from here on each trial runs them itself, as each has a seed of its own.
     "handle.update(f'drawn: {random.Random(seed).random()}')",
     "print(x, seed, rows, random.random(), np.random.rand(), rng.random(), random.gauss(0, 1))",
     "print(os.environ['A_VALUE'], os.path.basename(os.getcwd()), sys.path[0])\n"
-    "print(np.geterr()['divide'], np.get_printoptions()['precision'])\n"
+    "print(np.geterr()['divide'], pd.options.display.max_rows, plt.rcParams['figure.dpi'])\n"
     "print(warnings.filters[0][0])\nframe * x",
-    "display({'image/svg+xml': f'<svg>{x}</svg>'}, raw=True)",
-    # The pause lets cells be shared after few trials.
-    "import time\ntime.sleep(0.5)\nif x > 600:\n    call(ratio, x - x)",
-    "val = float(frame.sum()) * x + random.random()",
+    "plt.plot(frame.b, [x] * rows); plt.title(str(x));",
+    "if x > 600:\n    call(ratio, x - x)",
+    "val = float(frame.a.sum()) * x + random.random()",
 ]
 UPDATED, FIRST_OWN, TELLS = 3, 7, 8
 
@@ -186,7 +182,7 @@ def test_every_output_is_what_it_would_have_been(both: dict[str, list[Any]]) -> 
             assert cell == other
     last = read(both[SHARED][-1]).cells
     assert "set below src" in str(last[TELLS + 1].outputs)
-    assert "image/svg+xml" in str(last[FIRST_OWN - 1].outputs)
+    assert "image/png" in str(last[FIRST_OWN - 1].outputs)
 
 
 def test_the_injected_cell_shows_what_was_run_in_each_trial(both: dict[str, list[Any]]) -> None:
