@@ -1,19 +1,23 @@
 """How soon a sweep has a good score: the loop that a user would write, and this engine.
 
-    uv run benchmarks/headline.py --seeds 8
+    uv run benchmarks/headline.py --seeds 8 --runs runs.jsonl
     uv run benchmarks/headline.py --seeds 1 --trials 4 --epochs 1
 
 The loop is `study.optimize(n_jobs=2)` of Optuna's default sampler around papermill, with the score
-read from the executed notebook and logged to MLflow by hand. This engine has its defaults, the
-parameters file as it is, with its trial in `start`, and `pruner: median`. Both try the digits
-notebook in its own space, on the same cores, in turns for each seed; clocks begin with the process,
-so that imports count.
+read from the executed notebook and logged to MLflow by hand. It has `OMP_NUM_THREADS=1`, which a
+careful user sets; `--threads 0` leaves it to the libraries, and the loop takes about three times as
+long. This engine has its defaults, the parameters file as it is, with its trial in `start`, and
+each of `--pruners`. All try the digits notebook in its own space, on the same cores, in turns for
+each seed; clocks begin with the process, so that imports count.
+
+`--runs` keeps what was measured: one line for each sweep. What the file has is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -21,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,7 @@ PROJECT = Path(__file__).parents[1]
 NOTEBOOK = PROJECT / "notebooks" / "digits.ipynb"
 PARAMETERS = PROJECT / "parameters" / "digits.yml"
 JOBS = 2
-CONTENDERS = ("loop", "engine")
+LOOP = "loop"
 #: The accuracy on validation data, as the notebook prints it after each epoch.
 PRINTED = re.compile(r"top-1 [\d.]+ / ([\d.]+) \(training")
 
@@ -114,13 +118,13 @@ def loop(folder: Path, *, seed: int, trials: int, epochs: int) -> dict[str, Any]
     return {"scores": scores, "cells_s": cells_s(sorted(folder.glob("*.ipynb"))), "trials": trials}
 
 
-def engine(folder: Path, *, seed: int, trials: int, epochs: int) -> dict[str, Any]:
+def engine(folder: Path, *, pruner: str, seed: int, trials: int, epochs: int) -> dict[str, Any]:
     """This engine, with a pruner; the rest is its default."""
     from sweeper import Settings, Sweep
     from sweeper.trials import TrialState
 
     stated = Settings.load(PARAMETERS).as_mapping
-    study = {**stated["study"], "seed": seed, "trials": trials, "pruner": "median"}
+    study = {**stated["study"], "seed": seed, "trials": trials, "pruner": pruner}
     settings = Settings.from_mapping({**stated, "study": study, "fixed": {"epochs": epochs}})
     output = f"{folder}/{{run_id}}.ipynb"
     result = Sweep.from_settings(settings, notebook=NOTEBOOK, output=output, jobs=JOBS).run()
@@ -133,18 +137,37 @@ def engine(folder: Path, *, seed: int, trials: int, epochs: int) -> dict[str, An
     return {"scores": scores, "cells_s": cells_s(notebooks), "trials": len(result.records)}
 
 
-def run(contender: str, *, seed: int, trials: int, epochs: int) -> Run:
+def run(contender: str, *, threads: int, seed: int, trials: int, epochs: int) -> Run:
     """One sweep in a process and a folder of its own."""
+    environment = dict(os.environ)
+    environment.pop("OMP_NUM_THREADS", None)
+    if contender == LOOP and threads:
+        environment["OMP_NUM_THREADS"] = str(threads)
     with tempfile.TemporaryDirectory(prefix="headline-") as folder:
         options = [f"--contender={contender}", f"--folder={folder}", f"--first={seed}"]
         sizes = [f"--trials={trials}", f"--epochs={epochs}"]
         began_s = time.time()
         command = [sys.executable, __file__, *options, *sizes]
-        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        ended = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+        )
         wall_s = time.time() - began_s
     found = json.loads(ended.stdout.splitlines()[-1])
     scores = [(ended_s - began_s, score) for ended_s, score in found.pop("scores")]
     return Run(scores=sorted(scores), wall_s=wall_s, **found)
+
+
+def read_runs(path: Path | None) -> dict[str, Run]:
+    """The sweeps that a file has, by what they are."""
+    if path is None or not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return {
+        line["what"]: Run(
+            **{**line["run"], "scores": [tuple(one) for one in line["run"]["scores"]]}
+        )
+        for line in lines
+    }
 
 
 def in_words(values: Sequence[float | None], form: str) -> str:
@@ -156,36 +179,37 @@ def in_words(values: Sequence[float | None], form: str) -> str:
     return " | ".join("not" if v == float("inf") else format(v, form) for v in (middle, low, high))
 
 
-def compare(loops: Sequence[Run], engines: Sequence[Run]) -> dict[str, Any]:
+def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
     """Print the table; return its medians."""
     rows: list[tuple[str, Sequence[float | None], str]] = []
-    for name, runs in zip(CONTENDERS, (loops, engines), strict=True):
+    for name, found in runs.items():
         rows += [
-            (f"{name}: wall time, s", [run.wall_s for run in runs], ".0f"),
-            (f"{name}: best score", [run.best_at(run.wall_s) for run in runs], ".4f"),
-            (f"{name}: seconds in cells", [run.cells_s for run in runs], ".0f"),
+            (f"{name}: wall time, s", [one.wall_s for one in found], ".0f"),
+            (f"{name}: best score", [one.best_at(one.wall_s) for one in found], ".4f"),
+            (f"{name}: seconds in cells", [one.cells_s for one in found], ".0f"),
             (
                 f"{name}: seconds of the slots outside of cells",
-                [JOBS * run.wall_s - run.cells_s for run in runs],
+                [JOBS * one.wall_s - one.cells_s for one in found],
                 ".0f",
             ),
         ]
-    pairs = list(zip(loops, engines, strict=True))
+    loops = runs[LOOP]
     finals = [one.best_at(one.wall_s) for one in loops]
-    reached = [other.reached(best) for best, other in zip(finals, engines, strict=True)]
-    shares = [
-        None if at is None else at / one.wall_s for at, one in zip(reached, loops, strict=True)
-    ]
-    rows += [
-        (
-            "loop: best score when the engine has ended",
-            [a.best_at(b.wall_s) for a, b in pairs],
-            ".4f",
-        ),
-        ("engine: until the loop's final best, s", reached, ".0f"),
-        ("the same as a share of the loop's wall time", shares, ".2f"),
-        ("wall time, engine to loop", [b.wall_s / a.wall_s for a, b in pairs], ".2f"),
-    ]
+    for name, engines in runs.items():
+        if name == LOOP:
+            continue
+        pairs = list(zip(loops, engines, strict=True))
+        reached = [other.reached(best) for best, other in zip(finals, engines, strict=True)]
+        shares = [
+            None if at is None else at / one.wall_s for at, one in zip(reached, loops, strict=True)
+        ]
+        when = f"loop: best score when {name} has ended"
+        rows += [
+            (when, [a.best_at(b.wall_s) for a, b in pairs], ".4f"),
+            (f"{name}: until the loop's final best, s", reached, ".0f"),
+            (f"{name}: the same, of the loop's wall time", shares, ".2f"),
+            (f"{name}: wall time to the loop's", [b.wall_s / a.wall_s for a, b in pairs], ".2f"),
+        ]
     print("| | median | lower quartile | upper |")
     print("|---|---|---|---|")
     for title, values, form in rows:
@@ -193,18 +217,19 @@ def compare(loops: Sequence[Run], engines: Sequence[Run]) -> dict[str, Any]:
     return {title: in_words(values, form).split(" | ")[0] for title, values, form in rows}
 
 
-def draw(loops: Sequence[Run], engines: Sequence[Run], picture: Path) -> None:
+def draw(runs: dict[str, list[Run]], picture: Path) -> None:
     """Draw the best score over wall time: medians as lines, quartiles as bands."""
     import matplotlib.pyplot as plt
     import numpy as np
 
     figure, axes = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
-    seconds = np.linspace(0, max(run.wall_s for run in loops), 400)
-    labels = ("a loop around papermill", "this engine")
-    for runs, label, colour in zip((loops, engines), labels, ("#888888", "#c04a1a"), strict=True):
-        best = np.array([[run.best_at(at) for at in seconds] for run in runs])
+    seconds = np.linspace(0, max(one.wall_s for one in runs[LOOP]), 400)
+    colours = ("#888888", "#c04a1a", "#2a6f97", "#4a7a3a")
+    for (name, found), colour in zip(runs.items(), colours, strict=False):
+        best = np.array([[one.best_at(at) for at in seconds] for one in found])
         low, middle, high = np.percentile(best, [25, 50, 75], axis=0)
         begun = low > 0
+        label = "a loop around papermill" if name == LOOP else f"this {name}"
         axes.fill_between(seconds[begun], low[begun], high[begun], color=colour, alpha=0.2, lw=0)
         axes.plot(seconds[begun], middle[begun], color=colour, label=label)
     axes.set(xlabel="wall time, s", ylabel="best validation accuracy so far")
@@ -219,29 +244,38 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--pruners", nargs="+", default=["median", "auto"])
+    parser.add_argument("--threads", type=int, default=1, help="of each kernel of the loop")
+    parser.add_argument("--runs", type=Path, help="a file that keeps what was measured")
     parser.add_argument("--picture", type=Path, help="where to draw the best score over wall time")
-    parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
+    parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = {"trials": options.trials, "epochs": options.epochs}
-    if options.contender is not None:
-        one = loop if options.contender == "loop" else engine
-        print(json.dumps(one(options.folder, seed=options.first, **sizes)))
+    if options.contender == LOOP:
+        print(json.dumps(loop(options.folder, seed=options.first, **sizes)))
         return
-    loops, engines = [], []
+    if options.contender is not None:
+        pruner = options.contender.removeprefix("engine, ")
+        print(json.dumps(engine(options.folder, pruner=pruner, seed=options.first, **sizes)))
+        return
+    kept = read_runs(options.runs)
+    runs: dict[str, list[Run]] = {
+        name: [] for name in (LOOP, *(f"engine, {pruner}" for pruner in options.pruners))
+    }
     for seed in range(options.first, options.first + options.seeds):
-        loops.append(run("loop", seed=seed, **sizes))
-        engines.append(run("engine", seed=seed, **sizes))
-        bests = [f"{found[-1].best_at(found[-1].wall_s):.4f}" for found in (loops, engines)]
-        walls = [f"{found[-1].wall_s:.0f} s" for found in (loops, engines)]
-        print(
-            f"seed {seed}: loop {bests[0]} in {walls[0]}, engine {bests[1]} in {walls[1]}",
-            file=sys.stderr,
-            flush=True,
-        )
-    figures = compare(loops, engines)
+        for name, found in runs.items():
+            what = f"{name}, seed {seed}, {sizes}, threads {options.threads}"
+            one = kept.get(what) or run(name, threads=options.threads, seed=seed, **sizes)
+            found.append(one)
+            if options.runs is not None and what not in kept:
+                with options.runs.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps({"what": what, "run": asdict(one)}) + "\n")
+            score = f"{one.best_at(one.wall_s):.4f} in {one.wall_s:.0f} s"
+            print(f"seed {seed}: {name} {score}", file=sys.stderr, flush=True)
+    figures = compare(runs)
     if options.picture is not None:
-        draw(loops, engines, options.picture)
+        draw(runs, options.picture)
     print(json.dumps(figures))
 
 
