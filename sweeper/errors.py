@@ -6,6 +6,7 @@ SweepError
 ├── OutputError      the output template, its folder, or a file in the way
 ├── KernelError      the notebook's kernel is not installed
 ├── StudyError       the study's storage cannot be used, or belongs to somebody else
+│   ├── HeldStudyError      another process sweeps the study now
 │   └── StorageAwayError    the storage does not answer now, but may do so later
 ├── TrackingError    the MLflow store or server cannot be used
 │   └── TrackingAwayError    it cannot be used now, but may be later
@@ -40,6 +41,10 @@ class KernelError(SweepError):
 
 class StudyError(SweepError):
     """The study's storage cannot be opened, or the study does not fit this call."""
+
+
+class HeldStudyError(StudyError):
+    """Another process sweeps the study; it may end soon."""
 
 
 class StorageAwayError(StudyError):

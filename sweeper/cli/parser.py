@@ -9,15 +9,11 @@ from typing import Any, NoReturn
 from ..errors import SettingsError
 from ..settings.messages import nearest
 from . import drafts, options
-from .options import version
 
 COMMANDS = (
     *("run", "init", "schema", "check", "status", "stop", "enqueue", "retry"),
     *("replay", "diff", "ui", "export", "data"),
 )
-#: Commands and flags that are planned and not in this version.
-PLANNED_COMMANDS: tuple[str, ...] = ()
-PLANNED_FLAGS = ("--shared",)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -51,10 +47,8 @@ class _Parser(argparse.ArgumentParser):
             return
         word = rest[0]
         flag = word.partition("=")[0]
-        if flag in PLANNED_FLAGS:
-            raise SettingsError(f"{flag} is planned, and not part of version {version()} yet")
-        if flag == "--cluster":
-            raise SettingsError(f"{self.prog} uses this machine only; leave --cluster out")
+        if flag in ("--cluster", "--shared"):
+            raise SettingsError(f"{self.prog} uses this machine only; leave {flag} out")
         if word.startswith("-"):
             raise SettingsError(
                 f"unknown option {flag!r}; {_nearest_or(flag, self.flags, f'see {self.prog} -h')}"
@@ -85,11 +79,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _refuse_unknown(command: str) -> None:
     if command in COMMANDS:
         return
-    if command in PLANNED_COMMANDS:
-        raise SettingsError(
-            f"the command {command!r} is planned, and not part of version {version()} yet; "
-            f"there are: {', '.join(COMMANDS)}"
-        )
     if command.endswith(".ipynb"):
         raise SettingsError(f"a notebook is given with -i: -i {command}")
     raise SettingsError(f"unknown command {command!r}; {nearest(command, COMMANDS)}")

@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from ..errors import HeldStudyError
 from ..trials import StudyPaths, TrialState
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
 
 if TYPE_CHECKING:
+    from ..execution.executor import Executor
+    from ..execution.workload import Workload
+    from ..notebooks import ResearchNotebook
     from ..settings import Settings
     from ..sweep import Sweep
+    from ..sweep.sharing.coordinator import Coordinator
 
 
 def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
     console = ConsoleOutput(options)
-    sweep = _build(options, console)
+    call = _checked(options)
+    # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
+    # store, which takes seconds, and on a busy machine a minute.
+    console.preparing(call.notebook.display_name)
+    if options.shared is None:
+        return _sweep(_build(options, call, console), console)
+    return _share(options, call, console)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """What one call is to do, as far as quick checks go."""
+
+    settings: Settings
+    notebook: ResearchNotebook
+    timeout_s: float | None
+
+
+def _sweep(sweep: Sweep, console: ConsoleOutput) -> int:
+    """Run a sweep, print its result, and return the exit code."""
     with console.live(sweep), _signals(sweep) as received:
         result = sweep.run()
     console.summary(result)
@@ -33,6 +60,54 @@ def run(options: argparse.Namespace) -> int:
         return PREEMPTED
     completed = result.counts[TrialState.COMPLETED]
     return OK if completed else NOTHING_COMPLETED
+
+
+def _share(options: argparse.Namespace, call: _Call, console: ConsoleOutput) -> int:
+    """Sweep together with other machines: run trials for the one that leads, or lead."""
+    from ..sweep.sharing.coordinator import Coordinator
+
+    began_s = time.monotonic()
+    sharing = Coordinator.of(
+        call.settings,
+        notebook=call.notebook,
+        storage=options.storage,
+        tracking_uri=options.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"),
+        jobs=options.jobs,
+        host=options.shared,
+        kernel=options.kernel,
+        allow_changes=options.allow_changes,
+        on_news=console.progress,
+    )
+    with closing(sharing) as coordinator:
+        while True:
+            left_s = call.timeout_s and max(1.0, began_s + call.timeout_s - time.monotonic())
+            with _signals(coordinator) as received, _stopped_after(left_s, coordinator):
+                ended = coordinator.follow()
+            if ended is not None:
+                console.followed(call.settings.name, ended)
+                return received[-1] if received else OK
+            sweep = _build(
+                options, replace(call, timeout_s=left_s), console, executor=coordinator.executor
+            )
+            try:
+                return _sweep(sweep, console)
+            except HeldStudyError as error:
+                coordinator.wait_for_holder(error)
+
+
+@contextmanager
+def _stopped_after(limit_s: float | None, coordinator: Coordinator) -> Iterator[None]:
+    """Stop a coordinator that is still in the block after so many seconds; None for never."""
+    if limit_s is None:
+        yield
+        return
+    timer = threading.Timer(limit_s, coordinator.stop, ["--timeout"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -51,7 +126,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
     )
 
 
-def _build(options: argparse.Namespace, console: ConsoleOutput) -> Sweep:
+def _checked(options: argparse.Namespace) -> _Call:
+    """Check what can be checked without the large libraries."""
     from ..notebooks import ResearchNotebook
     from ..settings.flags import read_duration_flag
 
@@ -60,27 +136,37 @@ def _build(options: argparse.Namespace, console: ConsoleOutput) -> Sweep:
     notebook = ResearchNotebook(options.input)
     notebook.check_parameters(settings.sources)
     StudyPaths.parse(options.output, study=settings.name)
-    # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
-    # store, which takes seconds, and on a busy machine a minute.
-    console.preparing(notebook.display_name)
+    return _Call(settings=settings, notebook=notebook, timeout_s=timeout_s)
+
+
+def _build(
+    options: argparse.Namespace,
+    call: _Call,
+    console: ConsoleOutput,
+    *,
+    executor: Callable[[Workload], Executor] | None = None,
+) -> Sweep:
+    """Build a sweep; with an executor, one that other coordinators may join."""
     from ..sweep import Sweep
 
     return Sweep.from_settings(
-        settings,
-        notebook=notebook,
+        call.settings,
+        notebook=call.notebook,
         output=options.output,
         jobs=options.jobs,
         storage=options.storage,
         tracking_uri=options.tracking_uri,
         kernel=options.kernel,
-        timeout_s=timeout_s,
+        timeout_s=call.timeout_s,
         allow_changes=options.allow_changes,
         observer=console.observe,
+        executor=executor,
+        is_shared=executor is not None,
     )
 
 
 @contextmanager
-def _signals(sweep: Sweep) -> Iterator[list[int]]:
+def _signals(sweep: Sweep | Coordinator) -> Iterator[list[int]]:
     """Handle signals while the block runs.
 
     The first Ctrl-C starts no more trials, the second one stops the running ones. SIGHUP stops all

@@ -77,6 +77,12 @@ class Address:
         return self.stated.startswith(("http://", "https://"))
 
     @property
+    def host(self) -> str:
+        """The name or the address of the server; empty where the URL names none."""
+        host = re.split(r"[/?#]", self._parts()[3], maxsplit=1)[0]
+        return host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+
+    @property
     def is_incomplete(self) -> bool:
         """Whether `***` is in place of the password or another secret."""
         return HIDDEN in self._secrets()

@@ -1,11 +1,7 @@
-"""Opens a storage, tells temporary errors from lasting ones, and locks a study on a server."""
+"""Opens a storage, and tells temporary errors from lasting ones."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import secrets
-import socket
 import sqlite3
 import warnings
 from pathlib import Path
@@ -33,14 +29,10 @@ _POSTGRES = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-#: The same for the server: it releases the lock of a machine that has vanished.
-_SERVER_KEEPALIVES = ("tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10")
 #: SQLite's errors for a file that is no database or has other tables: waiting does not help.
 _LASTING_ERRORS = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
 #: PostgreSQL's code for a read-only server, which another server is about to replace.
 _READ_ONLY = "25006"
-#: PostgreSQL cuts the name of a session to this many bytes.
-_NAME_BYTES = 63
 
 
 def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) -> RDBStorage:
@@ -185,95 +177,3 @@ def refuse_another_file(engine: Engine) -> None:
 
     event.listen(engine, "do_connect", check)  # SQLite would create an empty file
     event.listen(engine.pool, "checkout", check)
-
-
-def held_by_session(storage: RDBStorage, study: str) -> RDBStorage:
-    """A PostgreSQL storage with a single connection, whose session holds the lock of a study.
-
-    The server releases the lock when the connection ends for any reason. A new connection takes
-    the lock before it does anything else, so only the holder of the lock can write.
-
-    Args:
-        storage: an open storage, which is replaced by the returned one.
-
-    Raises:
-        StudyError: another session holds the study, now or when the connection is opened again.
-    """
-    storage.engine.dispose()
-    held = open_storage(storage.url, is_known=True, pool_size=1, max_overflow=0, pool_timeout=None)
-    held.engine.dispose()
-    lock = _SessionLock(study, place=place_of(held.engine.url))
-    event.listen(held.engine, "connect", lambda connection, _: lock.take(connection))
-    return held
-
-
-class _SessionLock:
-    """An advisory lock of PostgreSQL, which a session holds until the session ends."""
-
-    def __init__(self, study: str, *, place: str) -> None:
-        self._study = study
-        self._place = place
-        self._has_held = False
-        # The first half identifies this sweep; messages quote the second half only.
-        self._token = f"sweep {secrets.token_hex(4)} "
-        self._name = f"{self._token}process {os.getpid()} on {socket.gethostname()}"
-
-    def take(self, connection: Any) -> None:
-        """Take the lock for a new session.
-
-        Raises:
-            StudyError: another session holds the lock.
-            StorageAwayError: the server has not noticed yet that an earlier session of this sweep
-                has ended.
-        """
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('application_name', %s, false)", (self._short_name,))
-            for setting in _SERVER_KEEPALIVES:
-                cursor.execute(f"SET {setting}")
-            cursor.execute("SELECT current_schema()")
-            key = self._key(cursor.fetchone()[0])
-            cursor.execute("SELECT pg_try_advisory_lock(%s)", (key,))
-            if cursor.fetchone()[0]:
-                connection.commit()
-                self._has_held = True
-                return
-            cursor.execute(_HOLDER, (key,))
-            pid, holder = cursor.fetchone() or (None, "")
-            is_ours = bool(holder) and holder.startswith(self._token)
-            if is_ours:
-                cursor.execute("SELECT pg_terminate_backend(%s)", (pid,))
-        connection.close()
-        if is_ours or pid is None:
-            raise StorageAwayError(f"{self._place}: an earlier connection has not ended yet")
-        raise StudyError(self._refusal(holder))
-
-    def _refusal(self, holder: str) -> str:
-        is_named = holder.startswith("sweep ")
-        whose = holder[len(self._token) :] if is_named else "another process"
-        if self._has_held:
-            return (
-                f"{self._place}: {whose} has begun to sweep the study {self._study!r} while this "
-                "sweep had no connection"
-            )
-        return (
-            f"the study {self._study!r} in {self._place} is being swept by {whose}; wait for it "
-            "or stop it, or choose another name with --study"
-        )
-
-    @property
-    def _short_name(self) -> str:
-        return self._name.encode()[:_NAME_BYTES].decode("utf-8", "ignore")
-
-    def _key(self, schema: str) -> int:
-        digest = hashlib.blake2b(f"sweeper/{schema}/{self._study}".encode(), digest_size=8)
-        return int.from_bytes(digest.digest(), "big", signed=True)
-
-
-_HOLDER = """
-SELECT activity.pid, activity.application_name
-FROM pg_locks AS locks JOIN pg_stat_activity AS activity ON activity.pid = locks.pid
-JOIN pg_database ON pg_database.oid = locks.database
-WHERE locks.locktype = 'advisory' AND locks.granted AND locks.objsubid = 1
-  AND pg_database.datname = current_database()
-  AND (locks.classid::bigint << 32) | locks.objid::bigint = %s
-"""

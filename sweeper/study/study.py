@@ -27,7 +27,8 @@ from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
 from ..trials import ImportanceRange, Params, TrialOutcome, TrialRecord, TrialState
-from .access import file_of, held_by_session, log_ahead, open_storage, place_of, refuse_another_file
+from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
+from .coordinators.session_lock import locked_storage
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .importances import importance_ranges, param_importances
 from .proposals import BY_HAND, RETRY, TrialQueue, begun, is_planned
@@ -89,24 +90,24 @@ class Study:
             raise StudyError(f"{Address.of(storage_url)}: there is no study {name!r}") from error
 
     @classmethod
-    def open(cls, storage: str | Address | RDBStorage, settings: Settings) -> Study:
+    def open(
+        cls, storage: str | Address | RDBStorage, settings: Settings, *, is_shared: bool = False
+    ) -> Study:
         """Open the study of these settings for a sweep by this process; create it if it is new.
 
         Args:
             storage: the storage's URL, or an open storage.
+            is_shared: whether other coordinators may join the sweep, on a server.
 
         Raises:
-            StudyError: the storage cannot be opened, its study of this name has other objectives
-                or dimensions, or another process sweeps the study on a server.
+            HeldStudyError: another process sweeps the study on a server.
+            StudyError: the storage cannot be opened, or its study of this name does not fit.
         """
-        if not isinstance(storage, RDBStorage):
-            storage = open_storage(storage)
-        if storage.engine.name == "postgresql":
-            storage = held_by_session(storage, settings.name)
+        held = locked_storage(storage, settings.name, is_shared=is_shared)
         try:
-            return cls._opened(storage, settings)
+            return cls._opened(held, settings)
         except BaseException:
-            storage.engine.dispose()  # closes the connection, which releases a server's lock
+            held.engine.dispose()  # closes the connection, which releases a server's lock
             raise
 
     @classmethod
@@ -136,10 +137,8 @@ class Study:
         return opened
 
     def be_patient(self, limit_s: Callable[[], float]) -> None:
-        """From now on wait for a storage that is away before a `StorageAwayError` is raised.
-
-        Args:
-            limit_s: returns how many seconds to wait at the time of the call.
+        """From now on wait for a storage that is away, for as many seconds as `limit_s` returns at
+        the time of the call, before a `StorageAwayError` is raised.
         """
         self._mirror.patience.begin(limit_s)
 

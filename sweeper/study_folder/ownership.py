@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..errors import OutputError, StudyError
+from ..errors import HeldStudyError, OutputError, StudyError
 from ..files import write_atomically
 from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
@@ -47,7 +47,7 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
 
     Raises:
         OutputError: the folder cannot be written.
-        StudyError: another process holds the folder.
+        HeldStudyError: another process holds the folder.
     """
     made = _make_folders(paths.folder)
     held = HeldFolder(is_new=bool(made))
@@ -208,7 +208,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
     try:
         lock.acquire(timeout=_PATIENCE_S)
     except Timeout as error:
-        raise StudyError(
+        raise HeldStudyError(
             f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
             f"{owner_of(paths)}; wait for it or stop it, or choose another name with --study"
         ) from error
@@ -217,7 +217,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
     alive_s = elsewhere_s(paths.owner)
     if alive_s is not None:
         lock.release()
-        raise StudyError(
+        raise HeldStudyError(
             f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
             f"{owner_of(paths)}, which gave a sign of life {alive_s:.0f} s ago; if it is dead, "
             f"try again in {ALIVE_S - alive_s:.0f} s, else wait for it or stop it, or choose "

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from sweeper.cli import main
-from sweeper.cli.parser import PLANNED_COMMANDS
 from sweeper.testing import write_notebook
 
 ROOT = Path(__file__).parents[2]
@@ -58,28 +57,13 @@ def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(
     assert message in refused(arguments, capsys)
 
 
-@pytest.mark.parametrize("command", PLANNED_COMMANDS)
-def test_a_planned_command_is_refused_as_planned(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    message = refused([command, "out/", "--all"], capsys)
-    assert f"the command {command!r} is planned, and not part of version" in message
-    assert version("notebook-hpo") in message
-
-
-@pytest.mark.parametrize("flag", ["--shared=2", "--shared"])
-def test_a_planned_option_is_refused_as_planned(
-    flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert f"{flag.partition('=')[0]} is planned" in refused([*RIGHT, flag], capsys)
-
-
+@pytest.mark.parametrize("flag", ["--cluster", "--shared"])
 @pytest.mark.parametrize("command", ["check -i n.ipynb -p p.yml", "replay a.ipynb"])
-def test_what_runs_on_this_machine_only_refuses_a_cluster(
-    command: str, capsys: pytest.CaptureFixture[str]
+def test_what_runs_on_this_machine_only_refuses_others(
+    command: str, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = refused([*command.split(), "--cluster", "local:2"], capsys)
-    assert "uses this machine only; leave --cluster out" in message
+    message = refused([*command.split(), flag, "local:2"], capsys)
+    assert f"uses this machine only; leave {flag} out" in message
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])

@@ -75,7 +75,7 @@ class DaskCluster:
             SettingsError: Dask or the class is not installed, the class does not take its options,
                 or the scheduler cannot be reached.
         """
-        distributed = _dask()
+        distributed = load_dask()
         if settings.local_workers:
             # On loopback, with certificates of its own: a worker runs what it is sent.
             cluster = distributed.LocalCluster(
@@ -240,7 +240,7 @@ class DaskCluster:
                     part.close()
 
 
-def _dask() -> Any:
+def load_dask() -> Any:
     """The library, without lines in the sweep's output: its errors become messages of ours."""
     try:
         import dask

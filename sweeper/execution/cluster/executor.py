@@ -76,11 +76,13 @@ class ClusterExecutor:
         jobs: int | str | None,
         *,
         own_folders: bool = False,
+        cluster: DaskCluster | None = None,
     ) -> ClusterExecutor:
         """Connect to a cluster, or start one, and wait for a first worker that can run trials.
 
         Args:
             jobs: trials at once at most; None or `"auto"` for as many as the workers have slots.
+            cluster: one that is open already; default: the one that the settings state.
             own_folders: whether each worker is to have a copy of the notebook's folder and of the
                 checkpoints also where it has the same disk.
 
@@ -92,7 +94,7 @@ class ClusterExecutor:
             most = read_jobs(jobs, workload.settings.resources.threads).count
         executor = cls(
             workload,
-            DaskCluster.open(settings),
+            DaskCluster.open(settings) if cluster is None else cluster,
             settings=settings,
             most=most,
             own_folders=own_folders,

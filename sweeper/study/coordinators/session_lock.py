@@ -1,0 +1,162 @@
+"""The lock of a study on a PostgreSQL server, which a session holds until its connection ends."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.storages import RDBStorage
+from sqlalchemy import event
+
+from ...errors import HeldStudyError, StorageAwayError, StudyError
+from ...settings.addresses import Address
+from ..access import open_storage, place_of
+
+#: The server releases the lock of a machine that has vanished, within two minutes.
+_SERVER_KEEPALIVES = ("tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10")
+#: PostgreSQL cuts the name of a session to this many bytes.
+_NAME_BYTES = 63
+#: The first word of a session's name: a sweep alone, or one that other coordinators may join.
+_ALONE, _SHARED = "sweep", "shared"
+_SESSION = re.compile(rf"({_ALONE}|{_SHARED}) ([0-9a-f]+) (.+)")
+_HOLDER = """
+SELECT activity.pid, activity.application_name
+FROM pg_locks AS locks JOIN pg_stat_activity AS activity ON activity.pid = locks.pid
+JOIN pg_database ON pg_database.oid = locks.database
+WHERE locks.locktype = 'advisory' AND locks.granted AND locks.objsubid = 1
+  AND pg_database.datname = current_database()
+  AND (locks.classid::bigint << 32) | locks.objid::bigint = %s
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """The session that holds the lock of a study.
+
+    Attributes:
+        pid: of the server's process for the session.
+        token: another one for each sweep; empty where another program holds the lock.
+        process: the sweep's process for people, such as `process 12 on alpha`.
+        is_shared: whether other coordinators may join the sweep.
+    """
+
+    pid: int
+    token: str
+    process: str
+    is_shared: bool
+
+
+def holder_of(cursor: Any, study: str) -> Holder | None:
+    """The session that holds the lock of a study now; None for nobody.
+
+    Args:
+        cursor: of a connection to the database of the study.
+    """
+    cursor.execute(_HOLDER, (_key(cursor, study),))
+    found = cursor.fetchone()
+    if found is None:
+        return None
+    pid, name = found
+    named = _SESSION.fullmatch(name)
+    if named is None:
+        return Holder(pid=pid, token="", process="another process", is_shared=False)
+    return Holder(pid=pid, token=named[2], process=named[3], is_shared=named[1] == _SHARED)
+
+
+def locked_storage(
+    storage: str | Address | RDBStorage, study: str, *, is_shared: bool = False
+) -> RDBStorage:
+    """A storage for the sweep of a study, which on PostgreSQL no other sweep of it can have.
+
+    There it has a single connection, whose session holds the lock of the study. The server releases
+    the lock when the connection ends for any reason. A new connection takes the lock before it does
+    anything else, so only the holder of the lock can write.
+
+    Args:
+        storage: its URL, or an open storage, which is replaced by the returned one.
+        is_shared: whether other coordinators may join the sweep; its session has that in its name.
+
+    Raises:
+        HeldStudyError: another session holds the study now.
+        StudyError: the storage cannot be opened, or another session holds the study when the
+            connection is opened again.
+    """
+    if not isinstance(storage, RDBStorage):
+        storage = open_storage(storage)
+    if storage.engine.name != "postgresql":
+        return storage
+    storage.engine.dispose()
+    held = open_storage(storage.url, is_known=True, pool_size=1, max_overflow=0, pool_timeout=None)
+    held.engine.dispose()
+    lock = _SessionLock(study, place=place_of(held.engine.url), is_shared=is_shared)
+    event.listen(held.engine, "connect", lambda connection, _: lock.take(connection))
+    return held
+
+
+def refusal(study: str, place: str, process: str) -> str:
+    """Why a study cannot be swept that another process sweeps, with the remedy."""
+    return (
+        f"the study {study!r} in {place} is being swept by {process}; wait for it or stop it, or "
+        "choose another name with --study"
+    )
+
+
+class _SessionLock:
+    """An advisory lock of PostgreSQL, which a session holds until the session ends."""
+
+    def __init__(self, study: str, *, place: str, is_shared: bool) -> None:
+        self._study = study
+        self._place = place
+        self._has_held = False
+        self._token = secrets.token_hex(4)
+        kind = _SHARED if is_shared else _ALONE
+        self._name = f"{kind} {self._token} process {os.getpid()} on {socket.gethostname()}"
+
+    def take(self, connection: Any) -> None:
+        """Take the lock for a new session.
+
+        Raises:
+            HeldStudyError: another session holds the lock.
+            StudyError: the same, after this sweep had held it.
+            StorageAwayError: the server has not noticed yet that an earlier session of this sweep
+                has ended.
+        """
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('application_name', %s, false)", (self._short_name,))
+            for setting in _SERVER_KEEPALIVES:
+                cursor.execute(f"SET {setting}")
+            cursor.execute("SELECT pg_try_advisory_lock(%s)", (_key(cursor, self._study),))
+            if cursor.fetchone()[0]:
+                connection.commit()
+                self._has_held = True
+                return
+            holder = holder_of(cursor, self._study)
+            is_ours = holder is not None and holder.token == self._token
+            if holder is not None and is_ours:
+                cursor.execute("SELECT pg_terminate_backend(%s)", (holder.pid,))
+        connection.close()
+        if is_ours or holder is None:
+            raise StorageAwayError(f"{self._place}: an earlier connection has not ended yet")
+        if self._has_held:
+            raise StudyError(
+                f"{self._place}: {holder.process} has begun to sweep the study {self._study!r} "
+                "while this sweep had no connection"
+            )
+        raise HeldStudyError(refusal(self._study, self._place, holder.process))
+
+    @property
+    def _short_name(self) -> str:
+        return self._name.encode()[:_NAME_BYTES].decode("utf-8", "ignore")
+
+
+def _key(cursor: Any, study: str) -> int:
+    """The number of a study's lock: a study in another schema has another one."""
+    cursor.execute("SELECT current_schema()")
+    schema = cursor.fetchone()[0]
+    digest = hashlib.blake2b(f"sweeper/{schema}/{study}".encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "big", signed=True)

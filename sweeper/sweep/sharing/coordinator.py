@@ -1,0 +1,251 @@
+"""One of the coordinators of a study: it leads, or runs trials for the one that does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import HeldStudyError, SettingsError, StorageAwayError
+from ...execution.cluster.members.own_scheduler import reachable_address
+from ...execution.machine import read_jobs
+from ...execution.workload import Workload, loader_workers
+from ...notebooks import ResearchNotebook
+from ...notebooks.fingerprint import fingerprint_of
+from ...settings import Settings
+from ...settings.addresses import Address
+from ...study import Study
+from ...study.coordinators.leadership import Leader, Leadership
+from ..resume_checks import refuse_changes
+
+if TYPE_CHECKING:
+    from ...execution.cluster.members.member import Member
+    from .shared_executor import SharedExecutor
+
+#: How often to look who leads: while nobody does, and while trials run for a leader.
+_LOOK_S, _LOOK_WHILE_SERVING_S = 0.5, 5.0
+#: How long to wait before a leader is called again that could not be reached.
+_CALL_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """Why a coordinator has nothing more to do.
+
+    Attributes:
+        leader: the process that has led the study last; empty where none was followed.
+        why: the leader's sweep has ended, or who has stopped this process.
+        is_stopped: whether this process alone was stopped.
+    """
+
+    leader: str = ""
+    why: str
+    is_stopped: bool = False
+
+
+class Coordinator:
+    """A process that sweeps a study together with others. Made by `of`, ended by `close`.
+
+    Args:
+        slots: how many trials run on this machine at once.
+        host: the address at which other machines reach this one.
+        check: refuses a study whose trials were made of something else than this process has.
+        on_news: called with each line for people.
+    """
+
+    def __init__(
+        self,
+        leadership: Leadership,
+        *,
+        slots: int,
+        host: str,
+        check: Callable[[], None],
+        on_news: Callable[[str], None],
+    ) -> None:
+        self._leadership = leadership
+        self._slots = slots
+        self._host = host
+        self._check = check
+        self._on_news = on_news
+        self._stopped = threading.Event()
+        self._stopped_by = ""
+        self._last_news = ""
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        *,
+        notebook: ResearchNotebook,
+        storage: str | None,
+        tracking_uri: str | None,
+        jobs: str | None,
+        host: str,
+        kernel: str | None,
+        allow_changes: bool,
+        on_news: Callable[[str], None],
+    ) -> Coordinator:
+        """Check what several machines need to sweep one study.
+
+        Args:
+            tracking_uri: of MLflow; None where it is a file beside the outputs.
+            jobs: trials at once on this machine.
+            host: the address at which other machines reach this one; empty for the one on the way
+                to the storage.
+
+        Raises:
+            SettingsError: something is missing, with the remedy.
+            StudyError: the storage cannot be opened.
+        """
+        if settings.cluster is not None:
+            raise SettingsError(
+                "--shared and a cluster exclude each other: with --shared each machine brings its "
+                "own slots (-j); leave --cluster and the section cluster out"
+            )
+        if storage is None:
+            raise SettingsError(
+                "--shared needs --storage postgresql://…: a server that all machines reach holds "
+                "the study"
+            )
+        if tracking_uri is None and settings.sync is None:
+            raise SettingsError(
+                "--shared needs --tracking-uri (or MLFLOW_TRACKING_URI) with a server that all "
+                "machines reach: another machine that leads would not find MLflow's runs in a file "
+                "on this one"
+            )
+        workers = loader_workers(notebook.code, settings.fixed)
+        slots = read_jobs(jobs or 1, settings.resources.threads, workers=workers).count
+        towards = Address.of(storage).host
+        address = host or reachable_address(towards)
+        leadership = Leadership(storage, settings.name)
+
+        def check() -> None:
+            if not allow_changes:
+                made_of = fingerprint_of(
+                    notebook, settings, kernel_name=kernel or notebook.kernel_name
+                )
+                sources = f"{notebook.display_name} and {settings.file or 'the settings'}"
+                refuse_changes(Study.load(storage, settings.name), made_of, sources=sources)
+
+        return cls(leadership, slots=slots, host=address, check=check, on_news=on_news)
+
+    def stop(self, by: str, *, now: bool = False) -> None:
+        """Leave the study to the others, which run again what runs here.
+
+        Safe to call from any thread and from a signal handler.
+
+        Args:
+            by: who stops it, for people.
+            now: makes no difference: trials here cannot come to their end without the leader.
+        """
+        self._stopped_by = self._stopped_by or by
+        self._stopped.set()
+
+    def preempt(self, by: str) -> None:
+        """Leave the study: the machine is taken away."""
+        self.stop(by, now=True)
+
+    def close(self) -> None:
+        """Close the connection to the storage."""
+        self._leadership.close()
+
+    def executor(self, workload: Workload) -> SharedExecutor:
+        """Where trials run while this process leads."""
+        from .shared_executor import SharedExecutor
+
+        return SharedExecutor.open(
+            workload, leadership=self._leadership, host=self._host, slots=self._slots
+        )
+
+    def follow(self) -> Ended | None:
+        """Run trials for whoever leads the study, until nobody does.
+
+        Returns:
+            None where this process may lead now; else why there is nothing more to do.
+
+        Raises:
+            HeldStudyError: a sweep without `--shared` has the study.
+            StudyError: the study's trials were made of something else than this process has.
+        """
+        followed: Leader | None = None
+        while not self._stopped.is_set():
+            try:
+                holder, leader = self._leadership.holder(), self._leadership.leader()
+            except StorageAwayError as error:
+                self._tell(f"{error}; it is tried again")
+                self._stopped.wait(_CALL_AGAIN_S)
+                continue
+            if leader is not None and leader.ended and _is_same(leader, followed):
+                return Ended(leader=leader.process, why=leader.ended)
+            if holder is None:
+                if followed is not None:
+                    self._tell(f"{followed.process} is gone; this machine may lead the study now")
+                return None
+            if not holder.is_shared:
+                raise HeldStudyError(self._leadership.refusal)
+            if leader is None or leader.token != holder.token or leader.ended:
+                self._stopped.wait(_LOOK_S)  # it is about to announce itself, or to end
+                continue
+            if not _is_same(leader, followed):
+                self._check()
+            followed = leader
+            self._serve(leader)
+        leads = "" if followed is None else followed.process
+        return Ended(leader=leads, why=self._stopped_by, is_stopped=True)
+
+    def wait_for_holder(self, error: HeldStudyError) -> None:
+        """Wait a moment after another process was faster to lead, or a dead one seems to."""
+        self._tell(str(error) if self._leadership.holder() is None else "another machine leads")
+        self._stopped.wait(_CALL_AGAIN_S if self._leadership.holder() is None else _LOOK_S)
+
+    def _serve(self, leader: Leader) -> None:
+        """Run trials for a leader, until it is gone or this process is stopped."""
+        from ...execution.cluster.members.member import Member
+
+        member = Member(address=leader.address, security=leader.security, slots=self._slots)
+        try:
+            has_ended = self._watch(member, leader)
+        finally:
+            member.close()
+        if has_ended and member.failure:
+            self._tell(
+                f"{leader.process}, which leads the study, cannot be reached at {leader.address}: "
+                f"{member.failure}; it is tried again. Machines of a study need to reach each "
+                "other: start each with --shared ADDRESS where the others use another address"
+            )
+            self._stopped.wait(_CALL_AGAIN_S)
+
+    def _watch(self, member: Member, leader: Leader) -> bool:
+        """Watch the worker and the leader; whether the worker has ended by itself."""
+        looked_s = time.monotonic()
+        while not member.has_ended(_LOOK_S):
+            if self._stopped.is_set():
+                return False
+            if member.has_joined:
+                self._tell(
+                    f"{leader.process} leads the study; this machine runs its trials, "
+                    f"{self._slots} at once"
+                )
+            if time.monotonic() - looked_s < _LOOK_WHILE_SERVING_S:
+                continue
+            looked_s = time.monotonic()
+            try:
+                holder = self._leadership.holder()
+            except StorageAwayError:  # trials go on, as those of the leader do
+                continue
+            if holder is None or holder.token != leader.token:
+                return False
+        return True
+
+    def _tell(self, line: str) -> None:
+        """Give a line to people, unless it was the last one."""
+        if line != self._last_news:
+            self._last_news = line
+            self._on_news(line)
+
+
+def _is_same(leader: Leader, followed: Leader | None) -> bool:
+    """Whether a leader is the one that was followed before."""
+    return followed is not None and leader.token == followed.token
