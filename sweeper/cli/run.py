@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -66,7 +65,6 @@ def _share(options: argparse.Namespace, call: _Call, console: ConsoleOutput) -> 
     """Sweep together with other machines: run trials for the one that leads, or lead."""
     from ..sweep.sharing.coordinator import Coordinator
 
-    began_s = time.monotonic()
     sharing = Coordinator.of(
         call.settings,
         notebook=call.notebook,
@@ -74,40 +72,24 @@ def _share(options: argparse.Namespace, call: _Call, console: ConsoleOutput) -> 
         tracking_uri=options.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"),
         jobs=options.jobs,
         host=options.shared,
+        timeout_s=call.timeout_s,
         kernel=options.kernel,
         allow_changes=options.allow_changes,
         on_news=console.progress,
     )
     with closing(sharing) as coordinator:
         while True:
-            left_s = call.timeout_s and max(1.0, began_s + call.timeout_s - time.monotonic())
-            with _signals(coordinator) as received, _stopped_after(left_s, coordinator):
+            with _signals(coordinator) as received:
                 ended = coordinator.follow()
             if ended is not None:
                 console.followed(call.settings.name, ended)
                 return received[-1] if received else OK
-            sweep = _build(
-                options, replace(call, timeout_s=left_s), console, executor=coordinator.executor
-            )
+            now = replace(call, timeout_s=coordinator.left_s)
+            sweep = _build(options, now, console, executor=coordinator.executor)
             try:
                 return _sweep(sweep, console)
             except HeldStudyError as error:
                 coordinator.wait_for_holder(error)
-
-
-@contextmanager
-def _stopped_after(limit_s: float | None, coordinator: Coordinator) -> Iterator[None]:
-    """Stop a coordinator that is still in the block after so many seconds; None for never."""
-    if limit_s is None:
-        yield
-        return
-    timer = threading.Timer(limit_s, coordinator.stop, ["--timeout"])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import urllib.request
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 from commands import Command
+from postgres_servers import started_postgres
 from studies import until
 
 from sweeper.notebooks import read_metadata
@@ -87,18 +87,8 @@ class MlflowServer:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    if not PostgresServer.is_installed():
-        pytest.skip("PostgreSQL is not installed")
-    pytest.importorskip("psycopg")
-    # Not below pytest's own folder, which another user may not enter.
-    with tempfile.TemporaryDirectory(prefix="pg") as folder:
-        Path(folder).chmod(0o755)
-        server = PostgresServer(Path(folder) / "server", port=free_port(24_000))
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop(clean=False)
+    with started_postgres(port=free_port(24_000)) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

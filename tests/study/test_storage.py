@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import optuna
 import pytest
 from commands import Command
+from postgres_servers import started_postgres
 from studies import until
 
 from sweeper.errors import BrokenError, StorageAwayError, StudyError
@@ -255,21 +256,9 @@ def test_the_log_of_a_removed_study_is_not_replayed_into_a_new_one(
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    import tempfile
-
-    if not PostgresServer.is_installed():
-        pytest.skip("PostgreSQL is not installed")
-    pytest.importorskip("psycopg")
-    # Not below pytest's own folder, which another user may not enter.
-    with tempfile.TemporaryDirectory(prefix="pg") as folder:
-        Path(folder).chmod(0o755)
-        server = PostgresServer(Path(folder) / "server")
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop(clean=False)
+def server() -> Iterator[PostgresServer]:
+    with started_postgres() as server:
+        yield server
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from .acceptance import Acceptance, own_version
 from .dask_cluster import CallError, DaskCluster, DaskWorker
 from .link import LostError, WorkerLink
 from .messages import Begin, Look, Times
+from .relay import note_refusal
 from .travelling_files import TravellingFiles
 
 _log = logging.getLogger(__name__)
@@ -255,6 +256,8 @@ class Crew:
             is_waited_for = self._time_left is None and not self._links
         if is_news and not is_waited_for:
             _log.warning("%s: %s; it is not used", place, why)
+        with suppress(CallError):  # who looks at the worker learns it as well
+            self._cluster.call(link.worker.address, note_refusal, why)
 
     def _open(self, link: WorkerLink) -> None:
         """Make a worker ready for trials."""

@@ -8,6 +8,7 @@ connection is made.
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import struct
 import sys
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distributed import Worker
+
+_log = logging.getLogger(__name__)
 
 #: The name of the relay among the extensions of a Dask worker, and of its calls.
 NAME = "notebook_hpo"
@@ -224,6 +227,11 @@ def relay_of(dask_worker: Worker) -> Relay:
 async def begin(key: str, dask_worker: Worker) -> None:
     """Start the process that runs the trials of a sweep on this Dask worker."""
     await relay_of(dask_worker).begin(key)
+
+
+def note_refusal(why: str) -> None:
+    """Write into this worker's log why a sweep does not use it."""
+    _log.warning("%s", why)
 
 
 def task_name(key: str, index: int = 0) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import HeldStudyError, SettingsError, StorageAwayError
+from ...errors import HeldStudyError, SettingsError, StorageAwayError, StudyError
 from ...execution.cluster.members.own_scheduler import reachable_address
 from ...execution.machine import read_jobs
 from ...execution.workload import Workload, loader_workers
@@ -51,6 +51,7 @@ class Coordinator:
     Args:
         slots: how many trials run on this machine at once.
         host: the address at which other machines reach this one.
+        timeout_s: how long it sweeps, whoever leads; None for as long as it takes.
         check: refuses a study whose trials were made of something else than this process has.
         on_news: called with each line for people.
     """
@@ -61,12 +62,14 @@ class Coordinator:
         *,
         slots: int,
         host: str,
+        timeout_s: float | None,
         check: Callable[[], None],
         on_news: Callable[[str], None],
     ) -> None:
         self._leadership = leadership
         self._slots = slots
         self._host = host
+        self._end_by_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._check = check
         self._on_news = on_news
         self._stopped = threading.Event()
@@ -83,6 +86,7 @@ class Coordinator:
         tracking_uri: str | None,
         jobs: str | None,
         host: str,
+        timeout_s: float | None,
         kernel: str | None,
         allow_changes: bool,
         on_news: Callable[[str], None],
@@ -129,7 +133,19 @@ class Coordinator:
                 sources = f"{notebook.display_name} and {settings.file or 'the settings'}"
                 refuse_changes(Study.load(storage, settings.name), made_of, sources=sources)
 
-        return cls(leadership, slots=slots, host=address, check=check, on_news=on_news)
+        return cls(
+            leadership,
+            slots=slots,
+            host=address,
+            timeout_s=timeout_s,
+            check=check,
+            on_news=on_news,
+        )
+
+    @property
+    def left_s(self) -> float | None:
+        """How long it may still sweep, in seconds; None for as long as it takes."""
+        return None if self._end_by_s is None else max(1.0, self._end_by_s - time.monotonic())
 
     def stop(self, by: str, *, now: bool = False) -> None:
         """Leave the study to the others, which run again what runs here.
@@ -167,38 +183,67 @@ class Coordinator:
 
         Raises:
             HeldStudyError: a sweep without `--shared` has the study.
-            StudyError: the study's trials were made of something else than this process has.
+            StudyError: the study's trials were made of something else than this process has, or the
+                leader cannot use this machine, as its packages have other versions.
         """
         followed: Leader | None = None
-        while not self._stopped.is_set():
+        while not self._must_leave():
             try:
-                holder, leader = self._leadership.holder(), self._leadership.leader()
+                leader = self._leader_to_follow(followed)
             except StorageAwayError as error:
                 self._tell(f"{error}; it is tried again")
                 self._stopped.wait(_CALL_AGAIN_S)
                 continue
-            if leader is not None and leader.ended and _is_same(leader, followed):
-                return Ended(leader=leader.process, why=leader.ended)
-            if holder is None:
+            if self._must_leave():
+                break
+            if leader is None:
                 if followed is not None:
                     self._tell(f"{followed.process} is gone; this machine may lead the study now")
                 return None
-            if not holder.is_shared:
-                raise HeldStudyError(self._leadership.refusal)
-            if leader is None or leader.token != holder.token or leader.ended:
-                self._stopped.wait(_LOOK_S)  # it is about to announce itself, or to end
-                continue
-            if not _is_same(leader, followed):
-                self._check()
+            if leader.ended:
+                return Ended(leader=leader.process, why=leader.ended)
             followed = leader
             self._serve(leader)
         leads = "" if followed is None else followed.process
         return Ended(leader=leads, why=self._stopped_by, is_stopped=True)
 
     def wait_for_holder(self, error: HeldStudyError) -> None:
-        """Wait a moment after another process was faster to lead, or a dead one seems to."""
-        self._tell(str(error) if self._leadership.holder() is None else "another machine leads")
-        self._stopped.wait(_CALL_AGAIN_S if self._leadership.holder() is None else _LOOK_S)
+        """Wait a moment after another process was faster to lead, or a dead one seems to.
+
+        Args:
+            error: with which this process was refused.
+        """
+        try:
+            is_led = self._leadership.holder() is not None
+        except StorageAwayError:  # `follow` says so
+            return
+        self._tell("another machine leads" if is_led else str(error))
+        self._stopped.wait(_LOOK_S if is_led else _CALL_AGAIN_S)
+
+    def _leader_to_follow(self, followed: Leader | None) -> Leader | None:
+        """The coordinator that leads, as soon as it has announced itself; None for nobody.
+
+        The one that was followed last is returned once more when its sweep has ended for all.
+
+        Raises:
+            StorageAwayError: the storage does not answer.
+            HeldStudyError: a sweep without `--shared` has the study.
+            StudyError: the study's trials were made of something else than this process has.
+        """
+        while not self._must_leave():
+            holder, leader = self._leadership.holder(), self._leadership.leader()
+            if leader is not None and leader.ended and _is_same(leader, followed):
+                return leader
+            if holder is None:
+                return None
+            if not holder.is_shared:
+                raise HeldStudyError(self._leadership.refusal)
+            if leader is not None and leader.token == holder.token and not leader.ended:
+                if not _is_same(leader, followed):
+                    self._check()
+                return leader
+            self._stopped.wait(_LOOK_S)  # it is about to announce itself, or to end
+        return None
 
     def _serve(self, leader: Leader) -> None:
         """Run trials for a leader, until it is gone or this process is stopped."""
@@ -209,6 +254,11 @@ class Coordinator:
             has_ended = self._watch(member, leader)
         finally:
             member.close()
+        if member.refusal:
+            raise StudyError(
+                f"{leader.process}, which leads the study, cannot use this machine: "
+                f"{member.refusal}; make both the same and call this again"
+            )
         if has_ended and member.failure:
             self._tell(
                 f"{leader.process}, which leads the study, cannot be reached at {leader.address}: "
@@ -221,7 +271,9 @@ class Coordinator:
         """Watch the worker and the leader; whether the worker has ended by itself."""
         looked_s = time.monotonic()
         while not member.has_ended(_LOOK_S):
-            if self._stopped.is_set():
+            if self._must_leave():
+                return False
+            if member.refusal:
                 return False
             if member.has_joined:
                 self._tell(
@@ -238,6 +290,11 @@ class Coordinator:
             if holder is None or holder.token != leader.token:
                 return False
         return True
+
+    def _must_leave(self) -> bool:
+        if self._end_by_s is not None and time.monotonic() > self._end_by_s:
+            self.stop("--timeout")
+        return self._stopped.is_set()
 
     def _tell(self, line: str) -> None:
         """Give a line to people, unless it was the last one."""

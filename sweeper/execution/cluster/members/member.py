@@ -13,6 +13,8 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
+#: What the process writes when the scheduler has accepted it, and before why a sweep does not.
+JOINED, REFUSED = "joined", "not used: "
 #: How long the worker's process has to end in order.
 _END_S = 30.0
 
@@ -47,6 +49,7 @@ class Member:
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
         self._joined = threading.Event()
+        self._refusal = ""
         self._words: list[str] = []
         self._reading = threading.Thread(target=self._read, name="member", daemon=True)
         self._reading.start()
@@ -55,6 +58,11 @@ class Member:
     def has_joined(self) -> bool:
         """Whether the scheduler has accepted the worker."""
         return self._joined.is_set()
+
+    @property
+    def refusal(self) -> str:
+        """Why the sweep does not use this machine; empty where it does."""
+        return self._refusal
 
     @property
     def failure(self) -> str:
@@ -82,10 +90,12 @@ class Member:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _read(self) -> None:
-        """Take what the process prints: one line when it has joined, or why it has not."""
+        """Take what the process writes: when it has joined, why it has not or is not used."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.strip() == "joined":
+            if line.strip() == JOINED:
                 self._joined.set()
+            elif line.startswith(REFUSED):
+                self._refusal = line.removeprefix(REFUSED).strip()
             else:
                 self._words.append(line.strip())

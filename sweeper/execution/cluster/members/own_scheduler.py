@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping
 
 from ....errors import SettingsError, first_line
@@ -18,10 +19,11 @@ def reachable_address(towards: str) -> str:
     Args:
         towards: the name or the address of the other machine; empty for this one.
     """
-    try:
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # where the other has no such name, connecting to it says so
         return str(load_dask().utils.get_ip(towards or "127.0.0.1"))
-    except OSError:
-        return "127.0.0.1"
 
 
 class OwnScheduler:
