@@ -15,11 +15,14 @@ class PostgresServer:
 
     Args:
         folder: a new one with a short path, for its data and its socket.
-        port: of 127.0.0.1, where it listens as well; None for the socket alone.
+        port: where it listens as well; None for the socket alone.
+        address: of this machine, at which it has the port; for the machines of its network.
     """
 
-    def __init__(self, folder: Path, *, port: int | None = None) -> None:
-        self._folder, self._port = folder, port
+    def __init__(
+        self, folder: Path, *, port: int | None = None, address: str = "127.0.0.1"
+    ) -> None:
+        self._folder, self._port, self._address = folder, port, address
         self._process: subprocess.Popen[bytes] | None = None
         # It refuses to run as root.
         self._user = "postgres" if os.geteuid() == 0 else None
@@ -27,6 +30,8 @@ class PostgresServer:
         if self._user is not None:
             shutil.chown(folder, self._user)
         self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "-N")
+        with open(folder / "data" / "pg_hba.conf", "a") as accepted:
+            accepted.write("host all all samenet trust\n")
 
     @classmethod
     def is_installed(cls) -> bool:
@@ -41,7 +46,7 @@ class PostgresServer:
     def database(self, name: str) -> str:
         """The URL of one of its databases, for SQLAlchemy."""
         if self._port is not None:
-            return f"postgresql+psycopg://postgres@127.0.0.1:{self._port}/{name}"
+            return f"postgresql+psycopg://postgres@{self._address}:{self._port}/{name}"
         return f"postgresql+psycopg://postgres@/{name}?host={self._folder}"
 
     def make_database(self, name: str) -> str:
@@ -52,7 +57,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start it and wait until it answers."""
         command = [_postgres("postgres") or "", "-D", str(self._folder / "data"), *self._on_port]
-        addresses = "" if self._port is None else "127.0.0.1"
+        addresses = "" if self._port is None else self._address
         self._process = subprocess.Popen(
             [*command, "-k", str(self._folder), "-c", f"listen_addresses={addresses}", "-F"],
             user=self._user,

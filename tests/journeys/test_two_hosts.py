@@ -1,0 +1,163 @@
+"""Two hosts with networks of their own sweep one study together, where the machine allows that."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from postgres_servers import started_postgres
+from studies import until
+
+from sweeper.study import Study
+from sweeper.study.coordinators.leadership import Leadership
+from sweeper.testing import PostgresServer, write_notebook
+from sweeper.tracking import free_port
+from sweeper.trials import TrialState
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+TRIALS = 12
+TRAIN = """\
+import pathlib, os, time
+import sweeper
+folder = pathlib.Path(os.environ["EVENTS"])
+trial = sweeper.trial()
+def note(event):
+    with open(folder / "events.txt", "a") as events:
+        events.write(f"{event} {trial.run_id} {os.environ['MACHINE']}\\n")
+note("begins")
+sweeper.save_checkpoint(x=x)
+while (folder / "slow").exists():
+    time.sleep(0.05)
+sweeper.report(0, val=x)
+note("ends")
+"""
+PARAMETERS = f"""\
+objective: {{val: maximize}}
+space: {{x: {{low: 0.0, high: 1.0}}}}
+study: {{name: joint, trials: {TRIALS}, sampler: random}}
+execution: {{kernels: cold}}
+"""
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+class Hosts:
+    """Network namespaces that a bridge connects, each with an address of its own."""
+
+    NET = "10.213.77"
+
+    def __init__(self, *names: str) -> None:
+        self._stack = ExitStack()
+        self._bridge = f"hpo{os.getpid()}"
+        self.address = f"{self.NET}.1"
+        self.addresses = {name: f"{self.NET}.{10 + i}" for i, name in enumerate(names)}
+
+    def open(self) -> None:
+        ip("link", "add", self._bridge, "type", "bridge")
+        self._stack.callback(ip, "link", "del", self._bridge)
+        ip("address", "add", f"{self.address}/24", "dev", self._bridge)
+        ip("link", "set", self._bridge, "up")
+        for name, address in self.addresses.items():
+            space, here = self._space(name), f"{self._bridge}{name}"
+            ip("netns", "add", space)
+            self._stack.callback(ip, "netns", "del", space)
+            ip("link", "add", here, "type", "veth", "peer", "name", "eth0", "netns", space)
+            ip("link", "set", here, "master", self._bridge, "up")
+            ip("-n", space, "address", "add", f"{address}/24", "dev", "eth0")
+            ip("-n", space, "link", "set", "eth0", "up")
+            ip("-n", space, "link", "set", "lo", "up")
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def command(self, name: str, *words: str) -> list[str]:
+        """A command that runs on a host."""
+        return ["ip", "netns", "exec", self._space(name), *words]
+
+    def _space(self, name: str) -> str:
+        return f"{self._bridge}{name}"
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root, and the program ip")
+    hosts = Hosts("a", "b")
+    with closing(hosts):
+        try:
+            hosts.open()
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"this machine has no network namespaces: {error.stderr.decode().strip()}")
+        yield hosts
+
+
+@pytest.fixture
+def server(hosts: Hosts) -> Iterator[PostgresServer]:
+    with started_postgres(port=free_port(24_000), address=hosts.address) as server:
+        yield server
+
+
+def begin(hosts: Hosts, name: str, server: PostgresServer, folder: Path) -> subprocess.Popen[str]:
+    own = folder / f"host {name}"
+    own.mkdir()
+    write_notebook(own / "nb.ipynb", TRAIN, parameters="x = 0.5")
+    (own / "p.yml").write_text(PARAMETERS)
+    words = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml", "-j", "2", "--shared"]
+    words += ["--storage", server.database("optuna"), "--tracking-uri", server.database("mlflow")]
+    with open(folder / f"{name}.log", "w") as log:
+        return subprocess.Popen(
+            hosts.command(name, sys.executable, str(ROOT / "notebook_hpo.py"), *words),
+            cwd=own,
+            env={**os.environ, "MACHINE": name, "EVENTS": str(folder)},
+            stdout=log,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def test_a_study_goes_on_at_another_host_when_the_one_that_leads_dies(
+    hosts: Hosts, server: PostgresServer, tmp_path: Path
+) -> None:
+    server.make_database("optuna")
+    server.make_database("mlflow")
+
+    def of(event: str, name: str = "") -> list[str]:
+        file = tmp_path / "events.txt"
+        rows = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        return [row[1] for row in rows if row[0] == event and name in ("", row[2])]
+
+    (tmp_path / "slow").touch()
+    leads = begin(hosts, "a", server, tmp_path)
+    until(lambda: len(of("begins", "a")) == 2)
+    follows = begin(hosts, "b", server, tmp_path)
+    until(lambda: len(of("begins", "b")) == 2)
+    with closing(Leadership(server.database("optuna"), "joint")) as leadership:
+        leader = leadership.leader()
+    assert leader is not None
+    assert leader.address.startswith(f"tls://{hosts.addresses['a']}:")
+    (tmp_path / "slow").unlink()
+    until(lambda: len(of("ends")) >= 4)
+    (tmp_path / "slow").touch()
+    # A slot begins its next trial when the last one is recorded.
+    until(lambda: len(of("begins")) == len(of("ends")) + 4)
+    leads.kill()
+    leads.wait()
+    (tmp_path / "slow").unlink()
+    assert follows.wait(timeout=300) == 0, (tmp_path / "b.log").read_text()
+    run_ids = [f"{number:04}" for number in range(TRIALS)]
+    assert Counter(of("ends")) == Counter(run_ids)
+    records = Study.load(server.database("optuna"), "joint").records()
+    assert [record.run_id for record in records] == run_ids
+    assert {record.state for record in records} == {TrialState.COMPLETED}
