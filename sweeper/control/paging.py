@@ -53,7 +53,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             settings=existing.settings,
             notebook="" if notebook is None else Path(notebook).name,
             best=study.best(),
-            importances=study.importances(),
+            importances=study.insights.importances(),
             compare_url=study.facts.get("compare_url"),
             is_running=existing.is_swept(),
         )

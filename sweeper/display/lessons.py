@@ -1,4 +1,4 @@
-"""What a sweep has shown: what pruning saved, and which params mattered."""
+"""What a sweep teaches: what pruning saved, which params mattered, what more trials promise."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ _MOST_PARAMS = 3
 
 
 def lesson_lines(result: SweepResult) -> list[str]:
-    """A line about pruned trials, and one for each objective; empty where nothing is known."""
-    return [*_saved(result), *_important(result)]
+    """A line about pruned trials, one for each objective, and one about going on.
+
+    Each is left out where nothing is known.
+    """
+    return [*_saved(result), *_important(result), *_promised(result)]
 
 
 def _saved(result: SweepResult) -> list[str]:
@@ -39,3 +42,14 @@ def _important(result: SweepResult) -> list[str]:
         )
         lines.append(f"what mattered for {name}: {named}")
     return lines
+
+
+def _promised(result: SweepResult) -> list[str]:
+    outlook = result.outlook
+    if outlook is None:
+        return []
+    name = result.objectives[0]
+    return [
+        f"going on: {outlook.trials} more trials would better {name} by about "
+        f"{outlook.improvement:.2g} (at all: {outlook.chance:.0%})"
+    ]

@@ -26,11 +26,11 @@ from ..errors import StorageAwayError, StudyError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
-from ..trials import ImportanceRange, Params, TrialOutcome, TrialRecord, TrialState
+from ..trials import Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .coordinators.session_lock import locked_storage
 from .endings import interrupted, left_open, name_objectives, tell_optuna
-from .importances import importance_ranges, param_importances
+from .insights import Insights
 from .proposals import BY_HAND, RETRY, TrialQueue, begun, is_planned
 from .pruners import why_pruned
 from .samplers import CONFIRMS, PROPOSAL_RULES, SamplerFactory, as_queued, check_fits
@@ -362,13 +362,10 @@ class Study:
         found = [r for t in best if (r := record_of(t)) is not None]
         return sorted(found, key=lambda record: record.number)
 
-    def importances(self) -> dict[str, dict[str, float]]:
-        """How much each param matters for each objective; see `param_importances`."""
-        return param_importances(self._study, self.facts["objectives"])
-
-    def importance_ranges(self) -> dict[str, dict[str, ImportanceRange]]:
-        """How much each param matters, and how sure that is; see `importance_ranges`."""
-        return importance_ranges(self._study, self.facts["objectives"])
+    @property
+    def insights(self) -> Insights:
+        """What the trials say beyond which one is best."""
+        return Insights(self._study, self.facts["objectives"])
 
     def mark_interrupted(self) -> list[TrialRecord]:
         """Correct the records that a killed sweep left `running`; only while no sweep is alive.

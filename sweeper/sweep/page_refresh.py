@@ -61,7 +61,7 @@ class PageRefresh:
                 settings=plan.settings,
                 notebook=plan.notebook.path.name,
                 best=study.best(),
-                importances=study.importances(),
+                importances=study.insights.importances(),
                 compare_url=compare_url,
                 is_running=is_running,
             )

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from ..trials import (
     Events,
     ImportanceRange,
     Observer,
+    Outlook,
     Snapshot,
     SweepResult,
     seconds_not_run,
@@ -44,6 +45,14 @@ from .spending import Spending
 from .stop_switch import StopSwitch
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    """What the trials say beyond which one is best."""
+
+    importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
+    outlook: Outlook | None = None
 
 
 class Sweep:
@@ -247,7 +256,7 @@ class Sweep:
                             tracker.confirmed(*one)
                     words = best_in_words(best, list(plan.settings.objective), confirmation)
                     tracker.described(description(plan), words)
-                importances = self._importances(study)  # while MLflow gets the last trials
+                learned = self._learned(study)  # while MLflow gets the last trials
                 left_s = stop_switch.left_s
                 undelivered = tracker.close(patience_s=None if left_s is None else left_s / 2)
             if tracker.refusal is not None:
@@ -282,7 +291,8 @@ class Sweep:
             findings=[*findings, *self._changed_code()],
             confirmation=confirmation,
             not_run_s=seconds_not_run(study.records()),
-            importances=importances,
+            importances=learned.importances,
+            outlook=learned.outlook,
             duration_s=time.monotonic() - began_s,
         )
         return scheduler, result
@@ -294,15 +304,18 @@ class Sweep:
         elif request.isdigit():
             self._stop_switch.stop(int(request), f"stopped by {sender}")
 
-    def _importances(self, study: Study) -> Mapping[str, Mapping[str, ImportanceRange]]:
-        """Which params mattered; nothing where the machine is about to go."""
+    def _learned(self, study: Study) -> _Learned:
+        """What the trials say; nothing where the machine is about to go."""
         if self._stop_switch.left_s is not None:
-            return {}
+            return _Learned()
         try:
-            return study.importance_ranges()
+            return _Learned(
+                importances=study.insights.importance_ranges(),
+                outlook=study.insights.outlook(self.plan.settings, self.plan.samplers),
+            )
         except Exception as error:  # noqa: BLE001  a sweep has its result without
-            _log.warning("which params mattered is not known: %s", first_line(error))
-            return {}
+            _log.warning("what the trials teach is not known: %s", first_line(error))
+            return _Learned()
 
     def _changed_code(self) -> list[str]:
         """What users should know of code that was changed while the trials ran."""

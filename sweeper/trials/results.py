@@ -102,6 +102,30 @@ class ImportanceRange:
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What more trials of a study are expected to be good for.
+
+    Attributes:
+        trials: how many more.
+        improvement: by how much the best of them is expected to be better than the best trial so
+            far, in the objective's unit; 0 where it would be worse.
+        chance: that it is better at all, 0 to 1.
+    """
+
+    trials: int
+    improvement: float
+    chance: float
+
+    def to_json(self) -> dict[str, float]:
+        """The object that `--json` prints."""
+        return {
+            "trials": self.trials,
+            "improvement": float(f"{self.improvement:.3g}"),
+            "chance": round(self.chance, 3),
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
     """The result of a sweep. In Jupyter it shows the best trial, a link to its page, and a table.
@@ -113,6 +137,7 @@ class SweepResult:
         not_run_s: how much longer pruned trials would have taken; None where none was pruned.
         importances: what matters for each objective, by param, the greatest share first; empty
             where there are too few trials to know.
+        outlook: what more trials are expected to be good for; None where that is not known.
         page: the comparison page; None where it has not been written.
         is_preempted: whether the sweep ended because its machine is being taken away.
         undelivered: the number of messages that MLflow did not take; the next sweep of the study
@@ -149,6 +174,7 @@ class SweepResult:
     confirmation: Confirmation | None = None
     not_run_s: float | None = None
     importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
+    outlook: Outlook | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -204,6 +230,7 @@ class SweepResult:
                 name: {param: it.to_json() for param, it in shares.items()}
                 for name, shares in self.importances.items()
             },
+            "outlook": None if self.outlook is None else self.outlook.to_json(),
             "not_run_s": _rounded(self.not_run_s, 1),
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),

@@ -10,7 +10,7 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from ..trials import ImportanceRange
+from ...trials import ImportanceRange
 
 #: How often the trials are drawn anew, and how many of them at most.
 _SAMPLES, _MOST_DRAWN = 20, 100
