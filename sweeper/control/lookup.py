@@ -21,6 +21,7 @@ from ..trials import Reason, StudyPaths, TrialRecord, TrialState, display_path
 if TYPE_CHECKING:
     from ..settings import Settings
     from ..study import Study
+    from ..study.coordinators.session_lock import Holder
     from ..tracking import RunWriter
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,12 @@ class ExistingStudy:
     tracking: Address
 
     def is_swept(self) -> bool:
-        """Whether a sweep of the study is alive now."""
+        """Whether a sweep of the study is alive now, in its folder here or on another machine."""
+        return is_held(self.paths) or self.holder() is not None
+
+    @property
+    def hears_requests(self) -> bool:
+        """Whether the sweep that is alive sees what is asked for in the study's folder."""
         return is_held(self.paths)
 
     def opened(self) -> Study:
@@ -111,12 +117,25 @@ class ExistingStudy:
     @property
     def owner(self) -> str | None:
         """The process that sweeps the study now, for messages; None when there is none."""
-        return owner_of(self.paths) if self.is_swept() else None
+        if is_held(self.paths):
+            return owner_of(self.paths)
+        holder = self.holder()
+        return None if holder is None else holder.process
 
     @property
     def is_elsewhere(self) -> bool:
         """Whether the sweep that is alive runs on another machine."""
-        return elsewhere_s(self.paths.owner) is not None
+        if is_held(self.paths):
+            return elsewhere_s(self.paths.owner) is not None
+        return self.holder() is not None
+
+    def holder(self) -> Holder | None:
+        """The session of the sweep, where the storage is a server."""
+        if not str(self.storage_url).startswith("postgres"):
+            return None
+        from ..study.coordinators.session_lock import holder_in
+
+        return holder_in(self.storage_url, self.study.name)
 
 
 def find_studies(
@@ -233,7 +252,7 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
     """
     study = existing.study
     with while_unswept(existing.paths) as is_unswept:
-        if not is_unswept:
+        if not is_unswept or existing.holder() is not None:
             return
         clear_up(existing.paths.folder)
         if any(record.state is TrialState.RUNNING for record in study.records()):

@@ -37,6 +37,12 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             "being "
             "swept, so there is nothing to stop"
         )
+    if not existing.hears_requests:
+        raise StudyError(
+            f"the study {existing.study.name!r} is being swept by {existing.owner}, which does not "
+            f"use {display_path(existing.paths.folder)} here; call this on that machine, or set "
+            "the tag sweeper.stop of a run in MLflow"
+        )
     for run_id in run_ids:
         if _state(existing, run_id) is not TrialState.RUNNING:
             raise StudyError(f"trial {run_id} does not run; {_running(existing)}")

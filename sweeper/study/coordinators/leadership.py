@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import SettingsError, StorageAwayError
 from ...settings.addresses import Address
 from ..access import open_storage, place_of
-from .session_lock import Holder, holder_of, refusal
+from .session_lock import Holder, holder_in, refusal
 
 #: The attribute of a study with its leader, as Optuna stores it for its own use: no dashboard
 #: displays these.
@@ -76,12 +76,7 @@ class Leadership:
         Raises:
             StorageAwayError: the server does not answer.
         """
-        with self._storage.engine.connect() as connection:
-            cursor = connection.connection.cursor()
-            try:
-                return holder_of(cursor, self._study)
-            finally:
-                cursor.close()
+        return holder_in(self._storage.engine, self._study)
 
     def leader(self) -> Leader | None:
         """The coordinator that has announced itself last; None for none.

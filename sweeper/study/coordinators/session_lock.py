@@ -12,6 +12,7 @@ from typing import Any
 
 from optuna.storages import RDBStorage
 from sqlalchemy import event
+from sqlalchemy.engine import Engine, make_url
 
 from ...errors import HeldStudyError, StorageAwayError, StudyError
 from ...settings.addresses import Address
@@ -51,7 +52,7 @@ class Holder:
     is_shared: bool
 
 
-def holder_of(cursor: Any, study: str) -> Holder | None:
+def _holder_of(cursor: Any, study: str) -> Holder | None:
     """The session that holds the lock of a study now; None for nobody.
 
     Args:
@@ -66,6 +67,33 @@ def holder_of(cursor: Any, study: str) -> Holder | None:
     if named is None:
         return Holder(pid=pid, token="", process="another process", is_shared=False)
     return Holder(pid=pid, token=named[2], process=named[3], is_shared=named[1] == _SHARED)
+
+
+def holder_in(storage: str | Address | Engine, study: str) -> Holder | None:
+    """The session that holds a study now; None for nobody, and where the storage is no server.
+
+    Args:
+        storage: its URL, or the engine of an open one.
+
+    Raises:
+        StorageAwayError: the server does not answer.
+        StudyError: it cannot be reached.
+    """
+    if not isinstance(storage, Engine):
+        url = Address.of(storage)
+        if make_url(url.full).get_backend_name() != "postgresql":
+            return None
+        engine = open_storage(url, is_known=True).engine
+        try:
+            return holder_in(engine, study)
+        finally:
+            engine.dispose()
+    with storage.connect() as connection:
+        cursor = connection.connection.cursor()
+        try:
+            return _holder_of(cursor, study)
+        finally:
+            cursor.close()
 
 
 def locked_storage(
@@ -135,7 +163,7 @@ class _SessionLock:
                 connection.commit()
                 self._has_held = True
                 return
-            holder = holder_of(cursor, self._study)
+            holder = _holder_of(cursor, self._study)
             is_ours = holder is not None and holder.token == self._token
             if holder is not None and is_ours:
                 cursor.execute("SELECT pg_terminate_backend(%s)", (holder.pid,))

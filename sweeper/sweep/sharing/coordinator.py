@@ -108,6 +108,11 @@ class Coordinator:
                 "--shared and a cluster exclude each other: with --shared each machine brings its "
                 "own slots (-j); leave --cluster and the section cluster out"
             )
+        if settings.study.order == "fixed":
+            raise SettingsError(
+                "--shared and study.order: fixed exclude each other: a fixed order depends on how "
+                "many trials run at once, which changes with each machine that joins; leave one out"
+            )
         if storage is None:
             raise SettingsError(
                 "--shared needs --storage postgresql://…: a server that all machines reach holds "

@@ -234,6 +234,14 @@ def test_a_storage_that_is_away_is_waited_for(
             {"settings": Settings.from_mapping({**STATED, "cluster": "local:2"})},
             "leave --cluster and the section cluster out",
         ),
+        (
+            {
+                "settings": Settings.from_mapping(
+                    {**STATED, "study": {**STATED["study"], "order": "fixed"}}
+                )
+            },
+            "--shared and study.order: fixed exclude each other",
+        ),
     ],
     ids=lambda it: "" if isinstance(it, str) else next(iter(it)),
 )

@@ -1,0 +1,79 @@
+"""A study on PostgreSQL that another machine sweeps, as commands on this one see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from postgres_servers import started_postgres
+from studies import until
+
+from sweeper.control import steering
+from sweeper.control.lookup import clean_up_after_crash, find_study
+from sweeper.control.status import look
+from sweeper.errors import StudyError
+from sweeper.settings import Settings
+from sweeper.study import SamplerFactory, Study
+from sweeper.testing import PostgresServer
+from sweeper.trials import StudyPaths, TrialState, run_id_of
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = Settings.from_mapping(
+    {
+        "objective": {"val": "maximize"},
+        "space": {"x": {"low": 0.0, "high": 1.0}},
+        "study": {"name": "afar", "sampler": "random"},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with started_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def sweeping(server: PostgresServer, tmp_path: Path) -> Iterator[Study]:
+    """The study as another machine sweeps it, which runs a trial; this one has such a folder, too,
+    in which nothing runs."""
+    paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="afar")
+    paths.folder.mkdir(parents=True)
+    with closing(Study.open(server.url, SETTINGS)) as study:
+        study.note_facts(
+            template=paths.template,
+            tracking_uri="http://127.0.0.1:1",
+            settings=SETTINGS.as_mapping,
+        )
+        study.ask(SETTINGS, SamplerFactory(SETTINGS), lambda n: paths.notebook(run_id_of(n)))
+        yield study
+
+
+def test_a_sweep_on_another_machine_is_named_and_its_trials_are_left_alone(
+    server: PostgresServer, sweeping: Study
+) -> None:
+    existing = find_study("afar", storage=server.url)
+    assert existing.is_swept()
+    assert existing.is_elsewhere
+    assert (existing.owner or "").startswith("process ")
+    clean_up_after_crash(existing)
+    result, snapshot = look(find_study("afar", storage=server.url))
+    assert [record.state for record in result.records] == [TrialState.RUNNING]
+    assert len(snapshot.running) == 1
+    sweeping.close()
+    until(lambda: not existing.is_swept())
+    clean_up_after_crash(existing)
+    stopped = find_study("afar", storage=server.url).study.records()
+    assert [record.state for record in stopped] == [TrialState.STOPPED]
+
+
+def test_a_sweep_that_sees_no_requests_from_here_is_not_asked_to_stop(
+    server: PostgresServer, sweeping: Study
+) -> None:
+    existing = find_study("afar", storage=server.url)
+    with pytest.raises(StudyError, match=r"process \d+ on .*call this on that machine, or set"):
+        steering.stop(existing, [], running_finish=False)
+    assert not existing.paths.requests.exists()
