@@ -7,8 +7,9 @@ The loop is `study.optimize(n_jobs=2)` of Optuna's default sampler around paperm
 read from the executed notebook and logged to MLflow by hand. It has `OMP_NUM_THREADS=1`, which a
 careful user sets; `--threads 0` leaves it to the libraries, and the loop takes about three times as
 long. This engine has its defaults, the parameters file as it is, with its trial in `start`, and
-each of `--pruners`. All try the digits notebook in its own space, on the same cores, in turns for
-each seed; clocks begin with the process, so that imports count.
+each of `--pruners`; it goes on for as long as the loop of the same seed took. All try the digits
+notebook in its own space, on the same cores, in turns for each seed; clocks begin with the process,
+so that imports count.
 
 `--runs` keeps what was measured: one line for each sweep. What the file has is not run again.
 """
@@ -34,6 +35,8 @@ NOTEBOOK = PROJECT / "notebooks" / "digits.ipynb"
 PARAMETERS = PROJECT / "parameters" / "digits.yml"
 JOBS = 2
 LOOP = "loop"
+#: The engine's trials, in multiples of the loop's, if time allows.
+_MORE = 4
 #: The accuracy on validation data, as the notebook prints it after each epoch.
 PRINTED = re.compile(r"top-1 [\d.]+ / ([\d.]+) \(training")
 
@@ -44,15 +47,15 @@ class Run:
 
     Attributes:
         scores: of the trials that completed, with the seconds at which they ended.
+        ends_s: when trials ended, however they did, in seconds.
         wall_s: until everything was recorded.
         cells_s: of all cells of all trials together.
-        trials: how many trials began.
     """
 
     scores: list[tuple[float, float]]
+    ends_s: list[float]
     wall_s: float
     cells_s: float
-    trials: int
 
     def best_at(self, seconds: float) -> float:
         """The best score up to a time; 0 before the first."""
@@ -115,38 +118,56 @@ def loop(folder: Path, *, seed: int, trials: int, epochs: int) -> dict[str, Any]
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     study.optimize(objective, n_trials=trials, n_jobs=JOBS)
-    return {"scores": scores, "cells_s": cells_s(sorted(folder.glob("*.ipynb"))), "trials": trials}
+    ends = [ended for ended, _ in scores]
+    return {"scores": scores, "ends": ends, "cells_s": cells_s(sorted(folder.glob("*.ipynb")))}
 
 
-def engine(folder: Path, *, pruner: str, seed: int, trials: int, epochs: int) -> dict[str, Any]:
-    """This engine, with a pruner; the rest is its default."""
+def engine(
+    folder: Path, *, pruner: str, seed: int, trials: int, epochs: int, until: float
+) -> dict[str, Any]:
+    """This engine, with a pruner; the rest is its default.
+
+    Args:
+        trials: of the loop, of which it may run more in the same time.
+        until: the time of day at which it ends.
+    """
     from sweeper import Settings, Sweep
     from sweeper.trials import TrialState
 
     stated = Settings.load(PARAMETERS).as_mapping
-    study = {**stated["study"], "seed": seed, "trials": trials, "pruner": pruner}
+    study = {**stated["study"], "seed": seed, "trials": _MORE * trials, "pruner": pruner}
     settings = Settings.from_mapping({**stated, "study": study, "fixed": {"epochs": epochs}})
     output = f"{folder}/{{run_id}}.ipynb"
-    result = Sweep.from_settings(settings, notebook=NOTEBOOK, output=output, jobs=JOBS).run()
+    result = Sweep.from_settings(
+        settings, notebook=NOTEBOOK, output=output, jobs=JOBS, timeout_s=until - time.time()
+    ).run()
     scores = [
         (record.started_at_s + record.duration_s, record.scores["val_acc"])
         for record in result.records
         if record.state is TrialState.COMPLETED
     ]
+    ended = [record for record in result.records if record.is_final]
+    ends = [record.started_at_s + record.duration_s for record in ended]
     notebooks = [record.notebook for record in result.records]
-    return {"scores": scores, "cells_s": cells_s(notebooks), "trials": len(result.records)}
+    return {"scores": scores, "ends": ends, "cells_s": cells_s(notebooks)}
 
 
-def run(contender: str, *, threads: int, seed: int, trials: int, epochs: int) -> Run:
-    """One sweep in a process and a folder of its own."""
+def run(
+    contender: str, *, threads: int, seed: int, trials: int, epochs: int, limit_s: float
+) -> Run:
+    """One sweep in a process and a folder of its own.
+
+    Args:
+        limit_s: how long it goes on, with the start of its process; the loop has its trials.
+    """
     environment = dict(os.environ)
     environment.pop("OMP_NUM_THREADS", None)
     if contender == LOOP and threads:
         environment["OMP_NUM_THREADS"] = str(threads)
     with tempfile.TemporaryDirectory(prefix="headline-") as folder:
-        options = [f"--contender={contender}", f"--folder={folder}", f"--first={seed}"]
-        sizes = [f"--trials={trials}", f"--epochs={epochs}"]
         began_s = time.time()
+        options = [f"--contender={contender}", f"--folder={folder}", f"--first={seed}"]
+        sizes = [f"--trials={trials}", f"--epochs={epochs}", f"--until={began_s + limit_s}"]
         command = [sys.executable, __file__, *options, *sizes]
         ended = subprocess.run(
             command, stdout=subprocess.PIPE, text=True, check=True, env=environment
@@ -154,7 +175,8 @@ def run(contender: str, *, threads: int, seed: int, trials: int, epochs: int) ->
         wall_s = time.time() - began_s
     found = json.loads(ended.stdout.splitlines()[-1])
     scores = [(ended_s - began_s, score) for ended_s, score in found.pop("scores")]
-    return Run(scores=sorted(scores), wall_s=wall_s, **found)
+    ends_s = sorted(ended_s - began_s for ended_s in found.pop("ends"))
+    return Run(scores=sorted(scores), ends_s=ends_s, wall_s=wall_s, **found)
 
 
 def read_runs(path: Path | None) -> dict[str, Run]:
@@ -182,39 +204,43 @@ def in_words(values: Sequence[float | None], form: str) -> str:
 def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
     """Print the table; return its medians."""
     rows: list[tuple[str, Sequence[float | None], str]] = []
+    loops = runs[LOOP]
     for name, found in runs.items():
+        slots_s = [JOBS * one.wall_s for one in found]
+        outside = [1 - one.cells_s / s for one, s in zip(found, slots_s, strict=True)]
         rows += [
             (f"{name}: wall time, s", [one.wall_s for one in found], ".0f"),
+            (f"{name}: trials in that time", [len(one.ends_s) for one in found], ".0f"),
             (f"{name}: best score", [one.best_at(one.wall_s) for one in found], ".4f"),
-            (f"{name}: seconds in cells", [one.cells_s for one in found], ".0f"),
-            (
-                f"{name}: seconds of the slots outside of cells",
-                [JOBS * one.wall_s - one.cells_s for one in found],
-                ".0f",
-            ),
+            (f"{name}: of the slots' time outside of cells", outside, ".0%"),
         ]
-    loops = runs[LOOP]
-    finals = [one.best_at(one.wall_s) for one in loops]
-    for name, engines in runs.items():
         if name == LOOP:
             continue
-        pairs = list(zip(loops, engines, strict=True))
-        reached = [other.reached(best) for best, other in zip(finals, engines, strict=True)]
-        shares = [
-            None if at is None else at / one.wall_s for at, one in zip(reached, loops, strict=True)
-        ]
-        when = f"loop: best score when {name} has ended"
+        pairs = list(zip(loops, found, strict=True))
+        same = [_end_of(len(one.ends_s), other) for one, other in pairs]
+        reached = [other.reached(one.best_at(one.wall_s)) for one, other in pairs]
         rows += [
-            (when, [a.best_at(b.wall_s) for a, b in pairs], ".4f"),
+            (f"{name}: until as many trials have ended, s", same, ".0f"),
+            (f"{name}: that, of the loop's wall time", _shares(same, loops), ".2f"),
             (f"{name}: until the loop's final best, s", reached, ".0f"),
-            (f"{name}: the same, of the loop's wall time", shares, ".2f"),
-            (f"{name}: wall time to the loop's", [b.wall_s / a.wall_s for a, b in pairs], ".2f"),
+            (f"{name}: the same, of the loop's wall time", _shares(reached, loops), ".2f"),
         ]
     print("| | median | lower quartile | upper |")
     print("|---|---|---|---|")
     for title, values, form in rows:
         print(f"| {title} | {in_words(values, form)} |")
     return {title: in_words(values, form).split(" | ")[0] for title, values, form in rows}
+
+
+def _end_of(number: int, one: Run) -> float | None:
+    """When so many trials had ended; None where they had not."""
+    return one.ends_s[number - 1] if number <= len(one.ends_s) else None
+
+
+def _shares(seconds: Sequence[float | None], loops: Sequence[Run]) -> list[float | None]:
+    """Seconds as shares of what the loops took."""
+    pairs = zip(seconds, loops, strict=True)
+    return [None if it is None else it / one.wall_s for it, one in pairs]
 
 
 def draw(runs: dict[str, list[Run]], picture: Path) -> None:
@@ -244,12 +270,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--pruners", nargs="+", default=["median", "auto"])
+    parser.add_argument("--pruners", nargs="+", default=["median"])
     parser.add_argument("--threads", type=int, default=1, help="of each kernel of the loop")
     parser.add_argument("--runs", type=Path, help="a file that keeps what was measured")
     parser.add_argument("--picture", type=Path, help="where to draw the best score over wall time")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = {"trials": options.trials, "epochs": options.epochs}
     if options.contender == LOOP:
@@ -257,7 +284,8 @@ def main() -> None:
         return
     if options.contender is not None:
         pruner = options.contender.removeprefix("engine, ")
-        print(json.dumps(engine(options.folder, pruner=pruner, seed=options.first, **sizes)))
+        of_engine = {"seed": options.first, "until": options.until, **sizes}
+        print(json.dumps(engine(options.folder, pruner=pruner, **of_engine)))
         return
     kept = read_runs(options.runs)
     runs: dict[str, list[Run]] = {
@@ -266,7 +294,10 @@ def main() -> None:
     for seed in range(options.first, options.first + options.seeds):
         for name, found in runs.items():
             what = f"{name}, seed {seed}, {sizes}, threads {options.threads}"
-            one = kept.get(what) or run(name, threads=options.threads, seed=seed, **sizes)
+            limit_s = runs[LOOP][-1].wall_s if name != LOOP else 0.0
+            one = kept.get(what) or run(
+                name, threads=options.threads, seed=seed, limit_s=limit_s, **sizes
+            )
             found.append(one)
             if options.runs is not None and what not in kept:
                 with options.runs.open("a", encoding="utf-8") as lines:

@@ -11,6 +11,7 @@ from optuna.trial import TrialState
 
 from ...settings.space import SearchSpace
 from ...trials import Outlook
+from ..samplers.gp import on_one_thread
 from ..samplers.padded_gp import PaddedGP
 
 if TYPE_CHECKING:
@@ -77,12 +78,10 @@ class _Fitted(PaddedGP):
         trials' values, 0 for worse ones; shape (draws, points).
         """
         self._rng_of_draws = rng
-        import torch
-
-        torch.set_num_threads(1)
         padded = self._padding.seen(study)
         completed = padded.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        self._sample_relative_impl(padded, completed, [], self._padding.distributions)
+        with on_one_thread():
+            self._sample_relative_impl(padded, completed, [], self._padding.distributions)
         return self._gains
 
     def _optimize_acqf(self, acqf: Any, best_params: Any) -> Any:

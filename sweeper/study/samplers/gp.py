@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
+from threadpoolctl import threadpool_limits
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Have torch, NumPy and SciPy use one thread of this process while the block runs.
+
+    A proposal's matrices are small: with two threads of OpenBLAS it takes more than three times as
+    much CPU, which trials lack. Its last bits do not depend on the machine's cores then.
+    """
+    # What is imported later has no limit. The imports take seconds, for which a study's first
+    # trials need not wait.
+    import scipy.linalg  # noqa: F401  what Optuna calls
+    import torch
+
+    torch.set_num_threads(1)
+    with threadpool_limits(limits=1):
+        yield
 
 
 class OneThreadGP(optuna.samplers.GPSampler):
@@ -25,8 +45,7 @@ class OneThreadGP(optuna.samplers.GPSampler):
     ) -> dict[str, Any]:
         """Propose params, as the base class does."""
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if len(completed) >= self._fits_from:
-            import torch  # takes seconds, for which a study's first random trials need not wait
-
-            torch.set_num_threads(1)
-        return dict(super().sample_relative(study, trial, search_space))
+        if len(completed) < self._fits_from:
+            return dict(super().sample_relative(study, trial, search_space))
+        with on_one_thread():
+            return dict(super().sample_relative(study, trial, search_space))
