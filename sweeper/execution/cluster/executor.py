@@ -176,8 +176,7 @@ class ClusterExecutor:
             except CallError as error:
                 raise SettingsError(f"{self._cluster.place}: {error}") from error
             refused, waited_s = self._crew.refused, time.monotonic() - began_s
-            is_hopeless = bool(refused) and len(refused) >= present
-            if (is_hopeless and self._settings.class_ is None) or waited_s > self._settings.wait:
+            if self._are_all_refused(present) or waited_s > self._settings.wait:
                 raise SettingsError(self._refusal(refused) if refused else self._nobody())
             news = refused[0] if refused else ("" if present else "there is no worker yet")
             if news and news != announced and waited_s > _SOON_S:
@@ -193,12 +192,17 @@ class ClusterExecutor:
         # Those that are there by now count for the number of trials at once.
         self._crew.settle(timeout_s=_SETTLE_S)
 
+    def _are_all_refused(self, present: int) -> bool:
+        """Whether all workers that there are were refused, and no others are to be expected."""
+        refused = self._crew.refused
+        return bool(refused) and len(refused) >= present and self._settings.class_ is None
+
     def _refusal(self, refused: Sequence[str]) -> str:
         more = len(refused) - 1
         others = f" ({more} other workers likewise)" if more > 0 else ""
         return (
-            f"{self._cluster.place}: no worker can run these trials: {refused[0]}{others}; install "
-            "the same versions there as here, or sweep from an environment like theirs"
+            f"{self._cluster.place}: no worker can run these trials: {refused[0]}{others}; a "
+            "worker needs the versions, the kernel and the data that are here, or sweep from there"
         )
 
     def _nobody(self) -> str:
@@ -211,11 +215,11 @@ class ClusterExecutor:
     def _watch(self, source: TrialSource) -> None:
         """Use workers as they come, and notice those that go, until all slots have ended."""
         answered_s = used_s = scaled_s = time.monotonic()
-        times = Times.of(source)
+        times, present = Times.of(source), 0
         while True:
             now_s = time.monotonic()
             try:
-                self._crew.look()
+                present = self._crew.look()
                 answered_s = now_s
             except CallError as error:
                 if now_s - answered_s > _SCHEDULER_AWAY_S:
@@ -231,6 +235,8 @@ class ClusterExecutor:
                 self._cluster.scale_again()
             if self._crew.links():
                 used_s = now_s
+            elif self._are_all_refused(present):
+                source.stop(self._refusal(self._crew.refused))
             elif now_s - used_s > self._settings.wait:
                 source.stop(f"the loss of all workers; none has come for {self._settings.wait:g} s")
             if (new := Times.of(source)) != times:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,9 @@ from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook, read_metadata
 from sweeper.settings import Settings
 from sweeper.settings.cluster import Cluster
+from sweeper.settings.sections import Data
 from sweeper.study_folder.snapshots import CodeSnapshot
+from sweeper.sync.datasets import Dataset
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract, ListedTrials
 from sweeper.trials import StudyPaths, TrialOutcome, TrialSpec
@@ -151,3 +156,32 @@ def test_a_kernel_that_the_workers_lack_is_refused_by_name(tmp_path: Path, two_s
     )
     with pytest.raises(SettingsError, match=r"no worker can run these trials.*'no-such' is not in"):
         ClusterExecutor.open(workload, Cluster.model_validate(two_slots), None)
+
+
+def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
+    tmp_path: Path, two_slots: str
+) -> None:
+    remote, (first, second) = (
+        tmp_path / "remote",
+        [
+            Data.model_validate({"path": str(tmp_path / name), "from": str(tmp_path / "remote")})
+            for name in ("pushed", "fetched")
+        ],
+    )
+    (tmp_path / "pushed").mkdir()
+    (tmp_path / "pushed" / "some.txt").write_text("some")
+    Dataset(first, folder=tmp_path).push(lambda _: None)
+    data = Dataset(second, folder=tmp_path)
+    data.settle()
+    shutil.rmtree(remote / "objects")
+    notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
+    workload = replace(workload_of(notebook, {"act": ["complete"]}), data=data)
+    settings = Cluster.model_validate({"url": two_slots, "wait": "600s"})
+    executor = ClusterExecutor.open(workload, settings, None)
+    source = ListedTrials([])
+    began_s = time.monotonic()
+    executor.run(source)
+    assert time.monotonic() - began_s < 120
+    (reason,) = source.reasons
+    assert "no worker can run these trials: worker tcp://" in reason
+    assert "some.txt" in reason or "objects" in reason
