@@ -42,8 +42,8 @@ gc.disable()
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# The tests run beside each other: threads of one library for matrices would wait for each other on
-# full cores, which takes CPU. Kernels of a sweep have their own number of threads, whatever this is.
+# The tests run beside each other: threads of a library for matrices would wait for each other on
+# full cores, which takes CPU. Kernels of a sweep have a number of threads that is not this one.
 for _library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 

@@ -15,6 +15,7 @@ def threads() -> set[int]:
 
 def test_a_proposal_uses_one_thread_and_leaves_the_others_to_the_process() -> None:
     torch = pytest.importorskip("torch")
+    pytest.importorskip("scipy.linalg")  # what is not loaded has no number of threads yet
     torch.set_num_threads(2)
     with threadpool_limits(limits=2, user_api="blas"):
         with on_one_thread():
