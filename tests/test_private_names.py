@@ -24,7 +24,7 @@ NAMES = [
     (
         "optuna",
         "optuna.study.study.Study._get_trials",
-        "study/samplers/view.py",
+        "study/samplers/views/view.py",
     ),
     (
         "optuna",

@@ -16,7 +16,7 @@ from optuna.trial import TrialState as OptunaState
 from sweeper.notebooks import ExecutedNotebook
 from sweeper.settings import Settings
 from sweeper.study import SamplerFactory
-from sweeper.study.samplers.infeasible import AvoidsInfeasible
+from sweeper.study.samplers.views.infeasible import AvoidsInfeasible
 from sweeper.trials import Params, Reason, TrialOutcome, TrialState
 
 #: The wider the better, and the widest third does not fit.

@@ -126,7 +126,7 @@ def test_a_restart_changes_no_proposal(begin: Any) -> None:
 
 def test_a_study_of_an_earlier_version_goes_on_with_its_own_proposals(begin: Any) -> None:
     opened: Opened = begin(BRANCHES, sampler="auto")
-    assert opened.study.facts["rules"] == 2
+    assert opened.study.facts["rules"] == 3
     assert opened.samplers.name == "gp"
     assert opened.samplers.following(1).name == "tpe"
     by_name = SamplerFactory(begin(BRANCHES, sampler="gp").settings)

@@ -6,9 +6,9 @@ When a proposal is made, and what the queue has before it, does not belong here.
 from .distributions import as_queued, distributions, in_words, suggest
 from .factory import EXHAUSTIBLE, PROPOSAL_RULES, SamplerFactory, derived_seed
 from .fitting import check_fits
-from .in_order import InOrder
-from .infeasible import CONSTRAINT, VIOLATED
-from .search_only import CONFIRMS, SearchOnly
+from .views.in_order import InOrder
+from .views.infeasible import CONSTRAINT, VIOLATED
+from .views.search_only import CONFIRMS, SearchOnly
 
 __all__ = [
     "CONFIRMS",

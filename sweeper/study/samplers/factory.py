@@ -17,9 +17,9 @@ from ...errors import SettingsError
 from ...settings import Settings
 from ..options import check_options
 from .gp import OneThreadGP
-from .infeasible import AvoidsInfeasible
 from .padded_gp import PaddedGP
 from .tpe import SamplerMemory, SteadyTPE
+from .views.infeasible import AvoidsInfeasible
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
 _GP_TRIALS = 250
@@ -28,7 +28,8 @@ _GP_TRIALS = 250
 #: 1: `gp` is Optuna's, after random trials, and models what all trials have; `auto` is `tpe` where
 #:    the space has branches.
 #: 2: `gp` models branches, after a design that covers the space; `auto` takes it there, too.
-PROPOSAL_RULES = 2
+#: 3: `gp` also models pruned trials, with the values that are to be expected of them.
+PROPOSAL_RULES = 3
 #: Samplers that enumerate all values of a stepped dimension in every proposal, with the number of
 #: values that takes half a second and 100 MB.
 _MOST_VALUES: Mapping[str, int] = {"grid": 1_000_000, "brute_force": 1_000_000}
@@ -56,7 +57,7 @@ _SEES_INFEASIBLE: Mapping[str, TrialState] = {
     "gp": TrialState.COMPLETE,
 }
 #: Arguments that the factory passes, so a parameters file cannot set them.
-_PASSED = ("seed", "memory", "space", "design_seed")
+_PASSED = ("seed", "memory", "space", "design_seed", "sees_pruned")
 
 
 def derived_seed(*parts: object) -> int:
@@ -106,7 +107,11 @@ class SamplerFactory:
             passed["memory"] = self._memory
         if issubclass(self._class, PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
-            passed = {"space": self._space, "design_seed": design_seed}
+            passed = {
+                "space": self._space,
+                "design_seed": design_seed,
+                "sees_pruned": self._rules > 2,
+            }
         with warnings.catch_warnings():
             # Optuna marks some samplers as experimental; our tests cover them.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

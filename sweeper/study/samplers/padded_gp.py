@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...settings.space import SearchSpace
 from .gp import OneThreadGP
 from .padding import Padding
+from .views.pruned import WithPruned
 
 
 class PaddedGP(OneThreadGP):
@@ -27,7 +28,8 @@ class PaddedGP(OneThreadGP):
     Args:
         space: of the study.
         design_seed: of the first trials; the same for all proposals of a study.
-        n_startup_trials: how many trials complete before the first is fitted.
+        sees_pruned: whether pruned trials count, with the values that are to be expected of them.
+        n_startup_trials: how many trials end so that they count, before the first is fitted.
         **options: of Optuna's sampler.
     """
 
@@ -36,12 +38,14 @@ class PaddedGP(OneThreadGP):
         *,
         space: SearchSpace,
         design_seed: int,
+        sees_pruned: bool = True,
         n_startup_trials: int = 10,
         **options: Any,
     ) -> None:
         super().__init__(n_startup_trials=n_startup_trials, **options)
         self._space = space
         self._design_seed = design_seed
+        self._sees_pruned = sees_pruned
 
     @cached_property
     def _padding(self) -> Padding:
@@ -57,6 +61,8 @@ class PaddedGP(OneThreadGP):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose values of the dimensions of all branches, of which the trial uses its own."""
+        if self._sees_pruned:
+            study = WithPruned(study)  # type: ignore[assignment]  # a view of it
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if search_space and len(completed) < self._fits_from:
             return self._padding.design(trial.number, seed=self._design_seed)

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...settings.space import ChoiceDimension, SearchSpace, as_scalar
 from .distributions import distributions
-from .view import StudyView
+from .views.view import StudyView
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from ..unseen import UnseenTrials
-from .view import StudyView
+from .views.view import StudyView
 
 #: Of up to this many finished trials TPE weighs every one; of more, a sample.
 WEIGHED = 2000

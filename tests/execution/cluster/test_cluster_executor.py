@@ -161,12 +161,10 @@ def test_a_kernel_that_the_workers_lack_is_refused_by_name(tmp_path: Path, two_s
 def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
     tmp_path: Path, two_slots: str
 ) -> None:
-    remote, (first, second) = (
-        tmp_path / "remote",
-        [
-            Data.model_validate({"path": str(tmp_path / name), "from": str(tmp_path / "remote")})
-            for name in ("pushed", "fetched")
-        ],
+    remote = tmp_path / "remote"
+    first, second = (
+        Data.model_validate({"path": str(tmp_path / name), "from": remote.as_uri()})
+        for name in ("pushed", "fetched")
     )
     (tmp_path / "pushed").mkdir()
     (tmp_path / "pushed" / "some.txt").write_text("some")

@@ -1,0 +1,85 @@
+"""Pruned trials as the Gaussian process sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optuna
+import pytest
+from opened_studies import completed
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeper.study.samplers.views.pruned import WithPruned
+from sweeper.trials import TrialOutcome
+from sweeper.trials import TrialState as State
+
+UNIT = optuna.distributions.FloatDistribution(0.0, 1.0)
+
+
+def trial(state: TrialState, *curve: float) -> FrozenTrial:
+    return optuna.trial.create_trial(
+        state=state,
+        params={"x": 0.5},
+        distributions={"x": UNIT},
+        intermediate_values=dict(enumerate(curve)),
+        value=curve[-1] if state is TrialState.COMPLETE else None,
+    )
+
+
+def seen(*trials: FrozenTrial, direction: str = "maximize") -> list[float | None]:
+    """The values of the trials that the sampler takes for completed ones."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(direction=direction)
+    study.add_trials(trials)
+    view: Any = WithPruned(study)
+    return [one.value for one in view.get_trials(states=(TrialState.COMPLETE,))]
+
+
+#: Each ends at twice its first value.
+CURVES = [trial(TrialState.COMPLETE, n / 10, n / 5) for n in range(6)]
+
+
+def pruned(*curve: float) -> FrozenTrial:
+    return trial(TrialState.PRUNED, *curve)
+
+
+def test_a_pruned_trial_counts_with_what_the_completed_ones_predict() -> None:
+    assert seen(*CURVES, pruned(0.25))[-1] == pytest.approx(0.5)
+
+
+def test_with_too_few_curves_it_counts_with_its_last_value() -> None:
+    assert seen(*CURVES[:3], pruned(0.15))[-1] == 0.15
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_it_is_never_beyond_the_completed_ones(direction: str) -> None:
+    *_, far, further = seen(*CURVES, pruned(-9.0), pruned(9.0), direction=direction)
+    assert (far, further) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("direction", "worst"), [("maximize", 0.0), ("minimize", 1.0)])
+def test_one_that_has_diverged_is_as_bad_as_the_worst(direction: str, worst: float) -> None:
+    assert seen(*CURVES, pruned(0.3, float("nan")), direction=direction)[-1] == worst
+
+
+def test_without_a_value_or_a_completed_trial_it_does_not_count() -> None:
+    assert seen(*CURVES, pruned()) == [one.value for one in CURVES]
+    assert seen(pruned(0.3)) == []
+
+
+def test_the_process_proposes_trials_also_where_most_are_pruned(begin: Any) -> None:
+    pytest.importorskip("torch")
+    space = {"x": {"low": 0.0, "high": 1.0}}
+    chosen = {"name": "gp", "n_startup_trials": 6}
+    opened = begin(space, sampler=chosen, trials=16)
+    design = begin(space, sampler={"name": "gp", "n_startup_trials": 99}, trials=16)
+    proposals = []
+    for number in range(16):
+        record = opened.ask()
+        proposals.append((record.params["x"], design.ask().params["x"]))
+        value = 1 - abs(float(record.params["x"]) - 0.3)
+        opened.study.report(record.number, 0, value, optuna.pruners.NopPruner())
+        outcome = completed(value) if number < 3 else TrialOutcome(state=State.PRUNED)
+        opened.study.tell(record.number, outcome)
+    assert all(ours == points for ours, points in proposals[:6])
+    assert not any(ours == points for ours, points in proposals[6:])
