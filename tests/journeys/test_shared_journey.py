@@ -160,8 +160,8 @@ def test_who_leaves_takes_no_trial_along_and_who_leads_ends_the_sweep_for_all(
     assert leaves.wait(timeout=120) == 130
     assert "joint: this machine has left (Ctrl-C)" in log_of(tmp_path, "b")
     (tmp_path / "slow").unlink()
-    for run_id, attempt in left:  # the others run them again
-        until(lambda once_more=(run_id, str(int(attempt) + 1)): once_more in events.of("ends"))
+    again = {(run_id, str(int(attempt) + 1)) for run_id, attempt in left}
+    until(lambda: again <= {*events.of("ends")})  # the others run them again
     leader.send_signal(signal.SIGINT)
     stdout, _ = leader.communicate(timeout=120)
     assert json.loads(stdout)["counts"]["failed"] == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 import pytest
@@ -13,6 +13,7 @@ from sweeper.study.samplers.views.pruned import WithPruned
 from sweeper.trials import TrialOutcome
 from sweeper.trials import TrialState as State
 
+Direction = Literal["maximize", "minimize"]
 UNIT = optuna.distributions.FloatDistribution(0.0, 1.0)
 
 
@@ -26,7 +27,7 @@ def trial(state: TrialState, *curve: float) -> FrozenTrial:
     )
 
 
-def seen(*trials: FrozenTrial, direction: str = "maximize") -> list[float | None]:
+def seen(*trials: FrozenTrial, direction: Direction = "maximize") -> list[float | None]:
     """The values of the trials that the sampler takes for completed ones."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction=direction)
@@ -52,13 +53,13 @@ def test_with_too_few_curves_it_counts_with_its_last_value() -> None:
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_it_is_never_beyond_the_completed_ones(direction: str) -> None:
+def test_it_is_never_beyond_the_completed_ones(direction: Direction) -> None:
     *_, far, further = seen(*CURVES, pruned(-9.0), pruned(9.0), direction=direction)
     assert (far, further) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(("direction", "worst"), [("maximize", 0.0), ("minimize", 1.0)])
-def test_one_that_has_diverged_is_as_bad_as_the_worst(direction: str, worst: float) -> None:
+def test_one_that_has_diverged_is_as_bad_as_the_worst(direction: Direction, worst: float) -> None:
     assert seen(*CURVES, pruned(0.3, float("nan")), direction=direction)[-1] == worst
 
 

@@ -184,7 +184,7 @@ def test_a_leader_that_cannot_be_reached_is_named_with_the_remedy(
         following = threading.Thread(target=coordinator.follow)
         following.start()
         try:
-            line = until(lambda: next((it for it in news if "cannot be reached" in it), None))
+            line, *_ = until(lambda: [it for it in news if "cannot be reached" in it])
         finally:
             coordinator.stop("the test")
             following.join()
