@@ -5,8 +5,8 @@
 The error rate of `search.py` with branches, as the end of a curve of eight epochs that falls with a
 speed of each trial's own, with noise at each epoch. One trial after the other. "rules" are those
 by which proposals are made (`sweeper/study/samplers/factory.py`): with 2 the Gaussian process sees
-completed trials only, with 3 also pruned ones. The regret is that of the best completed trial's
-true error, after epochs, whatever trials they belong to.
+completed trials only, with 3 also pruned ones. The regret is the true error of the completed trial
+with the best score, after epochs, whatever trials they belong to.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def regrets(pruner: str, rules: int, seed: int) -> tuple[list[float], int, int]:
     )
     rng = np.random.default_rng(seed)
     samplers, judge = SamplerFactory(settings).following(rules), make_pruner(settings)
-    best, spent, found, completed = 1.0, 0, list[float](), 0
+    best, spent, found, completed = (1.0, 1.0), 0, list[float](), 0
     with tempfile.TemporaryDirectory() as folder:
         study = Study.open(f"sqlite:///{folder}/study.db", settings)
         while len(found) < len(BUDGETS):
@@ -60,10 +60,10 @@ def regrets(pruner: str, rules: int, seed: int) -> tuple[list[float], int, int]:
                     break
             else:
                 outcome = TrialOutcome(state=TrialState.COMPLETED, scores={"error": seen})
-                best, completed = min(best, true), completed + 1
+                best, completed = min(best, (seen, true)), completed + 1
             study.tell(record.number, outcome)
             while len(found) < len(BUDGETS) and spent >= BUDGETS[len(found)]:
-                found.append(best - LEAST)
+                found.append(best[1] - LEAST)
         trials = len(study.records())
         study.close()
     return found, trials, completed

@@ -13,7 +13,7 @@ BENCHMARK = str(Path(__file__).parents[2] / "benchmarks" / "fleet.py")
 
 @pytest.mark.slow  # MLflow is imported
 def test_the_benchmark_of_a_fleet_in_short_ends_all_trials_and_keeps_the_slots_busy() -> None:
-    options = ["--slots=16", "--trials=32", "--rows=1", "--preempted=3", "--away=5"]
+    options = ["--slots=16", "--trials=32", "--rows=1", "--preempted=6", "--away=5"]
     ended = call(*options, script=BENCHMARK)
     assert ended.returncode == 0, ended.stderr
     figures = json.loads(ended.stdout.splitlines()[-1])

@@ -154,6 +154,8 @@ def test_a_study_goes_on_at_another_host_when_the_one_that_leads_dies(
     until(lambda: len(of("begins")) == len(of("ends")) + 4)
     leads.kill()
     leads.wait()
+    # By then no trial of the dead one's sweep runs any more.
+    until(lambda: "is gone; this machine may lead" in (tmp_path / "b.log").read_text())
     (tmp_path / "slow").unlink()
     assert follows.wait(timeout=300) == 0, (tmp_path / "b.log").read_text()
     run_ids = [f"{number:04}" for number in range(TRIALS)]
