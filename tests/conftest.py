@@ -78,8 +78,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Twice as many processes as cores: half of the time tests wait for something."""
-    return 2 * (os.cpu_count() or 1)
+    """One process more than there are cores: a third of the time tests wait for something."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(autouse=True)
