@@ -134,3 +134,5 @@ def test_a_study_of_an_earlier_version_goes_on_with_its_own_proposals(begin: Any
     before: Any = by_name.following(1).make(0)
     assert type(now.sampler) is PaddedGP
     assert type(before.sampler) is OneThreadGP
+    second: Any = by_name.following(2).make(0)
+    assert (now.sampler._sees_pruned, second.sampler._sees_pruned) == (True, False)
