@@ -96,8 +96,12 @@ class ConsoleOutput:
             self._print(f"study {study}: {line}")
         self.json({"study": study, "leader": ended.leader or None, "ended": ended.why})
 
-    def status(self, result: SweepResult, snapshot: Snapshot, owner: str | None) -> None:
-        """Print the state of a study."""
+    def status(self, result: SweepResult, snapshot: Snapshot, *, owner: str | None) -> None:
+        """Print the state of a study.
+
+        Args:
+            owner: the process that sweeps it; None for none.
+        """
         if self._quiet:
             return
         ended = [record for record in result.records if record.state is not TrialState.RUNNING]
@@ -127,7 +131,7 @@ class ConsoleOutput:
 
     def when(self, existing: ExistingStudy) -> str:
         """When queued trials of a study will run, for messages."""
-        is_swept = existing.is_swept()
+        is_swept = existing.sweep() is not None
         return "the next free slot takes it" if is_swept else "the next sweep begins with it"
 
     def line(self, text: str) -> None:

@@ -32,6 +32,21 @@ _BEHIND = "tracking_is_behind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LivingSweep:
+    """The sweep of a study that is alive now.
+
+    Attributes:
+        process: that sweeps, for people.
+        is_here: whether it runs on this machine.
+        hears_requests: whether it sees what is asked for in the study's folder.
+    """
+
+    process: str
+    is_here: bool
+    hears_requests: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingStudy:
     """A study in its storage, with the paths of its files.
 
@@ -45,14 +60,19 @@ class ExistingStudy:
     paths: StudyPaths
     tracking: Address
 
-    def is_swept(self) -> bool:
-        """Whether a sweep of the study is alive now, in its folder here or on another machine."""
-        return is_held(self.paths) or self.holder() is not None
+    def sweep(self) -> LivingSweep | None:
+        """The sweep of the study that is alive now, wherever it runs; None for none.
 
-    @property
-    def hears_requests(self) -> bool:
-        """Whether the sweep that is alive sees what is asked for in the study's folder."""
-        return is_held(self.paths)
+        Raises:
+            StorageAwayError: the storage is a server that does not answer.
+        """
+        if is_held(self.paths):
+            is_here = elsewhere_s(self.paths.owner) is None
+            return LivingSweep(process=owner_of(self.paths), is_here=is_here, hears_requests=True)
+        holder = self.holder()
+        if holder is None:
+            return None
+        return LivingSweep(process=holder.process, is_here=False, hears_requests=False)
 
     def opened(self) -> Study:
         """The study as Optuna opens it, for changes.
@@ -114,23 +134,12 @@ class ExistingStudy:
             )
         )
 
-    @property
-    def owner(self) -> str | None:
-        """The process that sweeps the study now, for messages; None when there is none."""
-        if is_held(self.paths):
-            return owner_of(self.paths)
-        holder = self.holder()
-        return None if holder is None else holder.process
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether the sweep that is alive runs on another machine."""
-        if is_held(self.paths):
-            return elsewhere_s(self.paths.owner) is not None
-        return self.holder() is not None
-
     def holder(self) -> Holder | None:
-        """The session of the sweep, where the storage is a server."""
+        """The session that holds the study; None for nobody, and where no server has the study.
+
+        Raises:
+            StorageAwayError: the server does not answer.
+        """
         if not str(self.storage_url).startswith("postgres"):
             return None
         from ..study.coordinators.session_lock import holder_in
@@ -196,7 +205,7 @@ def find_study(
     """
     studies = find_studies(wanted, storage=storage, tracking_uri=tracking_uri)
     if wanted is None and len(studies) > 1:
-        studies = [study for study in studies if study.owner is not None] or studies
+        studies = [study for study in studies if study.sweep() is not None] or studies
     if len(studies) > 1:
         folders = ", ".join(display_path(study.paths.folder) for study in studies)
         raise StudyError(f"several studies could be meant; name one of {folders}")

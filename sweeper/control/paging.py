@@ -55,7 +55,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             best=study.best(),
             importances=study.insights.importances(),
             compare_url=study.facts.get("compare_url"),
-            is_running=existing.is_swept(),
+            is_running=existing.sweep() is not None,
         )
         page.write(content)
     except OSError as error:

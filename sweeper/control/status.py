@@ -23,11 +23,15 @@ from ..trials import (
     run_id_of,
     seconds_left,
 )
-from .lookup import ExistingStudy
+from .lookup import ExistingStudy, LivingSweep
 
 
-def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
-    """The results of a study so far, and the progress of its running trials."""
+def look(existing: ExistingStudy, sweep: LivingSweep | None) -> tuple[SweepResult, Snapshot]:
+    """The results of a study so far, and the progress of its running trials.
+
+    Args:
+        sweep: the one that is alive; the progress of its trials is known where it runs here.
+    """
     study, facts = existing.study, existing.study.facts
     records, best = study.records(), study.best()
     confirmation = confirmation_of(existing, records)
@@ -52,7 +56,8 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         budget=budget,
         confirmation=confirmation,
     )
-    progress = [_progress(record, is_here=not existing.is_elsewhere) for record in running]
+    is_here = sweep is None or sweep.is_here
+    progress = [_progress(record, is_here=is_here) for record in running]
     snapshot = Snapshot(
         study=study.name,
         trials=planned,

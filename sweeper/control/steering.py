@@ -31,15 +31,15 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         StudyError: no sweep of the study is alive, a trial does not run, or the sweep has not
             stopped within a minute.
     """
-    if not existing.is_swept():
+    sweep = existing.sweep()
+    if sweep is None:
         raise StudyError(
             f"the study {existing.study.name!r} in {display_path(existing.paths.folder)} is not "
-            "being "
-            "swept, so there is nothing to stop"
+            "being swept, so there is nothing to stop"
         )
-    if not existing.hears_requests:
+    if not sweep.hears_requests:
         raise StudyError(
-            f"the study {existing.study.name!r} is being swept by {existing.owner}, which does not "
+            f"the study {existing.study.name!r} is being swept by {sweep.process}, which does not "
             f"use {display_path(existing.paths.folder)} here; call this on that machine, or set "
             "the tag sweeper.stop of a run in MLflow"
         )
@@ -53,10 +53,10 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
     for _ in _until(_PATIENCE_S):
         if run_ids and all(_state(existing, r) is not TrialState.RUNNING for r in run_ids):
             return
-        if not existing.is_swept():
+        if existing.sweep() is None:
             return
     raise StudyError(
-        f"the sweep of {existing.study.name!r} ({existing.owner}) was asked to stop, and has not "
+        f"the sweep of {existing.study.name!r} ({sweep.process}) was asked to stop, and has not "
         f"within {_PATIENCE_S:g} s"
     )
 

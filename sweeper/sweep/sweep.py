@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -308,14 +308,13 @@ class Sweep:
         """What the trials say; nothing where the machine is about to go."""
         if self._stop_switch.left_s is not None:
             return _Learned()
-        try:
-            return _Learned(
-                importances=study.insights.importance_ranges(),
-                outlook=study.insights.outlook(self.plan.settings, self.plan.samplers),
-            )
-        except Exception as error:  # noqa: BLE001  a sweep has its result without
-            _log.warning("what the trials teach is not known: %s", first_line(error))
-            return _Learned()
+        importances: Mapping[str, Mapping[str, ImportanceRange]] = {}
+        outlook = None
+        with _dispensable("how much each param matters"):
+            importances = study.insights.importance_ranges()
+        with _dispensable("what more trials would bring"):
+            outlook = study.insights.outlook(self.plan.settings, self.plan.samplers)
+        return _Learned(importances=importances, outlook=outlook)
 
     def _changed_code(self) -> list[str]:
         """What users should know of code that was changed while the trials ran."""
@@ -337,3 +336,12 @@ class Sweep:
             left_s=self._stop_switch.left_s,
             on_wait=lambda: self._events.announce(Event.COPYING),
         )
+
+
+@contextmanager
+def _dispensable(what: str) -> Iterator[None]:
+    """Log an error of the block, because the sweep has its result without."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  whatever a model of scores may raise
+        _log.warning("%s is not known: %s", what, first_line(error))

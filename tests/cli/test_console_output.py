@@ -77,7 +77,7 @@ def test_a_quiet_command_prints_a_summary_only_without_a_completed_trial(
 
 def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixture[str]) -> None:
     result, snapshot = state_of(*map(record, range(25)))
-    console().status(result, snapshot, None)
+    console().status(result, snapshot, owner=None)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
         "study digits: 25 completed",
@@ -85,7 +85,7 @@ def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixt
         "  … 5 earlier ones with -v",
     ]
     assert lines[3].startswith("  0005  completed")
-    console(verbose=True).status(result, snapshot, "process 1 on here")
+    console(verbose=True).status(result, snapshot, owner="process 1 on here")
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "swept by process 1 on here"
     assert lines[2].startswith("  0000  completed")

@@ -56,15 +56,16 @@ def test_a_sweep_on_another_machine_is_named_and_its_trials_are_left_alone(
     server: PostgresServer, sweeping: Study
 ) -> None:
     existing = find_study("afar", storage=server.url)
-    assert existing.is_swept()
-    assert existing.is_elsewhere
-    assert (existing.owner or "").startswith("process ")
+    sweep = existing.sweep()
+    assert sweep is not None
+    assert not sweep.is_here
+    assert sweep.process.startswith("process ")
     clean_up_after_crash(existing)
-    result, snapshot = look(find_study("afar", storage=server.url))
+    result, snapshot = look(find_study("afar", storage=server.url), sweep)
     assert [record.state for record in result.records] == [TrialState.RUNNING]
     assert len(snapshot.running) == 1
     sweeping.close()
-    until(lambda: not existing.is_swept())
+    until(lambda: existing.sweep() is None)
     clean_up_after_crash(existing)
     stopped = find_study("afar", storage=server.url).study.records()
     assert [record.state for record in stopped] == [TrialState.STOPPED]

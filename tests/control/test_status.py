@@ -48,12 +48,12 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 def progress(paths: StudyPaths) -> Progress:
-    (running,) = look(find_study(str(paths.folder), storage=None))[1].running
+    (running,) = look(find_study(str(paths.folder), storage=None), None)[1].running
     return running
 
 
 def test_a_study_has_its_counts_best_trial_and_running_trials(paths: StudyPaths) -> None:
-    result, snapshot = look(find_study(str(paths.folder), storage=None))
+    result, snapshot = look(find_study(str(paths.folder), storage=None), None)
     assert result.counts == {
         "completed": 1, "pruned": 0, "failed": 0, "stopped": 0, "running": 1
     }  # fmt: skip
@@ -68,7 +68,7 @@ def test_status_has_what_a_study_has_cost_and_for_how_many_trials_its_budget_las
     study = Study.load(f"sqlite:///{paths.storage}", "seen")
     study.note_spent(3600.0)
     study.note_facts(trials=20, settings={"cost": {"price_per_hour": 2.5, "budget": None}})
-    result, snapshot = look(find_study(str(paths.folder), storage=None))
+    result, snapshot = look(find_study(str(paths.folder), storage=None), None)
     assert (result.cost, result.cost_per_trial, snapshot.budget) == (2.5, 2.5, None)
     study.note_facts(settings={"cost": {"price_per_hour": 2.5, "budget": 4.0}})
     study, samplers = Study.open(f"sqlite:///{paths.storage}", SETTINGS), SamplerFactory(SETTINGS)

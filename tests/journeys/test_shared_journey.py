@@ -11,41 +11,19 @@ from pathlib import Path
 
 import pytest
 from commands import Command
+from joint_study import EVENTS, MACHINE, Events, write_files
 from jupyter_client.kernelspec import KernelSpecManager
 from postgres_servers import started_postgres
 from studies import until
 
 from sweeper.study import Study
-from sweeper.testing import PostgresServer, write_notebook
+from sweeper.testing import PostgresServer
 from sweeper.tracking import free_port
 from sweeper.trials import TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 TRIALS = 16
-#: Each trial writes when it begins and ends, and on whose machine; it takes as long as the file
-#: `slow` exists.
-TRAIN = """\
-import os, pathlib, time, sweeper
-trial = sweeper.trial()
-folder = pathlib.Path(os.environ["EVENTS"])
-def note(event):
-    with open(folder / "events.txt", "a") as events:
-        events.write(f"{event} {trial.run_id} {trial.attempt} {os.environ['MACHINE']}\\n")
-note("begins")
-sweeper.report(0, val=x / 2)
-time.sleep(0.3)
-while (folder / "slow").exists():
-    time.sleep(0.05)
-sweeper.report(1, val=x)
-note("ends")
-"""
-PARAMETERS = f"""\
-objective: {{val: maximize}}
-space: {{x: {{low: 0.0, high: 1.0}}}}
-study: {{name: joint, trials: {TRIALS}, sampler: random}}
-execution: {{kernels: cold}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -66,30 +44,13 @@ def begin(server: PostgresServer, tmp_path: Path) -> Begin:
 
     def begin(machine: str, *options: str, **env: str) -> Command:
         folder = tmp_path / f"machine {machine}"
-        folder.mkdir()
-        write_notebook(folder / "nb.ipynb", TRAIN, parameters="x = 0.5")
-        (folder / "p.yml").write_text(PARAMETERS)
-        files = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml", "-j", "2"]
-        servers = ["--storage", storage, "--tracking-uri", mlflow, "--shared", "--json"]
-        environment = {**os.environ, "MACHINE": machine, "EVENTS": str(tmp_path), **env}
+        arguments = write_files(folder, trials=TRIALS)
+        servers = ["--storage", storage, "--tracking-uri", mlflow, "--json"]
+        environment = {**os.environ, MACHINE: machine, EVENTS: str(tmp_path), **env}
         with open(tmp_path / f"{machine}.log", "w") as log:
-            return Command(*files, *servers, *options, cwd=folder, env=environment, stderr=log)
+            return Command(*arguments, *servers, *options, cwd=folder, env=environment, stderr=log)
 
     return begin
-
-
-class Events:
-    """What the trials have written."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "events.txt"
-
-    def of(self, event: str, machine: str = "") -> list[tuple[str, str]]:
-        """The run ids and attempts of an event; on one machine, where one is named."""
-        if not self._file.exists():
-            return []
-        rows = [line.split() for line in self._file.read_text().splitlines()]
-        return [(row[1], row[2]) for row in rows if row[0] == event and machine in ("", row[3])]
 
 
 @pytest.fixture

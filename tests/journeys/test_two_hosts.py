@@ -12,12 +12,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from joint_study import EVENTS, MACHINE, Events, write_files
 from postgres_servers import started_postgres
 from studies import until
 
 from sweeper.study import Study
 from sweeper.study.coordinators.leadership import Leadership
-from sweeper.testing import PostgresServer, write_notebook
+from sweeper.testing import PostgresServer
 from sweeper.tracking import free_port
 from sweeper.trials import TrialState
 
@@ -25,27 +26,6 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 TRIALS = 12
-TRAIN = """\
-import pathlib, os, time
-import sweeper
-folder = pathlib.Path(os.environ["EVENTS"])
-trial = sweeper.trial()
-def note(event):
-    with open(folder / "events.txt", "a") as events:
-        events.write(f"{event} {trial.run_id} {os.environ['MACHINE']}\\n")
-note("begins")
-sweeper.save_checkpoint(x=x)
-while (folder / "slow").exists():
-    time.sleep(0.05)
-sweeper.report(0, val=x)
-note("ends")
-"""
-PARAMETERS = f"""\
-objective: {{val: maximize}}
-space: {{x: {{low: 0.0, high: 1.0}}}}
-study: {{name: joint, trials: {TRIALS}, sampler: random}}
-execution: {{kernels: cold}}
-"""
 
 
 def ip(*words: str) -> None:
@@ -110,16 +90,13 @@ def server(hosts: Hosts) -> Iterator[PostgresServer]:
 
 def begin(hosts: Hosts, name: str, server: PostgresServer, folder: Path) -> subprocess.Popen[str]:
     own = folder / f"host {name}"
-    own.mkdir()
-    write_notebook(own / "nb.ipynb", TRAIN, parameters="x = 0.5")
-    (own / "p.yml").write_text(PARAMETERS)
-    words = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml", "-j", "2", "--shared"]
+    words = write_files(own, trials=TRIALS)
     words += ["--storage", server.database("optuna"), "--tracking-uri", server.database("mlflow")]
     with open(folder / f"{name}.log", "w") as log:
         return subprocess.Popen(
             hosts.command(name, sys.executable, str(ROOT / "notebook_hpo.py"), *words),
             cwd=own,
-            env={**os.environ, "MACHINE": name, "EVENTS": str(folder)},
+            env={**os.environ, MACHINE: name, EVENTS: str(folder)},
             stdout=log,
             stderr=log,
             text=True,
@@ -133,25 +110,21 @@ def test_a_study_goes_on_at_another_host_when_the_one_that_leads_dies(
     server.make_database("optuna")
     server.make_database("mlflow")
 
-    def of(event: str, name: str = "") -> list[str]:
-        file = tmp_path / "events.txt"
-        rows = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-        return [row[1] for row in rows if row[0] == event and name in ("", row[2])]
-
+    events = Events(tmp_path)
     (tmp_path / "slow").touch()
     leads = begin(hosts, "a", server, tmp_path)
-    until(lambda: len(of("begins", "a")) == 2)
+    until(lambda: len(events.of("begins", "a")) == 2)
     follows = begin(hosts, "b", server, tmp_path)
-    until(lambda: len(of("begins", "b")) == 2)
+    until(lambda: len(events.of("begins", "b")) == 2)
     with closing(Leadership(server.database("optuna"), "joint")) as leadership:
         leader = leadership.leader()
     assert leader is not None
     assert leader.address.startswith(f"tls://{hosts.addresses['a']}:")
     (tmp_path / "slow").unlink()
-    until(lambda: len(of("ends")) >= 4)
+    until(lambda: len(events.of("ends")) >= 4)
     (tmp_path / "slow").touch()
     # A slot begins its next trial when the last one is recorded.
-    until(lambda: len(of("begins")) == len(of("ends")) + 4)
+    until(lambda: len(events.of("begins")) == len(events.of("ends")) + 4)
     leads.kill()
     leads.wait()
     # By then no trial of the dead one's sweep runs any more.
@@ -159,7 +132,7 @@ def test_a_study_goes_on_at_another_host_when_the_one_that_leads_dies(
     (tmp_path / "slow").unlink()
     assert follows.wait(timeout=300) == 0, (tmp_path / "b.log").read_text()
     run_ids = [f"{number:04}" for number in range(TRIALS)]
-    assert Counter(of("ends")) == Counter(run_ids)
+    assert Counter(run_id for run_id, _ in events.of("ends")) == Counter(run_ids)
     records = Study.load(server.database("optuna"), "joint").records()
     assert [record.run_id for record in records] == run_ids
     assert {record.state for record in records} == {TrialState.COMPLETED}

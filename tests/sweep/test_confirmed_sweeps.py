@@ -117,7 +117,7 @@ def test_a_study_that_is_looked_at_later_has_the_same_winner(
     done: SweepResult, make_sweep: Make
 ) -> None:
     folder = make_sweep("done").plan.paths.folder
-    result, snapshot = look(find_study(str(folder), storage=None))
+    result, snapshot = look(find_study(str(folder), storage=None), None)
     assert result.to_json()["best"] == done.to_json()["best"]
     assert snapshot.counts["completed"] == 4
     study = sweeper.load(folder)

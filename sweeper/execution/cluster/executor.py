@@ -201,8 +201,9 @@ class ClusterExecutor:
         more = len(refused) - 1
         others = f" ({more} other workers likewise)" if more > 0 else ""
         return (
-            f"{self._cluster.place}: no worker can run these trials: {refused[0]}{others}; a "
-            "worker needs the versions, the kernel and the data that are here, or sweep from there"
+            f"{self._cluster.place}: no worker can run these trials: {refused[0]}{others}; give "
+            "the workers the versions, the kernel and the data of this machine, or start the sweep "
+            "from an environment like theirs"
         )
 
     def _nobody(self) -> str:

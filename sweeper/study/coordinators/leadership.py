@@ -58,12 +58,9 @@ class Leadership:
                 f"--storage {self._url}"
             )
 
-    @property
-    def refusal(self) -> str:
-        """Why a study cannot be shared that a sweep without `--shared` holds."""
-        holder = self.holder()
-        whose = "another process" if holder is None else f"{holder.process} without --shared"
-        return refusal(self._study, self._place, whose)
+    def refusal(self, holder: Holder) -> str:
+        """Why nobody can join the sweep that holds the study, which runs without `--shared`."""
+        return refusal(self._study, self._place, f"{holder.process} without --shared")
 
     @property
     def place(self) -> str:

@@ -242,7 +242,7 @@ class Coordinator:
             if holder is None:
                 return None
             if not holder.is_shared:
-                raise HeldStudyError(self._leadership.refusal)
+                raise HeldStudyError(self._leadership.refusal(holder))
             if leader is not None and leader.token == holder.token and not leader.ended:
                 if not _is_same(leader, followed):
                     self._check()

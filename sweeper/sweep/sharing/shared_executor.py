@@ -104,6 +104,5 @@ class SharedExecutor:
 
     def close(self) -> None:
         """End the scheduler and the worker of this machine."""
-        self._cluster.close()
-        self._scheduler.close()
+        self._cluster.close()  # with the scheduler, which is this cluster's
         self._member.close()

@@ -20,21 +20,20 @@ def reachable_address(towards: str) -> str:
         towards: the name or the address of the other machine; empty for this one.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # where the other has no such name, connecting to it says so
+        warnings.simplefilter("ignore")  # connecting to an unknown name says that it is unknown
         return str(load_dask().utils.get_ip(towards or "127.0.0.1"))
 
 
 class OwnScheduler:
     """A scheduler on this machine, and the connection to it. Made by `open`, ended by `close`.
 
-    Who connects needs a certificate that is made for this scheduler and exists in memory only.
+    Who connects needs the certificate and the key that are made for this scheduler.
 
     Attributes:
         cluster: its workers, as a sweep uses them.
         address: where workers join it.
-        security: the certificate and the key with which they do.
+        security: the certificate and the key with which they do; on disk only where the caller
+            stores them.
     """
 
     def __init__(self, cluster: DaskCluster, *, address: str, security: Mapping[str, str]) -> None:
