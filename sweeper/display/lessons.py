@@ -7,6 +7,9 @@ from .quantities import duration
 
 #: How many params are named for each objective.
 _MOST_PARAMS = 3
+#: From so many pruned trials on that would have been the best, and from this share of all pruned
+#: ones on, pruning has cost more than `pruner: auto` would have risked.
+_MANY_BETTER, _SHARE_BETTER = 1.0, 0.02
 
 
 def lesson_lines(result: SweepResult) -> list[str]:
@@ -25,10 +28,17 @@ def _saved(result: SweepResult) -> list[str]:
     took_s = sum(record.duration_s for record in records if record.state is TrialState.PRUNED)
     whole_s = took_s + result.not_run_s
     part = f" after {took_s / whole_s:.0%} of their time" if whole_s > 0 else ""
-    return [
+    lines = [
         f"pruned: {n_pruned} of {len(records)} trials{part}; about {duration(result.not_run_s)} of "
         "running was saved"
     ]
+    better = result.better_ones_pruned
+    if better is not None and better >= max(_MANY_BETTER, _SHARE_BETTER * n_pruned):
+        lines.append(
+            f"  about {better:.0f} of them would have been better than the best trial, as the "
+            "completed ones predict; pruner: auto ends only those that will hardly be"
+        )
+    return lines
 
 
 def _important(result: SweepResult) -> list[str]:

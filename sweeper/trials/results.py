@@ -137,6 +137,8 @@ class SweepResult:
         not_run_s: how much longer pruned trials would have taken; None where none was pruned.
         importances: what matters for each objective, by param, the greatest share first; empty
             where there are too few trials to know.
+        better_ones_pruned: how many pruned trials would have been better than the best one, as the
+            completed ones predict it; None where that is not known.
         outlook: what more trials are expected to be good for; None where that is not known.
         page: the comparison page; None where it has not been written.
         is_preempted: whether the sweep ended because its machine is being taken away.
@@ -174,6 +176,7 @@ class SweepResult:
     confirmation: Confirmation | None = None
     not_run_s: float | None = None
     importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
+    better_ones_pruned: float | None = None
     outlook: Outlook | None = None
 
     @property
@@ -230,6 +233,7 @@ class SweepResult:
                 name: {param: it.to_json() for param, it in shares.items()}
                 for name, shares in self.importances.items()
             },
+            "better_ones_pruned": _rounded(self.better_ones_pruned, 2),
             "outlook": None if self.outlook is None else self.outlook.to_json(),
             "not_run_s": _rounded(self.not_run_s, 1),
             "cost": _rounded(self.cost, 4),

@@ -11,6 +11,7 @@ from ...trials import ImportanceRange, Outlook
 from ..samplers import SamplerFactory
 from .importances import importance_ranges, param_importances
 from .outlook import outlook_of
+from .pruning import better_ones_pruned
 
 
 class Insights:
@@ -31,6 +32,10 @@ class Insights:
     def importance_ranges(self) -> dict[str, dict[str, ImportanceRange]]:
         """How much each param matters, and how sure that is; see `importance_ranges`."""
         return importance_ranges(self._study, self._objectives)
+
+    def better_ones_pruned(self) -> float | None:
+        """How many pruned trials would have been better than the best one; None if not known."""
+        return better_ones_pruned(self._study) if len(self._objectives) == 1 else None
 
     def outlook(self, settings: Settings, samplers: SamplerFactory) -> Outlook | None:
         """What more trials are expected to be good for; None where that is not known.

@@ -14,7 +14,7 @@ from optuna.pruners import BasePruner
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from ...trials.student_t import two_sided_t
+from ...trials.student_t import two_sided_p, two_sided_t
 from ..unseen import UnseenTrials
 
 #: Scores further below the median than this many times the way from the median to the best count as
@@ -30,6 +30,7 @@ class Prediction:
         likely: the score that is expected.
         bound: the trial will have a better score with the probability `1 - confidence`.
         best: the best score of the completed trials.
+        chance: that the trial will have a better one, 0 to 1.
         completed: the number of trials from which this follows.
         is_beaten: whether the best score is better than the bound, and the prediction would not
             have said the same of the trial that has it.
@@ -38,6 +39,7 @@ class Prediction:
     likely: float
     bound: float
     best: float
+    chance: float
     completed: int
     is_beaten: bool
 
@@ -114,11 +116,13 @@ class PredictivePruner(BasePruner):
         fit = _Fit.to(reported, final)
         if fit is None or not math.isfinite(at[0]):
             return None
-        likely, bounds = fit.predict(at, confidence=self._confidence)
+        likely, spread = fit.predict(at)
+        bounds = likely + _quantile(self._confidence, fit.degrees) * spread
         return Prediction(
             likely=sign * float(likely[0]),
             bound=sign * float(bounds[0]),
             best=sign * self._best,
+            chance=_chance(self._best - float(likely[0]), float(spread[0]), fit.degrees),
             completed=len(pairs),
             is_beaten=bool(bounds[0] < self._best <= bounds[1]),
         )
@@ -181,12 +185,27 @@ class _Fit:
             variance=float(residuals @ residuals) / (len(reported) - 2),
         )
 
-    def predict(self, at: np.ndarray, *, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-        """The expected final scores of trials that have reported `at`, and their upper bounds."""
+    @property
+    def degrees(self) -> int:
+        """The degrees of freedom of the variance."""
+        return self.number - 2
+
+    def predict(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The expected final scores of trials that have reported `at`, and how far off they are.
+
+        A final score minus the expected one, over the second number, has Student's t distribution.
+        """
         away = at - self.reported_mean
         spread = np.sqrt(self.variance * (1 + 1 / self.number + away**2 / self.squares))
-        likely = self.final_mean + self.slope * away
-        return likely, likely + _quantile(confidence, self.number - 2) * spread
+        return self.final_mean + self.slope * away, spread
+
+
+def _chance(away: float, spread: float, degrees: int) -> float:
+    """The probability that a final score is more than so far above the expected one."""
+    if spread <= 0:
+        return float(away < 0)
+    beyond = two_sided_p(away / spread, degrees) / 2
+    return beyond if away > 0 else 1.0 - beyond
 
 
 @functools.lru_cache(maxsize=16)
