@@ -11,6 +11,9 @@ each of `--pruners`; it goes on for as long as the loop of the same seed took. A
 notebook in its own space, on the same cores, in turns for each seed; clocks begin with the process,
 so that imports count.
 
+The best of many noisy scores is a lucky one. `--fresh` runs the params of each best trial again so
+many times, with other seeds, which is what a user has of them.
+
 `--runs` keeps what was measured: one line for each sweep. What the file has is not run again.
 """
 
@@ -25,8 +28,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +38,11 @@ PROJECT = Path(__file__).parents[1]
 NOTEBOOK = PROJECT / "notebooks" / "digits.ipynb"
 PARAMETERS = PROJECT / "parameters" / "digits.yml"
 JOBS = 2
-LOOP = "loop"
+LOOP, AGAIN = "loop", "again"
 #: The engine's trials, in multiples of the loop's, if time allows.
 _MORE = 4
+#: The first of the seeds with which params are run again; no search has these.
+_FRESH = 1000
 #: The accuracy on validation data, as the notebook prints it after each epoch.
 PRINTED = re.compile(r"top-1 [\d.]+ / ([\d.]+) \(training")
 
@@ -50,12 +56,16 @@ class Run:
         ends_s: when trials ended, however they did, in seconds.
         wall_s: until everything was recorded.
         cells_s: of all cells of all trials together.
+        winner: the params of the best trial.
+        fresh: the scores of the winner's params with other seeds.
     """
 
     scores: list[tuple[float, float]]
     ends_s: list[float]
     wall_s: float
     cells_s: float
+    winner: Mapping[str, Any] = field(default_factory=dict)
+    fresh: Sequence[float] = ()
 
     def best_at(self, seconds: float) -> float:
         """The best score up to a time; 0 before the first."""
@@ -75,10 +85,22 @@ def cells_s(notebooks: Sequence[Path]) -> float:
     return total
 
 
+def run_notebook(output: Path, params: Mapping[str, Any]) -> float:
+    """Run the notebook as a user does in a loop; its accuracy on validation data."""
+    import papermill
+
+    node = papermill.execute_notebook(
+        NOTEBOOK, output, parameters=params, cwd=str(NOTEBOOK.parent), progress_bar=False
+    )
+    printed = "".join(
+        "".join(out.get("text", "")) for cell in node.cells for out in cell.get("outputs", [])
+    )
+    return float(PRINTED.findall(printed)[-1])
+
+
 def loop(folder: Path, *, seed: int, trials: int, epochs: int) -> dict[str, Any]:
     """What a user would write around the notebook."""
     import optuna
-    import papermill
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
@@ -96,17 +118,7 @@ def loop(folder: Path, *, seed: int, trials: int, epochs: int) -> dict[str, Any]
         if params["optimizer"] == "sgd":
             params["momentum"] = trial.suggest_float("momentum", 0.8, 0.99)
         output = folder / f"{trial.number:04}.ipynb"
-        node = papermill.execute_notebook(
-            NOTEBOOK,
-            output,
-            parameters={**params, "epochs": epochs, "seed": trial.number},
-            cwd=str(NOTEBOOK.parent),
-            progress_bar=False,
-        )
-        printed = "".join(
-            "".join(out.get("text", "")) for cell in node.cells for out in cell.get("outputs", [])
-        )
-        score = float(PRINTED.findall(printed)[-1])
+        score = run_notebook(output, {**params, "epochs": epochs, "seed": trial.number})
         run = client.create_run(experiment)
         for name, value in params.items():
             client.log_param(run.info.run_id, name, value)
@@ -119,7 +131,8 @@ def loop(folder: Path, *, seed: int, trials: int, epochs: int) -> dict[str, Any]
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     study.optimize(objective, n_trials=trials, n_jobs=JOBS)
     ends = [ended for ended, _ in scores]
-    return {"scores": scores, "ends": ends, "cells_s": cells_s(sorted(folder.glob("*.ipynb")))}
+    in_cells_s = cells_s(sorted(folder.glob("*.ipynb")))
+    return {"scores": scores, "ends": ends, "cells_s": in_cells_s, "winner": study.best_params}
 
 
 def engine(
@@ -149,7 +162,21 @@ def engine(
     ended = [record for record in result.records if record.is_final]
     ends = [record.started_at_s + record.duration_s for record in ended]
     notebooks = [record.notebook for record in result.records]
-    return {"scores": scores, "ends": ends, "cells_s": cells_s(notebooks)}
+    winner = {name: value for name, value in result.best[0].params.items() if value is not None}
+    return {"scores": scores, "ends": ends, "cells_s": cells_s(notebooks), "winner": winner}
+
+
+def fresh(folder: Path, *, params: Mapping[str, Any], seeds: int, epochs: int) -> list[float]:
+    """The scores of the same params with other seeds."""
+    with ThreadPoolExecutor(JOBS) as pool:
+        return list(
+            pool.map(
+                lambda seed: run_notebook(
+                    folder / f"{seed}.ipynb", {**params, "epochs": epochs, "seed": _FRESH + seed}
+                ),
+                range(seeds),
+            )
+        )
 
 
 def run(
@@ -160,23 +187,37 @@ def run(
     Args:
         limit_s: how long it goes on, with the start of its process; the loop has its trials.
     """
-    environment = dict(os.environ)
-    environment.pop("OMP_NUM_THREADS", None)
-    if contender == LOOP and threads:
-        environment["OMP_NUM_THREADS"] = str(threads)
-    with tempfile.TemporaryDirectory(prefix="headline-") as folder:
-        began_s = time.time()
-        options = [f"--contender={contender}", f"--folder={folder}", f"--first={seed}"]
-        sizes = [f"--trials={trials}", f"--epochs={epochs}", f"--until={began_s + limit_s}"]
-        command = [sys.executable, __file__, *options, *sizes]
-        ended = subprocess.run(
-            command, stdout=subprocess.PIPE, text=True, check=True, env=environment
-        )
-        wall_s = time.time() - began_s
-    found = json.loads(ended.stdout.splitlines()[-1])
+    began_s = time.time()
+    options = [f"--first={seed}", f"--trials={trials}", f"--until={began_s + limit_s}"]
+    found = _in_process(contender, *options, epochs=epochs, threads=threads)
+    wall_s = time.time() - began_s
     scores = [(ended_s - began_s, score) for ended_s, score in found.pop("scores")]
     ends_s = sorted(ended_s - began_s for ended_s in found.pop("ends"))
     return Run(scores=sorted(scores), ends_s=ends_s, wall_s=wall_s, **found)
+
+
+def run_again(one: Run, *, seeds: int, threads: int, epochs: int) -> Run:
+    """The run with scores of its winner's params on fresh seeds."""
+    options = [f"--params={json.dumps(one.winner)}", f"--fresh={seeds}"]
+    return replace(one, fresh=_in_process(AGAIN, *options, epochs=epochs, threads=threads))
+
+
+def _in_process(contender: str, *options: str, epochs: int, threads: int) -> Any:
+    """What a process of its own prints last; the notebooks go to a folder of its own."""
+    environment = dict(os.environ)
+    environment.pop("OMP_NUM_THREADS", None)
+    if not contender.startswith("engine") and threads:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    with tempfile.TemporaryDirectory(prefix="headline-") as folder:
+        where = [f"--contender={contender}", f"--folder={folder}", f"--epochs={epochs}"]
+        ended = subprocess.run(
+            [sys.executable, __file__, *where, *options],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            env=environment,
+        )
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 def read_runs(path: Path | None) -> dict[str, Run]:
@@ -214,6 +255,9 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
             (f"{name}: best score", [one.best_at(one.wall_s) for one in found], ".4f"),
             (f"{name}: of the slots' time outside of cells", outside, ".0%"),
         ]
+        if any(one.fresh for one in found):
+            means = [statistics.mean(one.fresh) for one in found if one.fresh]
+            rows.append((f"{name}: mean of its best params on fresh seeds", means, ".4f"))
         if name == LOOP:
             continue
         pairs = list(zip(loops, found, strict=True))
@@ -272,42 +316,57 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--pruners", nargs="+", default=["median"])
     parser.add_argument("--threads", type=int, default=1, help="of each kernel of the loop")
+    parser.add_argument("--fresh", type=int, default=0, help="runs of each winner again")
     parser.add_argument("--runs", type=Path, help="a file that keeps what was measured")
     parser.add_argument("--picture", type=Path, help="where to draw the best score over wall time")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--params", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = {"trials": options.trials, "epochs": options.epochs}
-    if options.contender == LOOP:
-        print(json.dumps(loop(options.folder, seed=options.first, **sizes)))
-        return
     if options.contender is not None:
-        pruner = options.contender.removeprefix("engine, ")
-        of_engine = {"seed": options.first, "until": options.until, **sizes}
-        print(json.dumps(engine(options.folder, pruner=pruner, **of_engine)))
+        print(json.dumps(contend(options, sizes)))
         return
+    names = (LOOP, *(f"engine, {pruner}" for pruner in options.pruners))
     kept = read_runs(options.runs)
-    runs: dict[str, list[Run]] = {
-        name: [] for name in (LOOP, *(f"engine, {pruner}" for pruner in options.pruners))
-    }
+    runs: dict[str, list[Run]] = {name: [] for name in names}
+
+    def keep(what: str, one: Run) -> Run:
+        if options.runs is not None:
+            with options.runs.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps({"what": what, "run": asdict(one)}) + "\n")
+        return one
+
     for seed in range(options.first, options.first + options.seeds):
         for name, found in runs.items():
             what = f"{name}, seed {seed}, {sizes}, threads {options.threads}"
             limit_s = runs[LOOP][-1].wall_s if name != LOOP else 0.0
-            one = kept.get(what) or run(
-                name, threads=options.threads, seed=seed, limit_s=limit_s, **sizes
+            one = kept.get(what) or keep(
+                what, run(name, threads=options.threads, seed=seed, limit_s=limit_s, **sizes)
             )
+            if one.winner and len(one.fresh) < options.fresh:
+                again = {"seeds": options.fresh, "threads": options.threads}
+                one = keep(what, run_again(one, epochs=options.epochs, **again))
             found.append(one)
-            if options.runs is not None and what not in kept:
-                with options.runs.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps({"what": what, "run": asdict(one)}) + "\n")
             score = f"{one.best_at(one.wall_s):.4f} in {one.wall_s:.0f} s"
-            print(f"seed {seed}: {name} {score}", file=sys.stderr, flush=True)
+            print(f"seed {seed}: {name} {score} {one.fresh}", file=sys.stderr, flush=True)
     figures = compare(runs)
     if options.picture is not None:
         draw(runs, options.picture)
     print(json.dumps(figures))
+
+
+def contend(options: argparse.Namespace, sizes: Mapping[str, int]) -> Any:
+    """What a process of its own does and prints."""
+    if options.contender == LOOP:
+        return loop(options.folder, seed=options.first, **sizes)
+    if options.contender == AGAIN:
+        again = {"seeds": options.fresh, "epochs": options.epochs}
+        return fresh(options.folder, params=options.params, **again)
+    pruner = options.contender.removeprefix("engine, ")
+    of_engine = {"seed": options.first, "until": options.until, **sizes}
+    return engine(options.folder, pruner=pruner, **of_engine)
 
 
 if __name__ == "__main__":
