@@ -29,20 +29,20 @@ note("ends")
 _PARAMETERS = """\
 objective: {{val: maximize}}
 space: {{x: {{low: 0.0, high: 1.0}}}}
-study: {{name: joint, trials: {trials}, sampler: random}}
+study: {{name: {study}, trials: {trials}, sampler: random}}
 execution: {{kernels: cold}}
 """
 
 
-def write_files(folder: Path, *, trials: int) -> list[str]:
-    """Write the notebook and the parameters of the study `joint` into a new folder.
+def write_files(folder: Path, *, trials: int, study: str = "joint") -> list[str]:
+    """Write the notebook and the parameters of the study into a new folder.
 
     Returns:
         the arguments of the command that sweeps it there with others, two trials at once.
     """
     folder.mkdir()
     write_notebook(folder / "nb.ipynb", _TRAIN, parameters="x = 0.5")
-    (folder / "p.yml").write_text(_PARAMETERS.format(trials=trials))
+    (folder / "p.yml").write_text(_PARAMETERS.format(trials=trials, study=study))
     files = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml"]
     return [*files, "-j", "2", "--shared"]
 

@@ -23,7 +23,7 @@ from sweeper.trials import TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
-TRIALS = 16
+TRIALS = 12
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +32,33 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def storage(server: PostgresServer) -> str:
+    return server.make_database("optuna")
+
+
+@pytest.fixture(scope="module")
+def mlflow(server: PostgresServer) -> str:
+    """A database for all tests, because MLflow takes seconds to make its tables."""
+    return server.make_database("mlflow")
+
+
+@pytest.fixture
+def study(request: pytest.FixtureRequest) -> str:
+    """The name of the test's study."""
+    return str(request.node.name[:20])
+
+
 Begin = Callable[..., Command]
 
 
 @pytest.fixture
-def begin(server: PostgresServer, tmp_path: Path) -> Begin:
+def begin(storage: str, mlflow: str, study: str, tmp_path: Path) -> Begin:
     """Begins to sweep the study of the test on a machine, which has a folder of its own."""
-    name = f"study{abs(hash(str(tmp_path)))}"
-    storage, mlflow = server.make_database(name), server.make_database(f"{name}runs")
-    (tmp_path / "storage").write_text(storage)
 
     def begin(machine: str, *options: str, **env: str) -> Command:
         folder = tmp_path / f"machine {machine}"
-        arguments = write_files(folder, trials=TRIALS)
+        arguments = write_files(folder, trials=TRIALS, study=study)
         servers = ["--storage", storage, "--tracking-uri", mlflow, "--json"]
         environment = {**os.environ, MACHINE: machine, EVENTS: str(tmp_path), **env}
         with open(tmp_path / f"{machine}.log", "w") as log:
@@ -63,7 +77,7 @@ def log_of(folder: Path, machine: str) -> str:
 
 
 def test_when_the_leader_is_killed_another_leads_and_no_trial_that_ended_is_run_again(
-    begin: Begin, events: Events, tmp_path: Path
+    begin: Begin, events: Events, storage: str, study: str, tmp_path: Path
 ) -> None:
     (tmp_path / "slow").touch()
     leader = begin("a")
@@ -71,7 +85,7 @@ def test_when_the_leader_is_killed_another_leads_and_no_trial_that_ended_is_run_
     other = begin("b")
     until(lambda: events.of("begins", "b"))
     (tmp_path / "slow").unlink()
-    until(lambda: len(events.of("ends")) >= 5)
+    until(lambda: len(events.of("ends")) >= 4)
     (tmp_path / "slow").touch()
     # Four trials are in the middle, two on each machine.
     until(lambda: len(events.of("begins")) == len(events.of("ends")) + 4)
@@ -92,14 +106,14 @@ def test_when_the_leader_is_killed_another_leads_and_no_trial_that_ended_is_run_
     result = json.loads(stdout)
     assert result["counts"] == {"completed": TRIALS, "pruned": 0, "failed": 0, "stopped": 0}
 
-    records = Study.load((tmp_path / "storage").read_text(), "joint").records()
+    records = Study.load(storage, study).records()
     assert [record.run_id for record in records] == run_ids
     assert {record.state for record in records} == {TrialState.COMPLETED}
 
     from mlflow import MlflowClient
 
     client = MlflowClient(result["tracking_uri"])
-    experiment = client.get_experiment_by_name("joint")
+    experiment = client.get_experiment_by_name(study)
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id])
     assert sorted(run.info.run_name or "" for run in runs) == run_ids
@@ -109,7 +123,7 @@ def test_when_the_leader_is_killed_another_leads_and_no_trial_that_ended_is_run_
 
 
 def test_who_leaves_takes_no_trial_along_and_who_leads_ends_the_sweep_for_all(
-    begin: Begin, events: Events, tmp_path: Path
+    begin: Begin, events: Events, study: str, tmp_path: Path
 ) -> None:
     leader = begin("a")
     until(lambda: events.of("begins", "a"))
@@ -119,7 +133,7 @@ def test_who_leaves_takes_no_trial_along_and_who_leads_ends_the_sweep_for_all(
     left = events.of("begins", "b")
     leaves.send_signal(signal.SIGINT)
     assert leaves.wait(timeout=120) == 130
-    assert "joint: this machine has left (Ctrl-C)" in log_of(tmp_path, "b")
+    assert f"{study}: this machine has left (Ctrl-C)" in log_of(tmp_path, "b")
     (tmp_path / "slow").unlink()
     again = {(run_id, str(int(attempt) + 1)) for run_id, attempt in left}
     until(lambda: again <= {*events.of("ends")})  # the others run them again

@@ -25,7 +25,7 @@ from sweeper.trials import TrialState
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-TRIALS = 12
+TRIALS = 8
 
 
 def ip(*words: str) -> None:
