@@ -10,7 +10,7 @@ from opened_studies import completed
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeper.study.samplers.views.pruned import WithPruned
-from sweeper.trials import TrialOutcome
+from sweeper.trials import Reason, TrialOutcome
 from sweeper.trials import TrialState as State
 
 Direction = Literal["maximize", "minimize"]
@@ -84,3 +84,23 @@ def test_the_process_proposes_trials_also_where_most_are_pruned(begin: Any) -> N
         opened.study.tell(record.number, outcome)
     assert all(ours == points for ours, points in proposals[:6])
     assert not any(ours == points for ours, points in proposals[6:])
+
+
+def test_the_process_goes_on_after_a_trial_that_was_pruned_and_one_that_did_not_fit(
+    begin: Any,
+) -> None:
+    pytest.importorskip("torch")
+    opened = begin(
+        {"x": {"low": 0.0, "high": 1.0}}, sampler={"name": "gp", "n_startup_trials": 4}, trials=9
+    )
+    infeasible = TrialOutcome(
+        state=State.FAILED, reason=Reason.OUT_OF_MEMORY, message="?", is_infeasible=True
+    )
+    outcomes = [completed(0.1), completed(0.3), TrialOutcome(state=State.PRUNED), infeasible]
+    asked = []
+    for number in range(9):
+        record = opened.ask()
+        opened.study.report(record.number, 0, 0.2, optuna.pruners.NopPruner())
+        opened.study.tell(record.number, outcomes[number % 4])
+        asked.append(record.params["x"])
+    assert len({*asked}) == 9

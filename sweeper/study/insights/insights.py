@@ -8,21 +8,21 @@ import optuna
 
 from ...settings import Settings
 from ...trials import ImportanceRange, Outlook
-from ..samplers import SamplerFactory, SearchStudy
+from ..samplers import SamplerFactory
 from .importances import importance_ranges, param_importances
 from .outlook import outlook_of
 from .pruning import better_ones_pruned
 
 
 class Insights:
-    """What the trials of a study's search say, at the time of each call.
+    """What the trials of one study say, at the time of each call.
 
     Args:
         objectives: their names.
     """
 
     def __init__(self, study: optuna.Study, objectives: Sequence[str]) -> None:
-        self._study: optuna.Study = SearchStudy(study)  # type: ignore[assignment]  # a view of it
+        self._study = study
         self._objectives = objectives
 
     def importances(self) -> dict[str, dict[str, float]]:

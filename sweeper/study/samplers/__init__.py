@@ -8,7 +8,7 @@ from .factory import EXHAUSTIBLE, PROPOSAL_RULES, SamplerFactory, derived_seed
 from .fitting import check_fits
 from .views.in_order import InOrder
 from .views.infeasible import CONSTRAINT, VIOLATED
-from .views.search_only import CONFIRMS, SearchOnly, SearchStudy
+from .views.search_only import CONFIRMS, SearchOnly
 
 __all__ = [
     "CONFIRMS",
@@ -19,7 +19,6 @@ __all__ = [
     "InOrder",
     "SamplerFactory",
     "SearchOnly",
-    "SearchStudy",
     "as_queued",
     "check_fits",
     "derived_seed",

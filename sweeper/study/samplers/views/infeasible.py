@@ -128,7 +128,7 @@ def _as_completed(trials: list[FrozenTrial]) -> list[FrozenTrial]:
         if _is_infeasible(trial):
             changed = copy.copy(trial)
             changed.state, changed.values = TrialState.COMPLETE, means
-        elif trial.state is TrialState.COMPLETE:
+        elif trial.state in (TrialState.COMPLETE, TrialState.PRUNED):  # another view completes it
             changed = copy.copy(trial)
             changed.system_attrs = {**trial.system_attrs, CONSTRAINT: _HELD}
         seen.append(changed)
