@@ -129,7 +129,7 @@ def simulate(
             stop_switch=StopSwitch(),
             events=Events(None),
             spending=Spending(study, None, since=time.monotonic()),
-            jobs=1,
+            jobs=lambda: 1,
         )
         InlineExecutor(run).run(scheduler)
         scheduler.close()

@@ -63,6 +63,10 @@ class SyncError(SweepError):
     """The remote copy cannot be reached or used, or another machine continues its study."""
 
 
+class HeldCopyError(SyncError):
+    """Another process writes the remote copy of a study."""
+
+
 class DataError(SweepError):
     """The data of the trials cannot be fetched or pushed, or the files here are others."""
 

@@ -89,7 +89,8 @@ class ConsoleOutput:
     def followed(self, study: str, ended: Ended) -> None:
         """Print why this machine runs no more trials for the one that leads a study."""
         if ended.is_stopped:
-            line = f"this machine has left ({ended.why}); the leader runs again what ran here"
+            again = f"; {ended.leader} runs again what ran here" if ended.leader else ""
+            line = f"this machine has left ({ended.why}){again}"
         else:
             line = f"the sweep that {ended.leader} led has ended: {ended.why}"
         if not self._quiet:

@@ -6,13 +6,13 @@ import argparse
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ..errors import HeldStudyError
+from ..errors import HeldCopyError, HeldStudyError, StorageAwayError
 from ..trials import StudyPaths, TrialState
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
@@ -33,9 +33,11 @@ def run(options: argparse.Namespace) -> int:
     # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
     # store, which takes seconds, and on a busy machine a minute.
     console.preparing(call.notebook.display_name)
-    if options.shared is None:
-        return _sweep(_build(options, call, console), console)
-    return _share(options, call, console)
+    if options.shared is not None:
+        return _share(options, call, console)
+    sweep = _build(options, call, console)
+    with _signals(sweep) as received:
+        return _sweep(sweep, console, received)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +49,13 @@ class _Call:
     timeout_s: float | None
 
 
-def _sweep(sweep: Sweep, console: ConsoleOutput) -> int:
-    """Run a sweep, print its result, and return the exit code."""
-    with console.live(sweep), _signals(sweep) as received:
+def _sweep(sweep: Sweep, console: ConsoleOutput, received: Sequence[int]) -> int:
+    """Run a sweep, print its result, and return the exit code.
+
+    Args:
+        received: the exit codes of the signals so far; it grows.
+    """
+    with console.live(sweep):
         result = sweep.run()
     console.summary(result)
     console.json(result.to_json())
@@ -77,18 +83,18 @@ def _share(options: argparse.Namespace, call: _Call, console: ConsoleOutput) -> 
         allow_changes=options.allow_changes,
         on_news=console.progress,
     )
-    with closing(sharing) as coordinator:
+    with closing(sharing) as coordinator, _signals(coordinator) as received:
         while True:
-            with _signals(coordinator) as received:
-                ended = coordinator.follow()
+            ended = coordinator.follow()
             if ended is not None:
                 console.followed(call.settings.name, ended)
                 return received[-1] if received else OK
             now = replace(call, timeout_s=coordinator.left_s)
             sweep = _build(options, now, console, executor=coordinator.executor)
             try:
-                return _sweep(sweep, console)
-            except HeldStudyError as error:
+                with coordinator.leading(sweep):
+                    return _sweep(sweep, console, received)
+            except (HeldStudyError, HeldCopyError, StorageAwayError) as error:
                 coordinator.wait_for_holder(error)
 
 

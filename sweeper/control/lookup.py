@@ -140,7 +140,7 @@ class ExistingStudy:
         Raises:
             StorageAwayError: the server does not answer.
         """
-        if not str(self.storage_url).startswith("postgres"):
+        if not self.storage_url.is_postgres:
             return None
         from ..study.coordinators.session_lock import holder_in
 

@@ -36,7 +36,8 @@ def _saved(result: SweepResult) -> list[str]:
     if better is not None and better >= max(_MANY_BETTER, _SHARE_BETTER * n_pruned):
         lines.append(
             f"  about {better:.0f} of them would have been better than the best trial, as the "
-            "completed ones predict; pruner: auto ends only those that will hardly be"
+            "completed ones predict; study.pruner: auto prunes later, and later still with a "
+            "higher confidence"
         )
     return lines
 
@@ -60,6 +61,6 @@ def _promised(result: SweepResult) -> list[str]:
         return []
     name = result.objectives[0]
     return [
-        f"going on: {outlook.trials} more trials would better {name} by about "
-        f"{outlook.improvement:.2g} (at all: {outlook.chance:.0%})"
+        f"going on: {outlook.trials} more trials are expected to improve {name} by about "
+        f"{outlook.improvement:.2g}; the chance that any of them does is {outlook.chance:.0%}"
     ]

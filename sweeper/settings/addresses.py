@@ -77,6 +77,11 @@ class Address:
         return self.stated.startswith(("http://", "https://"))
 
     @property
+    def is_postgres(self) -> bool:
+        """Whether it is the URL of a database on a PostgreSQL server."""
+        return self._parts()[0].partition("+")[0] in ("postgres", "postgresql")
+
+    @property
     def host(self) -> str:
         """The name or the address of the server; empty where the URL names none, or a socket."""
         rest = self._parts()[3]

@@ -77,17 +77,22 @@ class Study:
         return [cls(_loaded(storage, name)) for name in names]
 
     @classmethod
-    def load(cls, storage_url: str | Address, name: str) -> Study:
+    def load(cls, storage: str | Address | RDBStorage, name: str) -> Study:
         """Load an existing study for reading, queueing and corrections.
+
+        Args:
+            storage: the storage's URL, or an open storage.
 
         Raises:
             StudyError: the storage cannot be opened, or has no such study.
         """
-        storage = open_storage(storage_url)
+        opened = storage if isinstance(storage, RDBStorage) else open_storage(storage)
         try:
-            return cls(_loaded(storage, name))
+            return cls(_loaded(opened, name))
         except KeyError as error:
-            raise StudyError(f"{Address.of(storage_url)}: there is no study {name!r}") from error
+            raise StudyError(
+                f"{place_of(opened.engine.url)}: there is no study {name!r}"
+            ) from error
 
     @classmethod
     def open(

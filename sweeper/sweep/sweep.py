@@ -233,7 +233,7 @@ class Sweep:
             stop_switch=stop_switch,
             events=self._events,
             spending=spending,
-            jobs=plan.executor.jobs,
+            jobs=lambda: plan.executor.jobs,
         )
         study.be_patient(stop_switch.patience_s)
         files = [plan.paths.lock, study.file, sqlite_file(tracker.uri)]

@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import replace
 
-from ..errors import SyncError
+from ..errors import HeldCopyError, SyncError
 from .manifest import LocalMarker, Owner
 from .object_store import ConflictError, Store, StoreError
 
@@ -46,8 +46,8 @@ class RemoteLease:
                 that wrote the copy from the same folder must have ended.
 
         Raises:
-            SyncError: another process writes the copy; the text has its name, and how long to wait
-                if it is dead.
+            HeldCopyError: another process writes the copy; the text has its name, and how long to
+                wait if it is dead.
             StoreError: the store is away.
         """
         self._version = self._store.version(self._name)
@@ -60,7 +60,7 @@ class RemoteLease:
         age_s = self._store.age_s(self._name)
         left_s = _MISSED * owner.every_s - age_s
         if left_s > 0:
-            raise SyncError(
+            raise HeldCopyError(
                 f"sync: {self._display_url}: {owner.words} sweeps this study and gave a sign of "
                 f"life {age_s:.0f} s ago; if it is dead, wait {math.ceil(left_s)} s and try again, "
                 "else stop it there, or choose another name with --study"
@@ -70,7 +70,7 @@ class RemoteLease:
         """Take the lease that `refuse_if_alive` has found free.
 
         Raises:
-            SyncError: another process has taken it meanwhile.
+            HeldCopyError: another process has taken it meanwhile.
             StoreError: the store is away.
         """
         mine = Owner(
@@ -87,7 +87,7 @@ class RemoteLease:
             owner = self._look()
             if owner is None or owner.token != mine.token:  # else only the answer was lost
                 whose = "another process" if owner is None else owner.words
-                raise SyncError(
+                raise HeldCopyError(
                     f"sync: {self._display_url}: {whose} has begun to sweep this study at the same "
                     "time; wait for it or stop it there, or choose another name with --study"
                 ) from error

@@ -67,7 +67,7 @@ def test_pruning_that_has_cost_better_trials_is_named_with_the_remedy() -> None:
     many = replace(result(records), not_run_s=60.0, better_ones_pruned=8.7)
     assert lesson_lines(many)[1] == (
         "  about 9 of them would have been better than the best trial, as the completed ones "
-        "predict; pruner: auto ends only those that will hardly be"
+        "predict; study.pruner: auto prunes later, and later still with a higher confidence"
     )
     assert many.to_json()["better_ones_pruned"] == 8.7
     for few in (0.9, 1.5, None):  # `auto` itself risks one of a hundred
@@ -98,7 +98,8 @@ def test_what_more_trials_promise_is_a_line_and_an_object() -> None:
     outlook = Outlook(trials=10, improvement=0.00081234, chance=0.3149)
     one = replace(result([]), outlook=outlook)
     assert lesson_lines(one) == [
-        "going on: 10 more trials would better val by about 0.00081 (at all: 31%)"
+        "going on: 10 more trials are expected to improve val by about 0.00081; the chance that "
+        "any of them does is 31%"
     ]
     found = {"trials": 10, "improvement": 0.000812, "chance": 0.315}
     assert one.to_json()["outlook"] == found

@@ -23,3 +23,4 @@ def test_a_proposal_uses_one_thread_and_leaves_the_others_to_the_process() -> No
             assert torch.get_num_threads() == 1
         of_matrices = {it["num_threads"] for it in threadpool_info() if it["user_api"] == "blas"}
         assert of_matrices == {2}
+        assert torch.get_num_threads() == 2

@@ -64,7 +64,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             stop_switch=stop_switch or StopSwitch(),
             events=Events(observer),
             spending=Spending(study, cost, since=time.monotonic()),
-            jobs=jobs,
+            jobs=lambda: jobs,
         )
 
     return make

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from optuna.storages import RDBStorage
+
 from ...errors import SettingsError, StorageAwayError
 from ...settings.addresses import Address
 from ..access import open_storage, place_of
@@ -47,16 +49,16 @@ class Leadership:
     """
 
     def __init__(self, storage: str | Address, study: str) -> None:
-        self._url = Address.of(storage)
-        self._study = study
-        self._storage = open_storage(self._url)
-        self._place = place_of(self._storage.engine.url)
-        if self._storage.engine.name != "postgresql":
-            self.close()
+        url = Address.of(storage)
+        if not url.is_postgres:
             raise SettingsError(
-                f"--shared needs a storage on PostgreSQL, which knows when a machine is gone; got "
-                f"--storage {self._url}"
+                "--shared needs a storage on PostgreSQL, which knows when a machine is gone; got "
+                f"--storage {url}"
             )
+        self._study = study
+        self._storage = open_storage(url)
+        self._place = place_of(self._storage.engine.url)
+        self._announced: Leader | None = None
 
     def refusal(self, holder: Holder) -> str:
         """Why nobody can join the sweep that holds the study, which runs without `--shared`."""
@@ -66,6 +68,11 @@ class Leadership:
     def place(self) -> str:
         """The storage, for messages."""
         return self._place
+
+    @property
+    def storage(self) -> RDBStorage:
+        """The storage, open as long as this is."""
+        return self._storage
 
     def holder(self) -> Holder | None:
         """The session that holds the study now; None for nobody.
@@ -97,15 +104,19 @@ class Leadership:
             token=holder.token, process=holder.process, address=address, security=security
         )
         self._write(leader)
+        self._announced = leader
 
     def announce_end(self, why: str) -> None:
-        """Announce that the sweep of the leader has ended, for all coordinators.
+        """Announce that the sweep of this process has ended, for all coordinators.
+
+        Nothing is written where this process does not hold the study any more: another one leads
+        then, or may.
 
         Raises:
             StorageAwayError: the server does not answer.
         """
-        leader = self.leader()
-        if leader is not None:
+        leader, holder = self._announced, self.holder()
+        if leader is not None and holder is not None and holder.token == leader.token:
             self._write(replace(leader, ended=why, security={}))
 
     def close(self) -> None:

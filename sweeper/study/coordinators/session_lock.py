@@ -12,9 +12,9 @@ from typing import Any
 
 from optuna.storages import RDBStorage
 from sqlalchemy import event
-from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.engine import Engine
 
-from ...errors import HeldStudyError, StorageAwayError, StudyError
+from ...errors import HeldStudyError, StorageAwayError, StudyError, first_line
 from ...settings.addresses import Address
 from ..access import open_storage, place_of
 
@@ -81,7 +81,7 @@ def holder_in(storage: str | Address | Engine, study: str) -> Holder | None:
     """
     if not isinstance(storage, Engine):
         url = Address.of(storage)
-        if make_url(url.full).get_backend_name() != "postgresql":
+        if not url.is_postgres:
             return None
         engine = open_storage(url, is_known=True).engine
         try:
@@ -92,6 +92,8 @@ def holder_in(storage: str | Address | Engine, study: str) -> Holder | None:
         cursor = connection.connection.cursor()
         try:
             return _holder_of(cursor, study)
+        except storage.dialect.loaded_dbapi.Error as error:  # SQLAlchemy does not see the cursor
+            raise StorageAwayError(f"{place_of(storage.url)}: {first_line(error)}") from error
         finally:
             cursor.close()
 

@@ -40,8 +40,8 @@ class Insights:
     def outlook(self, settings: Settings, samplers: SamplerFactory) -> Outlook | None:
         """What more trials are expected to be good for; None where that is not known.
 
-        It is known where a Gaussian process proposes the trials of a single objective, from its
-        first own proposal on.
+        It is known where a Gaussian process proposes the trials of a single objective, from the
+        tenth completed trial on.
         """
         if samplers.name != "gp" or len(self._objectives) != 1:
             return None

@@ -24,9 +24,13 @@ def on_one_thread() -> Iterator[None]:
     import scipy.linalg  # noqa: F401  what Optuna calls
     import torch
 
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    with threadpool_limits(limits=1):
-        yield
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:  # a notebook that sweeps may train afterwards
+        torch.set_num_threads(before)
 
 
 class OneThreadGP(optuna.samplers.GPSampler):

@@ -45,14 +45,14 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
     inputs: dict[str, Sequence[InputFile]] = {}
     for name, source in settings.inputs.items():
         stored = earlier.get(name)
-        if stored is not None and stored["stated"] == _stated(source):
+        if stored is not None and stored["stated"] == stated_of(source):
             inputs[name] = [_kept(name, source, data, plan) for data in stored["files"]]
             _compare(name, source, inputs[name], plan)
         else:
             inputs[name] = _found(name, source, plan)
     taken = _with_run_ids(settings, inputs)
     parts = {
-        f"inputs.{name}": {**_stated(source), "sha256": [file.sha256 for file in inputs[name]]}
+        f"inputs.{name}": {**stated_of(source), "sha256": [file.sha256 for file in inputs[name]]}
         for name, source in taken.inputs.items()
     }
     return replace(
@@ -61,7 +61,7 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
         samplers=SamplerFactory(taken),
         fingerprint={**plan.fingerprint, **parts},
         inputs=inputs,
-        stated_inputs={name: _stated(source) for name, source in settings.inputs.items()},
+        stated_inputs={name: stated_of(source) for name, source in settings.inputs.items()},
     )
 
 
@@ -208,7 +208,7 @@ def _asks_for_best(source: InputSource) -> bool:
     return source.take == "best" or isinstance(source.take, BestTrials)
 
 
-def _stated(source: InputSource) -> dict[str, Any]:
+def stated_of(source: InputSource) -> dict[str, Any]:
     return source.model_dump(mode="json")
 
 

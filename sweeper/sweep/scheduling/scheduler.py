@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,7 +68,7 @@ class TrialScheduler:
 
     Args:
         tags: for each run in MLflow.
-        jobs: how many trials run at once.
+        jobs: how many trials run at once now; a cluster may grow.
 
     Attributes:
         broken: what ended the sweep, where its storage or its sampler failed.
@@ -89,7 +89,7 @@ class TrialScheduler:
         stop_switch: StopSwitch,
         events: Events,
         spending: Spending,
-        jobs: int,
+        jobs: Callable[[], int],
     ) -> None:
         self._settings, self._inputs = settings, inputs
         self._samplers = samplers
@@ -124,10 +124,7 @@ class TrialScheduler:
         self._pruning = (
             PruningThread(study, settings) if settings.study.pruner.name != "none" else None
         )
-        # One slot alone has its proposal made when the last trial is known: what a trial tries then
-        # depends on nothing but the study, and not on when things happen.
-        prepare = partial(study.prepare, settings, samplers)
-        self._prefetcher = ProposalPrefetcher(prepare) if jobs > 1 else None
+        self._prefetcher = ProposalPrefetcher(partial(study.prepare, settings, samplers))
         self._jobs, self._since_s = jobs, time.time()
         self._next_end = NextEnd(stop_switch)
         self.broken: Exception | None = None
@@ -157,7 +154,9 @@ class TrialScheduler:
             self._records[record.number] = record
             self._taken.add(record.number)
             trials_left = self._trials_left(record)
-        if self._prefetcher is not None:
+        # One slot alone has its proposal made when the last trial is known: what a trial tries then
+        # depends on nothing but the study, and not on when things happen.
+        if self._jobs() > 1:
             self._prefetcher.request()
         spec = self._spec(record)
         self._tracker.started(record, run_params(self._settings.search_space, record.params))
@@ -256,7 +255,7 @@ class TrialScheduler:
             if number in records
         ]
         ended = [record for record in records.values() if record.is_final]
-        at_once = mean_at_once(ended, running, since_s=self._since_s, jobs=self._jobs)
+        at_once = mean_at_once(ended, running, since_s=self._since_s, jobs=self._jobs())
         confirmation = self.confirmation()
         trials = self._settings.study.trials
         to_start = left_to_begin(records.values(), confirmation, trials=trials)
@@ -339,7 +338,7 @@ class TrialScheduler:
             left = max(0, self._settings.study.trials - self._begun)
         if self._settings.confirm is not None and (found := self.confirmation()) is not None:
             left += found.left_to_begin(search=left + len(self._taken))
-        return max(0, left - (self._jobs - len(self._taken)))
+        return max(0, left - (self._jobs() - len(self._taken)))
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
         return record.spec(

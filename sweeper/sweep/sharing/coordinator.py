@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import HeldStudyError, SettingsError, StorageAwayError, StudyError
+from ...errors import HeldStudyError, SettingsError, StorageAwayError, StudyError, SweepError
 from ...execution.cluster.members.own_scheduler import reachable_address
 from ...execution.machine import read_jobs
 from ...execution.workload import Workload, loader_workers
@@ -18,16 +19,20 @@ from ...settings import Settings
 from ...settings.addresses import Address
 from ...study import Study
 from ...study.coordinators.leadership import Leader, Leadership
+from ..inputs.settled import as_settled
 from ..resume_checks import refuse_changes
 
 if TYPE_CHECKING:
     from ...execution.cluster.members.member import Member
+    from ..sweep import Sweep
     from .shared_executor import SharedExecutor
 
 #: How often to look who leads: while nobody does, and while trials run for a leader.
 _LOOK_S, _LOOK_WHILE_SERVING_S = 0.5, 5.0
 #: How long to wait before a leader is called again that could not be reached.
 _CALL_AGAIN_S = 5.0
+#: How long to wait without a word for a leader that holds the study to announce itself.
+_QUIET_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,7 @@ class Coordinator:
         self._on_news = on_news
         self._stopped = threading.Event()
         self._stopped_by = ""
+        self._sweep: Sweep | None = None
         self._last_news = ""
 
     @classmethod
@@ -131,12 +137,12 @@ class Coordinator:
         leadership = Leadership(storage, settings.name)
 
         def check() -> None:
-            if not allow_changes:
-                made_of = fingerprint_of(
-                    notebook, settings, kernel_name=kernel or notebook.kernel_name
-                )
-                sources = f"{notebook.display_name} and {settings.file or 'the settings'}"
-                refuse_changes(Study.load(storage, settings.name), made_of, sources=sources)
+            if allow_changes:
+                return
+            made_of = fingerprint_of(notebook, settings, kernel_name=kernel or notebook.kernel_name)
+            sources = f"{notebook.display_name} and {settings.file or 'the settings'}"
+            study = Study.load(leadership.storage, settings.name)
+            refuse_changes(study, as_settled(made_of, settings, study), sources=sources)
 
         return cls(
             leadership,
@@ -153,20 +159,37 @@ class Coordinator:
         return None if self._end_by_s is None else max(1.0, self._end_by_s - time.monotonic())
 
     def stop(self, by: str, *, now: bool = False) -> None:
-        """Leave the study to the others, which run again what runs here.
+        """Stop the sweep that this process leads, or leave the study to the others.
 
-        Safe to call from any thread and from a signal handler.
+        These run again what runs here: trials cannot come to their end without the leader. Safe to
+        call from any thread and from a signal handler.
 
         Args:
             by: who stops it, for people.
-            now: makes no difference: trials here cannot come to their end without the leader.
+            now: whether trials of an own sweep are stopped as well.
         """
         self._stopped_by = self._stopped_by or by
         self._stopped.set()
+        if self._sweep is not None:
+            self._sweep.stop(by, now=now)
 
     def preempt(self, by: str) -> None:
-        """Leave the study: the machine is taken away."""
-        self.stop(by, now=True)
+        """End the sweep that this process leads within the grace time, or leave the study."""
+        self._stopped_by = self._stopped_by or by
+        self._stopped.set()
+        if self._sweep is not None:
+            self._sweep.preempt(by)
+
+    @contextmanager
+    def leading(self, sweep: Sweep) -> Iterator[None]:
+        """Have `stop` and `preempt` reach a sweep while the block runs it."""
+        self._sweep = sweep
+        if self._stopped.is_set():  # before it was built
+            sweep.stop(self._stopped_by)
+        try:
+            yield
+        finally:
+            self._sweep = None
 
     def close(self) -> None:
         """Close the connection to the storage."""
@@ -212,7 +235,7 @@ class Coordinator:
         leads = "" if followed is None else followed.process
         return Ended(leader=leads, why=self._stopped_by, is_stopped=True)
 
-    def wait_for_holder(self, error: HeldStudyError) -> None:
+    def wait_for_holder(self, error: SweepError) -> None:
         """Wait a moment after another process was faster to lead, or a dead one seems to.
 
         Args:
@@ -235,6 +258,7 @@ class Coordinator:
             HeldStudyError: a sweep without `--shared` has the study.
             StudyError: the study's trials were made of something else than this process has.
         """
+        began_s = time.monotonic()
         while not self._must_leave():
             holder, leader = self._leadership.holder(), self._leadership.leader()
             if leader is not None and leader.ended and _is_same(leader, followed):
@@ -247,7 +271,12 @@ class Coordinator:
                 if not _is_same(leader, followed):
                     self._check()
                 return leader
-            self._stopped.wait(_LOOK_S)  # it is about to announce itself, or to end
+            if time.monotonic() - began_s > _QUIET_S:
+                self._tell(
+                    f"{holder.process} begins to lead the study, or ends its sweep; this machine "
+                    "waits for it"
+                )
+            self._stopped.wait(_LOOK_S)
         return None
 
     def _serve(self, leader: Leader) -> None:
@@ -262,15 +291,23 @@ class Coordinator:
         if member.refusal:
             raise StudyError(
                 f"{leader.process}, which leads the study, cannot use this machine: "
-                f"{member.refusal}; make both the same and call this again"
+                f"{member.refusal}; put that right, and call this again"
             )
-        if has_ended and member.failure:
+        if has_ended and member.failure and not self._has_ended(leader):
             self._tell(
                 f"{leader.process}, which leads the study, cannot be reached at {leader.address}: "
                 f"{member.failure}; it is tried again. Machines of a study need to reach each "
                 "other: start each with --shared ADDRESS where the others use another address"
             )
             self._stopped.wait(_CALL_AGAIN_S)
+
+    def _has_ended(self, leader: Leader) -> bool:
+        """Whether the sweep of a leader has ended for all."""
+        try:
+            latest = self._leadership.leader()
+        except StorageAwayError:  # `follow` says so
+            return True
+        return latest is not None and latest.token == leader.token and bool(latest.ended)
 
     def _watch(self, member: Member, leader: Leader) -> bool:
         """Watch the worker and the leader; whether the worker has ended by itself."""
@@ -292,7 +329,9 @@ class Coordinator:
                 holder = self._leadership.holder()
             except StorageAwayError:  # trials go on, as those of the leader do
                 continue
-            if holder is None or holder.token != leader.token:
+            # Nobody holds the study for a moment when the server was restarted. A leader that is
+            # gone has taken its scheduler along, and that ends the worker.
+            if holder is not None and holder.token != leader.token:
                 return False
         return True
 

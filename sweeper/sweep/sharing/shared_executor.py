@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 
-from ...errors import StorageAwayError
+from ...errors import SettingsError, StorageAwayError
 from ...execution.cluster.executor import ClusterExecutor
 from ...execution.cluster.members.member import Member
 from ...execution.cluster.members.own_scheduler import OwnScheduler
@@ -16,6 +19,12 @@ from ...study_folder.patience import Patience
 from ...trials import GpuTotal
 
 _COMPLETE, _STOPPED = "the study has all its trials", "it was stopped there"
+#: How often to look at the worker of this machine.
+_LOOK_S = 5.0
+#: How often to look whether it has joined.
+_JOINING_S = 0.1
+
+_log = logging.getLogger(__name__)
 
 
 class SharedExecutor:
@@ -24,6 +33,7 @@ class SharedExecutor:
     Args:
         member: the worker of this machine, the first to join.
         leadership: where the others find the scheduler, as soon as trials run.
+        slots: of the worker.
     """
 
     def __init__(
@@ -33,11 +43,14 @@ class SharedExecutor:
         scheduler: OwnScheduler,
         member: Member,
         leadership: Leadership,
+        slots: int,
     ) -> None:
         self._cluster = cluster
         self._scheduler = scheduler
         self._member = member
         self._leadership = leadership
+        self._slots = slots
+        self._ended = threading.Event()
 
     @classmethod
     def open(
@@ -50,19 +63,19 @@ class SharedExecutor:
             slots: how many trials run on this machine at once.
 
         Raises:
-            SettingsError: Dask is not installed, or the machine has not this address.
+            SettingsError: Dask is not installed, or this machine cannot be reached at the address.
         """
         scheduler = OwnScheduler.open(host)
-        member = Member(address=scheduler.address, security=scheduler.security, slots=slots)
-        try:
+        with ExitStack() as opened:
+            opened.callback(scheduler.close)
+            member = _member_of(scheduler, slots)
+            opened.callback(member.close)
+            _wait_until_joined(member, scheduler.address, host)
             cluster = ClusterExecutor.open(
                 workload, Cluster(url=scheduler.address), None, cluster=scheduler.cluster
             )
-        except BaseException:
-            scheduler.close()
-            member.close()
-            raise
-        return cls(cluster, scheduler=scheduler, member=member, leadership=leadership)
+            opened.pop_all()
+        return cls(cluster, scheduler=scheduler, member=member, leadership=leadership, slots=slots)
 
     @property
     def jobs(self) -> int:
@@ -96,13 +109,46 @@ class SharedExecutor:
                 address=scheduler.address, security=scheduler.security
             )
         )
-        findings = self._cluster.run(source)
+        keeping = threading.Thread(target=self._keep_member, args=[source], name="own worker")
+        keeping.start()
+        try:
+            findings = self._cluster.run(source)
+        finally:
+            self._ended.set()
+            keeping.join()
         if source.left_s() is None:
             why = _STOPPED if source.is_closed() else _COMPLETE
-            patience.insist(lambda: self._leadership.announce_end(why))
+            with suppress(StorageAwayError):  # another one leads then, and ends at once
+                self._leadership.announce_end(why)
         return findings
 
     def close(self) -> None:
         """End the scheduler and the worker of this machine."""
         self._cluster.close()  # with the scheduler, which is this cluster's
         self._member.close()
+
+    def _keep_member(self, source: TrialSource) -> None:
+        """Start the worker of this machine again when it has ended before the sweep."""
+        while not self._ended.wait(_LOOK_S):
+            if self._member.has_ended() and not source.is_closed():
+                _log.warning("the worker of this machine has ended; another one is started")
+                self._member.close()
+                self._member = _member_of(self._scheduler, self._slots)
+
+
+def _member_of(scheduler: OwnScheduler, slots: int) -> Member:
+    return Member(address=scheduler.address, security=scheduler.security, slots=slots)
+
+
+def _wait_until_joined(member: Member, address: str, host: str) -> None:
+    """Wait for a worker of this machine, which ends by itself when it cannot join.
+
+    Raises:
+        SettingsError: it cannot.
+    """
+    while not member.has_joined:
+        if member.has_ended(_JOINING_S) and not member.has_joined:
+            raise SettingsError(
+                f"--shared {host}: this machine cannot reach its own scheduler at {address}: "
+                f"{member.failure}; give an address at which it and the others reach it"
+            )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +14,14 @@ from postgres_servers import started_postgres
 from studies import until
 
 from sweeper.errors import HeldStudyError, SettingsError, StudyError
+from sweeper.execution.cluster.members.own_scheduler import OwnScheduler
 from sweeper.notebooks import ResearchNotebook
 from sweeper.notebooks.fingerprint import fingerprint_of
 from sweeper.settings import Settings
 from sweeper.study import SamplerFactory, Study
 from sweeper.study.coordinators.leadership import Leadership
+from sweeper.study.coordinators.session_lock import holder_in
+from sweeper.sweep.sharing import coordinator as coordinator_module
 from sweeper.sweep.sharing.coordinator import Coordinator
 from sweeper.testing import PostgresServer, write_notebook
 
@@ -110,6 +114,24 @@ def test_a_leader_is_known_by_the_session_that_holds_the_study(
     assert ended.ended == "the study has all its trials"
     assert not ended.security
     study.close()
+
+
+def test_a_leader_that_has_lost_the_study_does_not_end_the_sweep_of_the_next_one(
+    url: str, leadership: Leadership
+) -> None:
+    first = Study.open(url, SETTINGS, is_shared=True)
+    leadership.announce(address="tls://10.0.0.3:4000", security=TLS)
+    first.close()
+    until(lambda: leadership.holder() is None)
+    leadership.announce_end("it was stopped there")
+    second = Study.open(url, SETTINGS, is_shared=True)
+    with closing(Leadership(url, "joint")) as another:
+        another.announce(address="tls://10.0.0.4:4000", security=TLS)
+        leadership.announce_end("it was stopped there")
+        leader = another.leader()
+    assert leader is not None
+    assert (leader.address, leader.ended) == ("tls://10.0.0.4:4000", "")
+    second.close()
 
 
 def test_nobody_can_lead_a_study_without_its_lock(url: str, leadership: Leadership) -> None:
@@ -206,6 +228,49 @@ def test_a_study_of_another_notebook_is_refused_before_a_trial_runs_here(
     study.close()
 
 
+def test_a_machine_goes_on_with_its_trials_while_the_server_is_restarted(
+    server: PostgresServer,
+    url: str,
+    leadership: Leadership,
+    make: Callable[..., Coordinator],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator_module, "_LOOK_WHILE_SERVING_S", 0.2)
+    study = Study.open(url, SETTINGS, is_shared=True)
+    with closing(OwnScheduler.open("127.0.0.1")) as scheduler, closing(make()) as coordinator:
+        leadership.announce(address=scheduler.address, security=scheduler.security)
+        following = threading.Thread(target=coordinator.follow)
+        following.start()
+        try:
+            (before,) = until(scheduler.cluster.workers)
+            server.stop(clean=False)
+            server.start()
+            # The sweep that leads has written nothing since, so nobody holds the study.
+            until(lambda: holder_in(url, "joint") is None)
+            following.join(3.0)
+            assert list(scheduler.cluster.workers()) == [before]
+        finally:
+            coordinator.stop("the test")
+            following.join()
+    with suppress(StudyError):
+        study.close()
+
+
+def test_who_is_stopped_while_it_leads_stops_its_sweep(make: Callable[..., Coordinator]) -> None:
+    calls: list[tuple[str, bool]] = []
+    sweep: Any = SimpleNamespace(stop=lambda by, now=False: calls.append((by, now)))
+    with closing(make()) as coordinator:
+        with coordinator.leading(sweep):
+            coordinator.stop("Ctrl-C")
+            coordinator.stop("Ctrl-C", now=True)
+        assert calls == [("Ctrl-C", False), ("Ctrl-C", True)]
+        with coordinator.leading(sweep):  # built while the first Ctrl-C came
+            assert calls[2:] == [("Ctrl-C", False)]
+        ended = coordinator.follow()
+    assert ended is not None
+    assert ended.is_stopped
+
+
 def test_a_storage_that_is_away_is_waited_for(
     server: PostgresServer, url: str, make: Callable[..., Coordinator]
 ) -> None:
@@ -255,3 +320,4 @@ def test_what_cannot_be_shared_is_refused_with_the_remedy(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match=remedy):
         make(**stated)
+    assert not [path.name for path in tmp_path.iterdir() if path.suffix == ".db"]

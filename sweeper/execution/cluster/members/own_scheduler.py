@@ -61,12 +61,12 @@ class OwnScheduler:
                 security=security,
                 silence_logs=logging.CRITICAL,
             )
+            client = distributed.Client(cluster, set_as_default=False)
         except (OSError, ValueError, ImportError, RuntimeError) as error:
             raise SettingsError(
                 f"--shared {host}: no scheduler can be started there: {first_line(error)}; "
                 "expected an address of this machine"
             ) from error
-        client = distributed.Client(cluster, set_as_default=False)
         keys = {
             "ca": security.tls_ca_file,
             "certificate": security.tls_worker_cert,
