@@ -90,9 +90,8 @@ class Study:
         try:
             return cls(_loaded(opened, name))
         except KeyError as error:
-            raise StudyError(
-                f"{place_of(opened.engine.url)}: there is no study {name!r}"
-            ) from error
+            place = place_of(opened.engine.url)
+            raise StudyError(f"{place}: there is no study {name!r}") from error
 
     @classmethod
     def open(
