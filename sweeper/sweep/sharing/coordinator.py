@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import HeldStudyError, SettingsError, StorageAwayError, StudyError, SweepError
+from ...errors import (
+    HeldCopyError,
+    HeldStudyError,
+    SettingsError,
+    StorageAwayError,
+    StudyError,
+    SweepError,
+)
 from ...execution.cluster.members.own_scheduler import reachable_address
 from ...execution.machine import read_jobs
 from ...execution.workload import Workload, loader_workers
@@ -245,7 +252,12 @@ class Coordinator:
             is_led = self._leadership.holder() is not None
         except StorageAwayError:  # `follow` says so
             return
-        self._tell("another machine leads" if is_led else str(error))
+        if is_led:
+            self._tell("another machine leads")
+        elif isinstance(error, HeldCopyError):  # its text has seconds, which change
+            self._tell("the remote copy (sync) is not free yet; this machine waits for it")
+        else:
+            self._tell(str(error))
         self._stopped.wait(_LOOK_S if is_led else _CALL_AGAIN_S)
 
     def _leader_to_follow(self, followed: Leader | None) -> Leader | None:
