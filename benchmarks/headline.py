@@ -162,7 +162,8 @@ def engine(
     ended = [record for record in result.records if record.is_final]
     ends = [record.started_at_s + record.duration_s for record in ended]
     notebooks = [record.notebook for record in result.records]
-    winner = {name: value for name, value in result.best[0].params.items() if value is not None}
+    best = result.best[0].params if result.best else {}
+    winner = {name: value for name, value in best.items() if value is not None}
     return {"scores": scores, "ends": ends, "cells_s": cells_s(notebooks), "winner": winner}
 
 
@@ -246,6 +247,9 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
     """Print the table; return its medians."""
     rows: list[tuple[str, Sequence[float | None], str]] = []
     loops = runs[LOOP]
+    again = [
+        index for index in range(len(loops)) if all(found[index].fresh for found in runs.values())
+    ]
     for name, found in runs.items():
         slots_s = [JOBS * one.wall_s for one in found]
         outside = [1 - one.cells_s / s for one, s in zip(found, slots_s, strict=True)]
@@ -255,9 +259,10 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
             (f"{name}: best score", [one.best_at(one.wall_s) for one in found], ".4f"),
             (f"{name}: of the slots' time outside of cells", outside, ".0%"),
         ]
-        if any(one.fresh for one in found):
-            means = [statistics.mean(one.fresh) for one in found if one.fresh]
-            rows.append((f"{name}: mean of its best params on fresh seeds", means, ".4f"))
+        if again:
+            means = [statistics.mean(found[index].fresh) for index in again]
+            title = f"{name}: its best params on fresh seeds, mean ({len(again)} seeds)"
+            rows.append((title, means, ".4f"))
         if name == LOOP:
             continue
         pairs = list(zip(loops, found, strict=True))

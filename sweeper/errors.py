@@ -11,6 +11,7 @@ SweepError
 ├── TrackingError    the MLflow store or server cannot be used
 │   └── TrackingAwayError    it cannot be used now, but may be later
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
+│   └── HeldCopyError       another process writes it now
 ├── DataError        the trials' data cannot be fetched or pushed, or is not what it was
 └── BrokenError      a sweep that had begun cannot go on
 
@@ -44,7 +45,15 @@ class StudyError(SweepError):
 
 
 class HeldStudyError(StudyError):
-    """Another process sweeps the study; it may end soon."""
+    """Another process sweeps the study; it may end soon.
+
+    Attributes:
+        held_by: that process, for people.
+    """
+
+    def __init__(self, message: str, *, held_by: str) -> None:
+        super().__init__(message)
+        self.held_by = held_by
 
 
 class StorageAwayError(StudyError):
@@ -64,7 +73,15 @@ class SyncError(SweepError):
 
 
 class HeldCopyError(SyncError):
-    """Another process writes the remote copy of a study."""
+    """Another process writes the remote copy of a study; it may end soon.
+
+    Attributes:
+        held_by: that process, for people.
+    """
+
+    def __init__(self, message: str, *, held_by: str) -> None:
+        super().__init__(message)
+        self.held_by = held_by
 
 
 class DataError(SweepError):

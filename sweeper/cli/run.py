@@ -92,8 +92,10 @@ def _share(options: argparse.Namespace, call: _Call, console: ConsoleOutput) -> 
             now = replace(call, timeout_s=coordinator.left_s)
             sweep = _build(options, now, console, executor=coordinator.executor)
             try:
-                with coordinator.leading(sweep):
-                    return _sweep(sweep, console, received)
+                with coordinator.leading(sweep) as may_run:
+                    if may_run:
+                        return _sweep(sweep, console, received)
+                    sweep.plan.close()
             except (HeldStudyError, HeldCopyError, StorageAwayError) as error:
                 coordinator.wait_for_holder(error)
 

@@ -36,8 +36,8 @@ def _saved(result: SweepResult) -> list[str]:
     if better is not None and better >= max(_MANY_BETTER, _SHARE_BETTER * n_pruned):
         lines.append(
             f"  about {better:.0f} of them would have been better than the best trial, as the "
-            "completed ones predict; study.pruner: auto prunes later, and later still with a "
-            "higher confidence"
+            "completed ones predict; study.pruner: auto prunes later than others, with a higher "
+            "confidence later still"
         )
     return lines
 

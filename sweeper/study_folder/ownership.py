@@ -208,22 +208,26 @@ def _take_lock(paths: StudyPaths) -> FileLock:
     try:
         lock.acquire(timeout=_PATIENCE_S)
     except Timeout as error:
+        owner = owner_of(paths)
         raise HeldStudyError(
             f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
-            f"{owner_of(paths)}; wait for it or stop it, or choose another name with --study"
+            f"{owner}; wait for it or stop it, or choose another name with --study",
+            held_by=owner,
         ) from error
     except OSError as error:
         raise _unwritable(paths.folder, error) from error
     alive_s = elsewhere_s(paths.owner)
     if alive_s is not None:
         lock.release()
+        owner = owner_of(paths)
         raise HeldStudyError(
             f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
-            f"{owner_of(paths)}, which gave a sign of life {alive_s:.0f} s ago; if it is dead, "
+            f"{owner}, which gave a sign of life {alive_s:.0f} s ago; if it is dead, "
             f"try again in {ALIVE_S - alive_s:.0f} s, else wait for it or stop it, or choose "
-            "another name with --study"
+            "another name with --study",
+            held_by=owner,
         )
-    owner = {
+    about = {
         "host": socket.gethostname(),
         "machine": this_machine(),
         "pid": os.getpid(),
@@ -231,7 +235,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         "template": paths.template,
     }
     try:
-        write_atomically(paths.owner, json.dumps(owner))
+        write_atomically(paths.owner, json.dumps(about))
     except OSError as error:
         lock.release()
         raise _unwritable(paths.folder, error) from error

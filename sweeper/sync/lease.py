@@ -63,7 +63,8 @@ class RemoteLease:
             raise HeldCopyError(
                 f"sync: {self._display_url}: {owner.words} sweeps this study and gave a sign of "
                 f"life {age_s:.0f} s ago; if it is dead, wait {math.ceil(left_s)} s and try again, "
-                "else stop it there, or choose another name with --study"
+                "else stop it there, or choose another name with --study",
+                held_by=owner.words,
             )
 
     def take(self, copy_id: str) -> None:
@@ -89,7 +90,8 @@ class RemoteLease:
                 whose = "another process" if owner is None else owner.words
                 raise HeldCopyError(
                     f"sync: {self._display_url}: {whose} has begun to sweep this study at the same "
-                    "time; wait for it or stop it there, or choose another name with --study"
+                    "time; wait for it or stop it there, or choose another name with --study",
+                    held_by=whose,
                 ) from error
         self._mine = mine
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)

@@ -67,7 +67,7 @@ def test_pruning_that_has_cost_better_trials_is_named_with_the_remedy() -> None:
     many = replace(result(records), not_run_s=60.0, better_ones_pruned=8.7)
     assert lesson_lines(many)[1] == (
         "  about 9 of them would have been better than the best trial, as the completed ones "
-        "predict; study.pruner: auto prunes later, and later still with a higher confidence"
+        "predict; study.pruner: auto prunes later than others, with a higher confidence later still"
     )
     assert many.to_json()["better_ones_pruned"] == 8.7
     for few in (0.9, 1.5, None):  # `auto` itself risks one of a hundred

@@ -228,6 +228,11 @@ class DaskCluster:
         except Exception as error:  # noqa: BLE001  of whatever class it is
             _log.info("%s: %s", self.place, first_line(error))
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called, after which workers end."""
+        return self._is_closed
+
     def close(self) -> None:
         """Disconnect, and end what was started."""
         with self._lock:

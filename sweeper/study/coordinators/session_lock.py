@@ -93,6 +93,7 @@ def holder_in(storage: str | Address | Engine, study: str) -> Holder | None:
         try:
             return _holder_of(cursor, study)
         except storage.dialect.loaded_dbapi.Error as error:  # SQLAlchemy does not see the cursor
+            connection.invalidate(error)
             raise StorageAwayError(f"{place_of(storage.url)}: {first_line(error)}") from error
         finally:
             cursor.close()
@@ -177,7 +178,8 @@ class _SessionLock:
                 f"{self._place}: {holder.process} has begun to sweep the study {self._study!r} "
                 "while this sweep had no connection"
             )
-        raise HeldStudyError(refusal(self._study, self._place, holder.process))
+        message = refusal(self._study, self._place, holder.process)
+        raise HeldStudyError(message, held_by=holder.process)
 
     @property
     def _short_name(self) -> str:

@@ -18,7 +18,8 @@ def as_settled(made_of: Fingerprint, settings: Settings, study: Study) -> Finger
         made_of: the fingerprint of the settings as they are stated.
 
     Returns:
-        with an input as it is stated, where that is not what the study has settled.
+        with an input, or a version of the data, as it is stated, where that is not what the study
+        has settled.
     """
     stored: dict[str, Any] = study.facts.get("made_of") or {}
     inputs: dict[str, Any] = study.facts.get(INPUTS) or {}
@@ -27,6 +28,8 @@ def as_settled(made_of: Fingerprint, settings: Settings, study: Study) -> Finger
         for name, source in settings.inputs.items()
         if inputs.get(name, {}).get("stated") == stated_of(source)
     }
+    parts = {key: part for key, part in stored.items() if key in settled}
     if settings.data is not None:
-        settled.add(DATA)
-    return {**made_of, **{key: part for key, part in stored.items() if key in settled}}
+        asked, known = settings.data.version or "", str(stored.get(DATA, ""))
+        parts[DATA] = known if known and known.startswith(asked) else asked or "the newest version"
+    return {**made_of, **parts}

@@ -188,13 +188,15 @@ class Coordinator:
             self._sweep.preempt(by)
 
     @contextmanager
-    def leading(self, sweep: Sweep) -> Iterator[None]:
-        """Have `stop` and `preempt` reach a sweep while the block runs it."""
+    def leading(self, sweep: Sweep) -> Iterator[bool]:
+        """Have `stop` and `preempt` reach a sweep while the block runs it.
+
+        Yields:
+            whether it may run: not where this process was stopped while it was built.
+        """
         self._sweep = sweep
-        if self._stopped.is_set():  # before it was built
-            sweep.stop(self._stopped_by)
         try:
-            yield
+            yield not self._stopped.is_set()
         finally:
             self._sweep = None
 
@@ -254,8 +256,9 @@ class Coordinator:
             return
         if is_led:
             self._tell("another machine leads")
-        elif isinstance(error, HeldCopyError):  # its text has seconds, which change
-            self._tell("the remote copy (sync) is not free yet; this machine waits for it")
+        elif isinstance(error, (HeldStudyError, HeldCopyError)):  # their texts count seconds
+            what = "the study" if isinstance(error, HeldStudyError) else "its remote copy (sync)"
+            self._tell(f"{error.held_by} still holds {what}; this machine waits until it is free")
         else:
             self._tell(str(error))
         self._stopped.wait(_LOOK_S if is_led else _CALL_AGAIN_S)
@@ -278,7 +281,7 @@ class Coordinator:
             if holder is None:
                 return None
             if not holder.is_shared:
-                raise HeldStudyError(self._leadership.refusal(holder))
+                raise HeldStudyError(self._leadership.refusal(holder), held_by=holder.process)
             if leader is not None and leader.token == holder.token and not leader.ended:
                 if not _is_same(leader, followed):
                     self._check()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
-from ...errors import SettingsError, StorageAwayError
+from ...errors import SettingsError, StorageAwayError, first_line
 from ...execution.cluster.executor import ClusterExecutor
 from ...execution.cluster.members.member import Member
 from ...execution.cluster.members.own_scheduler import OwnScheduler
@@ -99,6 +99,8 @@ class SharedExecutor:
         others end as well when the sweep has ended; where the machine is taken away, one of them
         leads instead.
         """
+        if source.is_closed():  # before anything began: the study is for the others to go on with
+            return ()
         patience = Patience(
             self._leadership.place, may_pass=lambda error: isinstance(error, StorageAwayError)
         )
@@ -109,7 +111,9 @@ class SharedExecutor:
                 address=scheduler.address, security=scheduler.security
             )
         )
-        keeping = threading.Thread(target=self._keep_member, args=[source], name="own worker")
+        keeping = threading.Thread(
+            target=self._keep_member, args=[source], name="own worker", daemon=True
+        )
         keeping.start()
         try:
             findings = self._cluster.run(source)
@@ -118,8 +122,8 @@ class SharedExecutor:
             keeping.join()
         if source.left_s() is None:
             why = _STOPPED if source.is_closed() else _COMPLETE
-            with suppress(StorageAwayError):  # another one leads then, and ends at once
-                self._leadership.announce_end(why)
+            with suppress(StorageAwayError):  # for so long that another one leads by now
+                patience.insist(lambda: self._leadership.announce_end(why))
         return findings
 
     def close(self) -> None:
@@ -130,10 +134,20 @@ class SharedExecutor:
     def _keep_member(self, source: TrialSource) -> None:
         """Start the worker of this machine again when it has ended before the sweep."""
         while not self._ended.wait(_LOOK_S):
-            if self._member.has_ended() and not source.is_closed():
-                _log.warning("the worker of this machine has ended; another one is started")
-                self._member.close()
+            is_ending = source.is_closed() or self._scheduler.cluster.is_closed
+            if is_ending or not self._member.has_ended():
+                continue
+            self._member.close()
+            try:
                 self._member = _member_of(self._scheduler, self._slots)
+            except OSError as error:
+                _log.warning(
+                    "the worker of this machine has ended, and no other one can be started: %s; "
+                    "it is tried again",
+                    first_line(error),
+                )
+            else:
+                _log.warning("the worker of this machine has ended; another one was started")
 
 
 def _member_of(scheduler: OwnScheduler, slots: int) -> Member:

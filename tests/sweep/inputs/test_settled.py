@@ -25,23 +25,26 @@ STATED: dict[str, Any] = {
 }
 
 
-def difference(folder: Path, **stated: Any) -> list[str]:
+def difference(folder: Path, of: dict[str, Any] | None = None, **stated: Any) -> list[str]:
     """What a machine's fingerprint has that the study's has not, and the other way around.
 
     Args:
-        **stated: what that machine states otherwise.
+        of: what the machine that leads states otherwise.
+        **stated: what the one that joins states otherwise.
     """
     notebook = ResearchNotebook(write_notebook(folder / "nb.ipynb", "val = x"))
 
     def fingerprint(settings: Settings) -> Fingerprint:
         return fingerprint_of(notebook, settings, kernel_name=notebook.kernel_name)
 
-    leads = Settings.from_mapping(STATED)
+    leads = Settings.from_mapping({**STATED, **(of or {})})
     joins = Settings.from_mapping({**STATED, **stated})
-    settled = {"data": "v1", "inputs.encoder": {"take": ["0003"], "sha256": ["abc"]}}
+    settled = {"data": "5ac5d1", "inputs.encoder": {"take": ["0003"], "sha256": ["abc"]}}
     known = {"encoder": {"stated": stated_of(leads.inputs["encoder"]), "files": []}}
     with closing(Study.open(f"sqlite:///{folder}/study.db", leads)) as study:
         before = {**fingerprint(leads), **settled}
+        if leads.data is None:
+            del before["data"]
         study.note_facts(made_of=before, inputs=known)
         return changes(before, as_settled(fingerprint(joins), joins, study))
 
@@ -56,9 +59,14 @@ def test_files_and_data_that_a_study_has_settled_are_no_difference(tmp_path: Pat
         {"inputs": {"encoder": {**STATED["inputs"]["encoder"], "artifact": "other.pt"}}},
         {"inputs": {}},
         {"data": None},
+        {"data": {**STATED["data"], "version": "abcd"}},
     ],
-    ids=["another file", "no input", "no data"],
+    ids=["another file", "no input", "no data", "another version"],
 )
+def test_data_that_the_study_has_not_is_a_difference(tmp_path: Path) -> None:
+    assert difference(tmp_path, of={"data": None})
+
+
 def test_what_a_machine_states_otherwise_is_a_difference(
     stated: dict[str, Any], tmp_path: Path
 ) -> None:
