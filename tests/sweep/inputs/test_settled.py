@@ -53,6 +53,10 @@ def test_files_and_data_that_a_study_has_settled_are_no_difference(tmp_path: Pat
     assert difference(tmp_path) == []
 
 
+def test_data_that_the_study_has_not_is_a_difference(tmp_path: Path) -> None:
+    assert difference(tmp_path, of={"data": None})
+
+
 @pytest.mark.parametrize(
     "stated",
     [
@@ -63,10 +67,6 @@ def test_files_and_data_that_a_study_has_settled_are_no_difference(tmp_path: Pat
     ],
     ids=["another file", "no input", "no data", "another version"],
 )
-def test_data_that_the_study_has_not_is_a_difference(tmp_path: Path) -> None:
-    assert difference(tmp_path, of={"data": None})
-
-
 def test_what_a_machine_states_otherwise_is_a_difference(
     stated: dict[str, Any], tmp_path: Path
 ) -> None:
