@@ -10,6 +10,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ....errors import first_line
@@ -70,7 +71,8 @@ async def _end_of_input() -> None:
 
     def read() -> None:
         sys.stdin.read()
-        loop.call_soon_threadsafe(closed.set)
+        with suppress(RuntimeError):  # the loop has just ended by itself
+            loop.call_soon_threadsafe(closed.set)
 
     threading.Thread(target=read, daemon=True).start()
     await closed.wait()
