@@ -299,6 +299,7 @@ def draw(runs: dict[str, list[Run]], picture: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
     seconds = np.linspace(0, max(one.wall_s for one in runs[LOOP]), 400)
+    lowest = 1.0
     colours = ("#888888", "#c04a1a", "#2a6f97", "#4a7a3a")
     for (name, found), colour in zip(runs.items(), colours, strict=False):
         best = np.array([[one.best_at(at) for at in seconds] for one in found])
@@ -307,7 +308,9 @@ def draw(runs: dict[str, list[Run]], picture: Path) -> None:
         label = "a loop around papermill" if name == LOOP else f"this {name}"
         axes.fill_between(seconds[begun], low[begun], high[begun], color=colour, alpha=0.2, lw=0)
         axes.plot(seconds[begun], middle[begun], color=colour, label=label)
+        lowest = min(lowest, *middle[begun])
     axes.set(xlabel="wall time, s", ylabel="best validation accuracy so far")
+    axes.set_ylim(bottom=lowest - 0.001)  # the first trial alone may have a score far below
     axes.legend(loc="lower right", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(picture, metadata={"Date": None})
