@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _LOOK_S, _LOOK_WHILE_SERVING_S = 0.5, 5.0
 #: How long to wait before a leader is called again that could not be reached.
 _CALL_AGAIN_S = 5.0
+#: How long the leader may take from the end of its scheduler to the end of its sweep.
+_ENDING_S = 8.0
 #: How long to wait without a word for a leader that holds the study to announce itself.
 _QUIET_S = 10.0
 
@@ -285,7 +287,10 @@ class Coordinator:
             if leader is not None and leader.token == holder.token and not leader.ended:
                 if not _is_same(leader, followed):
                     self._check()
-                return leader
+                    return leader
+                # A sweep that ends takes its scheduler along, and says so a moment later.
+                if time.monotonic() - began_s > _ENDING_S:
+                    return leader
             if time.monotonic() - began_s > _QUIET_S:
                 self._tell(
                     f"{holder.process} begins to lead the study, or ends its sweep; this machine "
