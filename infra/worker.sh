@@ -117,7 +117,7 @@ go() {
   attempt "$@"
   for _ in 1 2; do
     # 2: it did not start. The machine before this one may hold the study for another minute.
-    [ "$code" = 2 ] && [ -z "$ended_with" ] || break
+    if [ "$code" != 2 ] || [ -n "$ended_with" ]; then break; fi
     say "it did not start (exit code 2); it is tried again in a minute"
     sleep 60
     attempt "$@"
