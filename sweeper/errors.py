@@ -15,6 +15,7 @@ SweepError
 ├── DataError        the trials' data cannot be fetched or pushed, or is not what it was
 └── BrokenError      a sweep that had begun cannot go on
 
+HeldStudyError and HeldCopyError are also a HeldError, which names the other process.
 BrokenError alone can be raised after a kernel has started. A trial that fails is not an error but
 an outcome (`sweeper.trials.TrialOutcome`).
 """
@@ -22,6 +23,18 @@ an outcome (`sweeper.trials.TrialOutcome`).
 
 class SweepError(Exception):
     """Base of all errors; its text is the whole message for the user."""
+
+
+class HeldError(SweepError):
+    """Another process has what this one needs; it may end soon.
+
+    Attributes:
+        held_by: that process, for people.
+    """
+
+    def __init__(self, message: str, *, held_by: str) -> None:
+        super().__init__(message)
+        self.held_by = held_by
 
 
 class SettingsError(SweepError):
@@ -44,16 +57,8 @@ class StudyError(SweepError):
     """The study's storage cannot be opened, or the study does not fit this call."""
 
 
-class HeldStudyError(StudyError):
-    """Another process sweeps the study; it may end soon.
-
-    Attributes:
-        held_by: that process, for people.
-    """
-
-    def __init__(self, message: str, *, held_by: str) -> None:
-        super().__init__(message)
-        self.held_by = held_by
+class HeldStudyError(HeldError, StudyError):
+    """Another process sweeps the study."""
 
 
 class StorageAwayError(StudyError):
@@ -72,16 +77,8 @@ class SyncError(SweepError):
     """The remote copy cannot be reached or used, or another machine continues its study."""
 
 
-class HeldCopyError(SyncError):
-    """Another process writes the remote copy of a study; it may end soon.
-
-    Attributes:
-        held_by: that process, for people.
-    """
-
-    def __init__(self, message: str, *, held_by: str) -> None:
-        super().__init__(message)
-        self.held_by = held_by
+class HeldCopyError(HeldError, SyncError):
+    """Another process writes the remote copy of a study."""
 
 
 class DataError(SweepError):

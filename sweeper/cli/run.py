@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ..errors import HeldCopyError, HeldStudyError, StorageAwayError
+from ..errors import HeldError, StorageAwayError
 from ..trials import StudyPaths, TrialState
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
@@ -96,7 +96,7 @@ def _share(options: argparse.Namespace, call: _Call, console: ConsoleOutput) -> 
                     if may_run:
                         return _sweep(sweep, console, received)
                     sweep.plan.close()
-            except (HeldStudyError, HeldCopyError, StorageAwayError) as error:
+            except (HeldError, StorageAwayError) as error:
                 coordinator.wait_for_holder(error)
 
 

@@ -13,8 +13,8 @@ from ..pruners.predictive import PredictivePruner
 def better_ones_pruned(study: optuna.Study) -> float | None:
     """How many pruned trials would have been better than the best one, on average.
 
-    It is the sum of their chances, each predicted from the trial's last report by the curves of the
-    completed trials; see `PredictivePruner`. A trial that has diverged has none.
+    Each pruned trial has a chance, which the curves of the completed trials predict from its last
+    report (see `PredictivePruner`); the answer is their sum. A trial that has diverged has none.
 
     Args:
         study: of one objective.

@@ -201,7 +201,7 @@ class _Fit:
 
 
 def _chance(away: float, spread: float, degrees: int) -> float:
-    """The probability that a final score is more than so far above the expected one."""
+    """The probability that a final score exceeds the expected one by more than `away`."""
     if spread <= 0:
         return float(away < 0)
     beyond = two_sided_p(away / spread, degrees) / 2

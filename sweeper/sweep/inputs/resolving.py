@@ -209,6 +209,7 @@ def _asks_for_best(source: InputSource) -> bool:
 
 
 def stated_of(source: InputSource) -> dict[str, Any]:
+    """An input as the parameters file states it, as JSON data."""
     return source.model_dump(mode="json")
 
 

@@ -18,8 +18,8 @@ def as_settled(made_of: Fingerprint, settings: Settings, study: Study) -> Finger
         made_of: the fingerprint of the settings as they are stated.
 
     Returns:
-        with an input, or a version of the data, as it is stated, where that is not what the study
-        has settled.
+        `made_of` with the study's files and version; where the settings ask for other ones, with
+        what they ask for.
     """
     stored: dict[str, Any] = study.facts.get("made_of") or {}
     inputs: dict[str, Any] = study.facts.get(INPUTS) or {}

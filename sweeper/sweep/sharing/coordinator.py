@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import (
-    HeldCopyError,
+    HeldError,
     HeldStudyError,
     SettingsError,
     StorageAwayError,
@@ -258,7 +258,7 @@ class Coordinator:
             return
         if is_led:
             self._tell("another machine leads")
-        elif isinstance(error, (HeldStudyError, HeldCopyError)):  # their texts count seconds
+        elif isinstance(error, HeldError):  # its text may count seconds
             what = "the study" if isinstance(error, HeldStudyError) else "its remote copy (sync)"
             self._tell(f"{error.held_by} still holds {what}; this machine waits until it is free")
         else:
