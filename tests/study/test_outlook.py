@@ -46,7 +46,7 @@ def study_of(
     return study
 
 
-GRID = [(x / 10, y / 10) for x in (0, 4, 8, 10) for y in (0, 4, 9)]
+GRID = [(x / 10, y / 10) for x in (0, 5, 6, 8, 10) for y in (0, 4, 9, 10)]
 AT_THE_TOP = [(0.3 + dx / 100, 0.7 + dy / 100) for dx in (-2, 0, 2) for dy in (-2, 0, 2)]
 
 
@@ -78,7 +78,7 @@ def test_the_same_trials_have_the_same_outlook() -> None:
     assert first == again
 
 
-@pytest.mark.parametrize("points", [GRID[:9], [(0.5, 0.5)] * 12], ids=["few", "alike"])
+@pytest.mark.parametrize("points", [GRID[:19], [(0.5, 0.5)] * 20], ids=["few", "alike"])
 def test_where_trials_say_too_little_nothing_is_promised(points: list[tuple[float, float]]) -> None:
     assert outlook_of(study_of(points), space(), seed=0) is None
 

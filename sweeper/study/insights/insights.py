@@ -41,7 +41,7 @@ class Insights:
         """What more trials are expected to be good for; None where that is not known.
 
         It is known where a Gaussian process proposes the trials of a single objective, from the
-        tenth completed trial on.
+        twentieth completed trial on.
         """
         if samplers.name != "gp" or len(self._objectives) != 1:
             return None

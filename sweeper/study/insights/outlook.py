@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: How many more trials the answer is about.
 _TRIALS = 10
-#: With fewer completed trials the process is not fitted well enough.
-_FEWEST = 10
+#: With fewer completed trials it promises too much, such as an accuracy above 1.
+_FEWEST = 20
 #: Where they may be: points over the whole space, and around the best trial, each this far from it
 #: in the unit cube.
 _SPREAD, _NEAR = 512, ((64, 0.03), (64, 0.1))
@@ -43,7 +43,7 @@ def outlook_of(study: optuna.Study, space: SearchSpace, *, seed: int) -> Outlook
         seed: of the draws; the same trials have the same outlook.
 
     Returns:
-        None with fewer than ten completed trials, or where they are all alike.
+        None with fewer than 20 completed trials, or where they are all alike.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     values = np.array([trial.value for trial in completed], dtype=float)
