@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,8 @@ def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
             skip_table_creation=is_known,
         )
     _translate_errors(storage.engine)
+    # A study that is only read is not closed by anyone: its connections end with it.
+    weakref.finalize(storage, storage.engine.dispose).atexit = False
     return storage
 
 

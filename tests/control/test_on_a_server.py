@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -78,3 +80,13 @@ def test_a_sweep_that_sees_no_requests_from_here_is_not_asked_to_stop(
     with pytest.raises(StudyError, match=r"process \d+ on .*call this on that machine, or set"):
         steering.stop(existing, [], running_finish=False)
     assert not existing.paths.requests.exists()
+
+
+def test_a_study_that_was_only_read_leaves_no_connection_open(
+    server: PostgresServer, sweeping: Study
+) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        assert find_study("afar", storage=server.url).study.records()
+        gc.collect()
+    assert [str(one.message) for one in warned] == []

@@ -305,6 +305,7 @@ def test_a_dead_session_that_the_server_still_has_is_not_taken_for_another_sweep
     trials.study.note_facts(here=1)
     assert trials.study.facts["here"] == 1
     trials.study.close()
+    cut.close()
 
 
 # --- whole sweeps -----------------------------------------------------------------------------
