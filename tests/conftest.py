@@ -78,8 +78,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: a third of the time tests wait for something."""
-    return (os.cpu_count() or 1) + 1
+    """Two processes more than there are cores: half of the time tests wait for something."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(autouse=True)

@@ -31,8 +31,8 @@ for step in range(3):
     time.sleep(0.05)
 """
 SPACE = {"x": {"low": 0.0, "high": 1.0}}
-#: Of the sweep whose worker is killed at its eighth.
-TRIALS = 24
+#: Of the sweep whose worker is killed at its fourth.
+TRIALS = 12
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
     def kill_one(event: Event, record: TrialRecord | None) -> None:
         if event is Event.TRIAL_ENDED and record is not None:
             ends.append(record)
-            if len(ends) == 8:
+            if len(ends) == 4:
                 os.kill(next(iter(worker_pids(cluster).values())), signal.SIGKILL)
 
     def run(name: str, **place: object) -> SweepResult:

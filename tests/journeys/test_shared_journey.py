@@ -23,7 +23,7 @@ from sweeper.trials import TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
-TRIALS = 12
+TRIALS = 10
 
 
 @pytest.fixture(scope="module")

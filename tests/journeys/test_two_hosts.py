@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from commands import Command
 from joint_study import EVENTS, MACHINE, Events, write_files
 from postgres_servers import started_postgres
 from studies import until
@@ -24,8 +24,18 @@ from sweeper.trials import TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 TRIALS = 8
+#: The command line on a host; what writes to MLflow for it stays outside of the host's network.
+ENTER = """\
+import ctypes, os, sys
+
+network = os.open("{network}", os.O_RDONLY)
+if ctypes.CDLL(None, use_errno=True).setns(network, 0) != 0:
+    raise OSError(ctypes.get_errno(), "setns")
+from sweeper.cli import main
+
+sys.exit(main())
+"""
 
 
 def ip(*words: str) -> None:
@@ -61,9 +71,9 @@ class Hosts:
     def close(self) -> None:
         self._stack.close()
 
-    def command(self, name: str, *words: str) -> list[str]:
-        """A command that runs on a host."""
-        return ["ip", "netns", "exec", self._space(name), *words]
+    def file(self, name: str) -> str:
+        """The file of a host's network, which a process opens to enter it."""
+        return f"/run/netns/{self._space(name)}"
 
     def _space(self, name: str) -> str:
         return f"{self._bridge}{name}"
@@ -88,19 +98,16 @@ def server(hosts: Hosts) -> Iterator[PostgresServer]:
         yield server
 
 
-def begin(hosts: Hosts, name: str, server: PostgresServer, folder: Path) -> subprocess.Popen[str]:
+def begin(hosts: Hosts, name: str, server: PostgresServer, folder: Path) -> Command:
     own = folder / f"host {name}"
     words = write_files(own, trials=TRIALS)
     words += ["--storage", server.database("optuna"), "--tracking-uri", server.database("mlflow")]
+    enter = own / "enter.py"
+    enter.write_text(ENTER.format(network=hosts.file(name)))
+    environment = {**os.environ, MACHINE: name, EVENTS: str(folder)}
     with open(folder / f"{name}.log", "w") as log:
-        return subprocess.Popen(
-            hosts.command(name, sys.executable, str(ROOT / "notebook_hpo.py"), *words),
-            cwd=own,
-            env={**os.environ, MACHINE: name, EVENTS: str(folder)},
-            stdout=log,
-            stderr=log,
-            text=True,
-            start_new_session=True,
+        return Command(
+            *words, cwd=own, env=environment, stdout=log, stderr=subprocess.STDOUT, script=enter
         )
 
 
