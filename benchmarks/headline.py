@@ -80,8 +80,8 @@ def suggest_for_languages(trial: Any) -> dict[str, Any]:
     params: dict[str, Any] = {
         "lr": trial.suggest_float("lr", 1e-5, 1.0, log=True),
         "batch_size": trial.suggest_categorical("batch_size", [32, 64, 128, 256]),
-        "embedding": trial.suggest_int("embedding", 4, 64, step=4),
-        "width": trial.suggest_int("width", 16, 128, step=16),
+        "embedding": trial.suggest_int("embedding", 4, 48, step=4),
+        "width": trial.suggest_int("width", 16, 96, step=16),
         "reach": trial.suggest_categorical("reach", [3, 5]),
         "dropout": trial.suggest_float("dropout", 0.0, 0.6),
         "weight_decay": trial.suggest_float("weight_decay", 1e-6, 0.1, log=True),
