@@ -393,11 +393,12 @@ def draw(runs: dict[str, list[Run]], picture: Path) -> None:
     import numpy as np
 
     figure, (ended, scores) = plt.subplots(ncols=2, figsize=(9.6, 3.4), layout="constrained")
-    seconds = np.linspace(0, max(one.wall_s for one in runs[LOOP]), 400)
-    lowest = 1.0
+    seconds = np.linspace(0, max(one.wall_s for one in runs[LOOP]), 240)
+    soon_s, ends = seconds[-1] / 6, []  # the first trial alone may have a score far below
     colours = ("#888888", "#c04a1a", "#2a6f97", "#4a7a3a")
     for (name, found), colour in zip(runs.items(), colours, strict=False):
-        label = "a loop around papermill" if name == LOOP else f"this {name}"
+        pruner = name.removeprefix("engine, ")
+        label = "a loop around papermill" if name == LOOP else f"this engine, pruner: {pruner}"
         numbers = np.array([np.searchsorted(one.ends_s, seconds, "right") for one in found])
         best = np.array([[one.best_at(at) for at in seconds] for one in found])
         for axes, values in ((ended, numbers), (scores, best)):
@@ -407,10 +408,11 @@ def draw(runs: dict[str, list[Run]], picture: Path) -> None:
                 seconds[begun], low[begun], high[begun], color=colour, alpha=0.2, lw=0
             )
             axes.plot(seconds[begun], middle[begun], color=colour, label=label)
-        lowest = min(lowest, *middle[begun])
+        ends += [*middle[seconds >= soon_s]]
     ended.set(xlabel="wall time, s", ylabel="trials that have ended", ylim=(0, None))
     scores.set(xlabel="wall time, s", ylabel="best validation accuracy so far")
-    scores.set_ylim(bottom=lowest - 0.001)  # the first trial alone may have a score far below
+    margin = 0.1 * (max(ends) - min(ends))
+    scores.set_ylim(min(ends) - margin, max(ends) + 2 * margin)
     ended.legend(loc="upper left", frameon=False)
     for axes in (ended, scores):
         axes.spines[["top", "right"]].set_visible(False)

@@ -224,9 +224,10 @@ def _command(parser: argparse.ArgumentParser) -> str:
         words = [f"`{name}`" for name in action.option_strings]
         metavar = str(action.metavar or action.dest)
         if not words:
-            words = [f"`{metavar}`"]
+            words = [f"`[{metavar}]`" if action.nargs == "?" else f"`{metavar}`"]
         elif action.nargs != 0:
-            words[-1] = f"{words[-1][:-1]} {metavar}`"
+            value = f"[{metavar}]" if action.nargs == "?" else metavar
+            words[-1] = f"{words[-1][:-1]} {value}`"
         required = "required; " if action.required and action.option_strings else ""
         rows.append((", ".join(words), f"{required}{action.help or ''}"))
     return _table(("option", "meaning"), rows) if rows else "It has no options.\n"

@@ -85,8 +85,8 @@ def kill_session(leader: int) -> None:
     """Kill all processes of a session: a forked kernel's children may bear no mark."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            # After the name, which may hold anything: state, parent, group, session.
-            session = int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+            # After the name, which may hold any bytes: state, parent, group, session.
+            session = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[3])
             if session == leader:
                 os.kill(int(folder.name), signal.SIGKILL)
         except OSError:

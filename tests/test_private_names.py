@@ -138,6 +138,11 @@ NAMES = [
         "importlib.machinery.ModuleSpec._initializing",
         "kernels/forking/zygote/generators.py",
     ),
+    (
+        "Python",
+        "multiprocessing.process._current_process._config",
+        "kernels/cells/expressions.py",
+    ),
 ]
 #: Documented in spite of their names.
 PUBLIC = {"_exit", "_getframe", "_asdict", "_replace"}

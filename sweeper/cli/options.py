@@ -150,8 +150,10 @@ def add_status(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Example: notebook_hpo.py status out/"
     parser.add_argument(
         "study",
+        nargs="?",
         metavar="STUDY_OR_FOLDER",
-        help="the study's name, its folder, or a folder above it",
+        help="the study's name, its folder, or a folder above it (default: all studies in or "
+        "below this folder)",
     )
     _add_stores_of_study(parser)
     _add_output(parser)

@@ -44,6 +44,11 @@ def stop(options: argparse.Namespace) -> int:
     console = ConsoleOutput(options)
     targets = list(options.targets)
     wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
+    if targets and options.finish:
+        raise SettingsError(
+            f"--finish lets all running trials finish, and {' '.join(targets)} would be stopped; "
+            "give one of them"
+        )
     existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
     clean_up_after_crash(existing)
     steering.stop(existing, targets, running_finish=options.finish)

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from nbformat import NotebookNode
 
+#: The columns of `dataframe` beside scores and params.
+_COLUMNS = {
+    *("state", "duration_s", "gpu_peak_gb", "seed", "attempt", "reason", "message", "host"),
+    *("notebook", "confirms", "repetition"),
+}
 #: How many trials a study shows of itself; `dataframe` has them all.
 _MOST_ROWS = 20
 _NOTEBOOK_HEIGHT = 600
@@ -130,8 +135,8 @@ class LoadedStudy:
         """One row for each trial, by its run id: state, scores, params, times, memory, notebook.
 
         Where the best trials were run again on fresh seeds, `confirms` and `repetition` mark these
-        runs: `frame[frame.confirms.isna()]` has the search alone. A param that has
-        the name of a score or of another column is called `param_NAME`.
+        runs: `frame[frame.confirms.isna()]` has the search alone. A score that has the name of
+        another column is called `score_NAME`, a param that has the name of any `param_NAME`.
         """
         import pandas as pd
 
@@ -214,7 +219,8 @@ class LoadedStudy:
             table = table[table["confirms"].isna()]
         table = table.drop(columns=["notebook", "confirms", "repetition"], errors="ignore")
         first, direction = next(iter(self.objectives.items()))
-        table = table.sort_values(first, ascending=direction == "minimize", na_position="last")
+        column, ascending = _score_column(first), direction == "minimize"
+        table = table.sort_values(column, ascending=ascending, na_position="last")
         rows = table.head(_MOST_ROWS).dropna(axis="columns", how="all")
         left = len(table) - len(rows)
         more = f"<p>and {left} more: <code>.dataframe()</code></p>" if left > 0 else ""
@@ -267,9 +273,13 @@ def _confirms(record: TrialRecord) -> dict[str, Any]:
     return {"confirms": confirms, "repetition": record.repetition}
 
 
+def _score_column(name: str) -> str:
+    return f"score_{name}" if name in _COLUMNS else name
+
+
 def _row(record: TrialRecord, scores: Sequence[str], params: Sequence[str]) -> dict[str, Any]:
     row: dict[str, Any] = {"state": str(record.state)}
-    row |= {name: record.scores.get(name) for name in scores}
+    row |= {_score_column(name): record.scores.get(name) for name in scores}
     others = {
         "duration_s": record.duration_s,
         "gpu_peak_gb": None if record.gpu is None else record.gpu.peak_bytes / 1e9,
@@ -282,6 +292,6 @@ def _row(record: TrialRecord, scores: Sequence[str], params: Sequence[str]) -> d
     }
     for name in params:
         value = record.params.get(name)
-        column = f"param_{name}" if name in row or name in others else name
+        column = f"param_{name}" if name in row or name in _COLUMNS else name
         row[column] = value_text(value) if isinstance(value, list | dict) else value
     return row | others

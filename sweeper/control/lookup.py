@@ -185,7 +185,9 @@ def find_studies(
             for url, file in zip(urls, files, strict=True)
             for study in _studies_in(url, file)
         ]
-    studies = [_with_paths(url, study, tracking_uri) for url, study in found]
+    # One that a killed sweep left before its first trial is no reason against the others.
+    begun = [(url, study) for url, study in found if "template" in study.facts]
+    studies = [_with_paths(url, study, tracking_uri) for url, study in begun or found]
     if not studies:
         where = "below this folder" if wanted is None else f"in {wanted!r}"
         raise StudyError(
@@ -216,9 +218,10 @@ def _storages(wanted: str | None) -> list[Path]:
     if wanted is None:
         return [file for depth in ("", "*/", "*/*/") for file in Path().glob(depth + _STORAGE_NAME)]
     folder = Path(wanted)
-    if not folder.is_dir() and folder.name == wanted:
+    found = [folder / _STORAGE_NAME, *sorted(folder.glob(f"*/{_STORAGE_NAME}"))]
+    if folder.name == wanted and not any(file.is_file() for file in found):
         return sorted(Path().glob(f"*/{wanted}/{_STORAGE_NAME}"))
-    return [folder / _STORAGE_NAME, *sorted(folder.glob(f"*/{_STORAGE_NAME}"))]
+    return found
 
 
 def _studies_in(url: Address, file: Path | None) -> Sequence[Study | StoredStudy]:

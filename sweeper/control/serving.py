@@ -20,6 +20,7 @@ from .page_server import PageServer
 
 #: The first port that is tried for the page; MLflow's UI has another.
 _PAGE_PORT = 8800
+_LAST_PORT = 65_535
 #: What sshd sets for a shell that somebody has on another machine.
 _REMOTE = "SSH_CONNECTION"
 
@@ -55,8 +56,12 @@ def served(existing: ExistingStudy, page: Path, *, port: int | None) -> Iterator
         SettingsError: something else listens there.
         TrackingError: MLflow's UI does not start.
     """
+    if port is not None and not 1 <= port <= _LAST_PORT:
+        raise SettingsError(f"--port {port}: expected a number from 1 to {_LAST_PORT}")
     if port is not None and free_port(port) != port:
-        raise SettingsError(f"--port {port}: something else listens there; leave the option out")
+        raise SettingsError(
+            f"--port {port}: something else listens there, or you may not; leave the option out"
+        )
     page_port = port or free_port(_PAGE_PORT)
     with closing(PageServer(page, port=page_port)) as server:
         if existing.tracking.is_http:

@@ -154,6 +154,9 @@ class NotebookRunner:
             self.environment.look()  # beside the first cell, which does not wait for it
 
         running.subscribe(file.record)
+        if origin is None and (own := sorted({*spec.params} & {*self.settings.fixed})):
+            reason = f"it began before {', '.join(own)} was fixed"  # shared cells have that value
+            origin = KernelOrigin(reason=reason)
         request = ExecutionRequest(
             node=file.node,
             running=running,

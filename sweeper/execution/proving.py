@@ -5,7 +5,9 @@ The kernel pool's policy decides which experiment is due and what its evidence m
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import tempfile
 import time
 from dataclasses import replace
@@ -62,7 +64,8 @@ def _repeat(
 ) -> Evidence | str | None:
     """The evidence of the experiment; why it failed; None where it was stopped."""
     reference, repeated = experiment.reference, RunningTrial()
-    with tempfile.TemporaryDirectory() as folder, running.passed_on(repeated):
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # it may still be written
+    with temporary as folder, running.passed_on(repeated):
         # A folder of its own: the repetition must not go on from the reference's checkpoints.
         spec = replace(reference.spec, checkpoint_dir=Path(folder) / "checkpoints")
         spec = replace(spec, artifact_dir=Path(folder) / "artifacts")
@@ -79,6 +82,7 @@ def _repeat(
         return evidence_of(file, result, outcome)
     has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
     is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
+    is_short |= os.strerror(errno.ENOSPC) in outcome.message  # in the folder of its own
     shows_nothing = has_no_kernel or is_short or outcome.state is TrialState.STOPPED
     return None if shows_nothing else outcome.message
 

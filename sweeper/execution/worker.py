@@ -13,6 +13,7 @@ from pathlib import Path
 from .. import kernels
 from ..guard import MARK_VARIABLE
 from ..kernels import Ending, KernelOrigin, KernelPool, KernelResult, Reference, Way
+from ..notebook_api.messages import Point
 from ..notebooks import ExecutedNotebook, read_metadata
 from ..study_folder.patience import is_about_disk, patience_with_disk
 from ..study_folder.saved import saved_in
@@ -170,7 +171,7 @@ class Worker:
         is_forked = result.way is not Way.STARTED and not result.is_orphan
         is_fork_doubted = is_forked and policy.doubts_failures and took_s < _EARLY_S
         has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
-        is_doubted = has_no_kernel or is_fork_doubted
+        is_doubted = (has_no_kernel or is_fork_doubted) and running.stop_reason is None
         if outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY):
             is_doubted = False  # a started kernel would have no more memory
         if outcome.state is TrialState.FAILED and is_doubted:
@@ -182,7 +183,9 @@ class Worker:
                 )
         # A trial that went on from a checkpoint has other outputs than one that begins.
         is_whole = outcome.state is TrialState.COMPLETED and spec.continues is None
-        if is_whole and result.way is Way.STARTED:
+        # One that began before a param was fixed has another value than the shared cells.
+        is_usual = not spec.params.keys() & self.runner.settings.fixed.keys()
+        if is_whole and is_usual and result.way is Way.STARTED:
             took_s = _own_time_s(running) - started_s
             evidence = evidence_of(file, result, outcome)
             if outcome.gpu is not None:  # its repetition may then be beside other trials
@@ -197,8 +200,14 @@ class Worker:
     ) -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
         """Run a trial again, in a kernel that is started."""
         file = self.runner.new_file(spec)
-        # Its points were published the first time.
-        repeated = RunningTrial(gpu_need=running.gpu_need)
+        published = running.step
+
+        def go_on(point: Point) -> None:
+            # Up to there the points were published the first time.
+            if published is None or point.step is None or point.step > published:
+                running.publish(point)
+
+        repeated = RunningTrial(go_on, gpu_need=running.gpu_need)
         with running.passed_on(repeated):
             result, outcome = self.runner.run(
                 file,

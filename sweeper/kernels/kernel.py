@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from jupyter_core.utils import run_sync
 
 from ..guard import MARK_VARIABLE, kill_marked, kill_session
+from .event_loop import has_pidfds
 from .forking.fork_server import ForkServer
 from .forking.origins import KernelOrigin, Way
 from .forking.process import ForkedProcess
@@ -50,6 +51,7 @@ class Kernel:
     Attributes:
         manager: jupyter_client's manager of the kernel.
         name: the name of the kernelspec.
+        folder: private to the kernel, with a short path; it is removed when the kernel has ended.
         origin: how the kernel came to be.
         frozen: the modules that it imports from a snapshot.
     """
@@ -66,7 +68,7 @@ class Kernel:
         self.manager = manager
         self.name = name
         self.frozen = frozen
-        self._folder = folder
+        self.folder = folder
         self._mark = mark
         self._process: Any = None
         self.origin = KernelOrigin()
@@ -132,7 +134,7 @@ class Kernel:
         kernel.origin = origin
         if isinstance(kernel._process, ForkedProcess):
             kernel._pidfd = os.dup(kernel._process.pidfd)  # it may have ended by now
-        elif hasattr(os, "pidfd_open"):
+        elif has_pidfds():
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
         _give_up_first(kernel.pid)
         if origin.way is not Way.STARTED and not isinstance(kernel._process, ForkedProcess):
@@ -166,12 +168,12 @@ class Kernel:
     @property
     def stop_file(self) -> Path:
         """The file that appears when the trial should end by itself; `report` looks for it."""
-        return self._folder / "stop"
+        return self.folder / "stop"
 
     @property
     def reports_socket(self) -> Path:
         """The path of the socket to which `report` sends points."""
-        return self._folder / "reports"
+        return self.folder / "reports"
 
     @property
     def pid(self) -> int:
@@ -193,7 +195,7 @@ class Kernel:
     @property
     def is_usable(self) -> bool:
         """Whether its process runs and its sockets are there, which may have been cleaned away."""
-        return self.exit_code is None and self._folder.is_dir()
+        return self.exit_code is None and self.folder.is_dir()
 
     @property
     def is_orphan(self) -> bool:
@@ -238,13 +240,15 @@ class Kernel:
             if not self._exits_within(_TERMINATE_S):
                 self._signal(signal.SIGKILL)
         self._process.wait()
-        # DataLoader workers and subprocesses may still run after the kernel's end.
-        kill_marked(self._mark)
-        if self.is_warm:
-            kill_session(self._process.pid)
-            self._process.release()
-        self._remove()
-        on_gone()
+        try:
+            # DataLoader workers and subprocesses may still run after the kernel's end.
+            kill_marked(self._mark)
+            if self.is_warm:
+                kill_session(self._process.pid)
+                self._process.release()
+            self._remove()
+        finally:
+            on_gone()  # else the trial's share of a GPU would never be given back
 
     def _exits_within(self, limit_s: float) -> bool:
         if self._pidfd is not None:
@@ -270,7 +274,7 @@ class Kernel:
             self._pidfd = None
         self._stderr.close()
         self.manager.context.destroy(linger=100)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _give_up_first(pid: int) -> None:

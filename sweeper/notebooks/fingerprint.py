@@ -27,6 +27,7 @@ Fingerprint = Mapping[str, Any]
 
 #: The MLflow tag with the version of the fingerprint.
 CODE_TAG = "sweeper.code"
+_FIXED_TAG = "sweeper.fixed."
 
 _DIGITS = 16
 #: Line magics and shell commands, which are not Python.
@@ -113,8 +114,25 @@ def tags_of(
         CODE_TAG: version(fingerprint),
         "sweeper.threads": str(settings.resources.threads),
         **({"sweeper.data": fingerprint["data"]} if "data" in fingerprint else {}),
-        **{f"sweeper.fixed.{name}": value_text(value) for name, value in settings.fixed.items()},
+        **_tags_of_fixed(settings.fixed),
     }
+
+
+def tags_as_run(tags: Mapping[str, str], metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The tags of a trial that an earlier sweep may have run, with other code or fixed values.
+
+    Args:
+        tags: of all trials of this sweep.
+        metadata: of the trial's executed notebook; empty where that is gone.
+    """
+    if "code" not in metadata:
+        return dict(tags)
+    others = {name: value for name, value in tags.items() if not name.startswith(_FIXED_TAG)}
+    return {**others, CODE_TAG: metadata["code"], **_tags_of_fixed(metadata.get("fixed", {}))}
+
+
+def _tags_of_fixed(fixed: Mapping[str, Any]) -> dict[str, str]:
+    return {f"{_FIXED_TAG}{name}": value_text(value) for name, value in fixed.items()}
 
 
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:

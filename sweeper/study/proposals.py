@@ -27,7 +27,7 @@ from .samplers import (
     suggest,
 )
 from .storage import MirroredStorage
-from .trial_codec import RECORD, record_of
+from .trial_codec import RECORD, has_begun, record_of
 
 #: The attribute of a trial that was queued by hand and does not count towards `study.trials`.
 BY_HAND = "sweeper.by_hand"
@@ -262,13 +262,7 @@ def _confirming(storage: MirroredStorage, settings: Settings) -> Proposal | None
     if plan is None:
         return None
     trials = storage.get_all_trials(storage.study_id, deepcopy=False)
-    records = [
-        record
-        for trial in trials
-        if (record := record_of(trial)) is not None
-        # Another process had taken the number of one that has ended in Optuna only.
-        and (record.is_final or not trial.state.is_finished())
-    ]
+    records = [record for trial in trials if (record := record_of(trial)) is not None]
     run = plan.next_run(records)
     if run is None:
         return None
@@ -311,4 +305,4 @@ def _running(storage: MirroredStorage) -> list[FrozenTrial]:
 def is_planned(trial: FrozenTrial) -> bool:
     """Whether a trial has begun and counts towards `study.trials`."""
     attributes = trial.user_attrs
-    return RECORD in attributes and CONFIRMS not in attributes and not attributes.get(BY_HAND)
+    return has_begun(trial) and CONFIRMS not in attributes and not attributes.get(BY_HAND)

@@ -191,6 +191,12 @@ class MirroredStorage(InMemoryStorage):
         left = [trial for trial in known if trial.state in states]
         return sorted(ended + left, key=lambda trial: trial.number) if ended else left
 
+    def get_best_trial(self, study_id: int) -> FrozenTrial:
+        """The best trial; of equal ones that with the lowest number, whichever has ended first."""
+        best = super().get_best_trial(study_id)
+        number = self._ended.first_with(best)
+        return self.get_trial(self.get_trial_id_from_study_id_trial_number(study_id, number))
+
     # --- the changes that are written through -------------------------------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
@@ -304,6 +310,8 @@ class _EndedTrials:
         self._lists: dict[frozenset[TrialState], list[FrozenTrial]] = {
             frozenset([state]): [] for state in TrialState if state.is_finished()
         }
+        #: By the values of trials that are complete: the lowest number of such a trial.
+        self._first: dict[tuple[float, ...], int] = {}
 
     def note(self, trial: FrozenTrial) -> None:
         """Take note of a trial that is new or has another state."""
@@ -315,6 +323,9 @@ class _EndedTrials:
             for states, trials in self._lists.items():
                 if trial.state in states:
                     bisect.insort(trials, trial, key=lambda trial: trial.number)
+            if trial.state is TrialState.COMPLETE:
+                values = tuple(trial.values)
+                self._first[values] = min(trial.number, self._first.get(values, trial.number))
 
     def of(self, states: Container[TrialState]) -> list[FrozenTrial]:
         """The trials that have ended in one of these states, by number."""
@@ -324,6 +335,11 @@ class _EndedTrials:
                 found = [trial for state in wanted for trial in self._lists[frozenset([state])]]
                 self._lists[wanted] = sorted(found, key=lambda trial: trial.number)
             return self._lists[wanted].copy()
+
+    def first_with(self, trial: FrozenTrial) -> int:
+        """The lowest number of a complete trial with the values of one."""
+        with self._lock:
+            return self._first[tuple(trial.values)]
 
     def numbers_left(self) -> list[int]:
         """The numbers of the trials that have not ended, in order."""

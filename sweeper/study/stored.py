@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import StorageAwayError
 from ..trials import TrialRecord, TrialState, display_path
-from .trial_codec import RECORD, decode
+from .trial_codec import RECORD, decode, is_own
 
 #: The attribute of a study with its facts.
 FACTS = "sweeper"
@@ -117,8 +117,12 @@ class StoredStudy:
 
     def _trials(self) -> list[tuple[str, TrialRecord]]:
         """Optuna's state and our record of each trial that has ever begun."""
-        rows = self._read(_RECORDS, RECORD)
-        return [(state, decode(number, json.loads(text))) for number, state, text in rows]
+        rows = [(n, state, json.loads(text)) for n, state, text in self._read(_RECORDS, RECORD)]
+        return [
+            (state, decode(number, stored))
+            for number, state, stored in rows
+            if is_own(stored, has_ended=state not in ("RUNNING", "WAITING"))
+        ]
 
     def _read(self, query: str, *values: str) -> list[Any]:
         """The rows of a query about this study.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from ..trials import TrialRecord
+from ..trials import TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -45,8 +45,26 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
     Raises:
         ValueError: the attribute is no record; the text names the field.
     """
+    return decode(trial.number, trial.user_attrs[RECORD]) if has_begun(trial) else None
+
+
+def has_begun(trial: FrozenTrial) -> bool:
+    """Whether a trial of Optuna's carries a record of its own."""
     stored = trial.user_attrs.get(RECORD)
-    return None if stored is None else decode(trial.number, stored)
+    return stored is not None and is_own(stored, has_ended=trial.state.is_finished())
+
+
+def is_own(stored: Mapping[str, Any], *, has_ended: bool) -> bool:
+    """Whether a record is that of the trial which carries it.
+
+    Where another process has taken a trial's number, the trial is stored under the next one, has
+    ended in Optuna at once, and still carries the record with which it was to begin.
+
+    Args:
+        stored: the record as JSON.
+        has_ended: whether the trial has, for Optuna.
+    """
+    return not has_ended or stored.get("state") != TrialState.RUNNING
 
 
 def decode(number: int, stored: Mapping[str, Any]) -> TrialRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..notebook_api.artifacts import PART, remove
+
+_log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
 
@@ -31,26 +34,30 @@ class Content:
 def saved_in(folder: Path) -> dict[str, dict[str, Any]]:
     """What lies in the folder of a trial's artifacts, by name: `sha256` and `size_bytes`.
 
-    Raises:
-        OSError: a file cannot be read.
+    What cannot be read is left out with a warning: the trial has come to its end all the same.
     """
     if not folder.is_dir():
         return {}
-    names = sorted(name for name in os.listdir(folder) if not _is_passing(name))
-    contents = {name: content_of(folder / name) for name in names}
-    return {
-        name: {"sha256": content.sha256, "size_bytes": content.size_bytes}
-        for name, content in contents.items()
-    }
+    found = {}
+    for name in sorted(name for name in os.listdir(folder) if not _is_passing(name)):
+        try:
+            content = content_of(folder / name)
+        except OSError as error:  # a link to nothing, or a file that a library has just removed
+            _log.warning("%s is no artifact: %s", folder / name, error.strerror or error)
+        else:
+            found[name] = {"sha256": content.sha256, "size_bytes": content.size_bytes}
+    return found
 
 
 def content_of(path: Path) -> Content:
     """Read a file, or all files of a folder, and hash what is in it.
 
     Raises:
-        OSError: it is missing or cannot be read.
+        OSError: it is missing, is no file, or cannot be read.
     """
     if not path.is_dir():
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise OSError(f"{path} is neither a file nor a folder")
         digest, size_bytes = hashlib.sha256(), 0
         with path.open("rb") as opened:
             while chunk := opened.read(_CHUNK):
@@ -106,7 +113,8 @@ def _link(source: str | Path, place: str | Path) -> None:
 def _files_below(folder: Path) -> Iterator[Path]:
     for above, folders, names in os.walk(folder):
         folders.sort()
-        yield from (Path(above, name) for name in sorted(names))
+        files = (Path(above, name) for name in sorted(names))
+        yield from (file for file in files if file.is_file())  # no links to nothing, no pipes
 
 
 def _is_passing(name: str) -> bool:

@@ -70,6 +70,7 @@ def opened(
     ):
         folder.is_needed = is_restored
         _check_resumed(plan, study)
+        _note_places(plan, study)
         bring_data(plan, on_data, is_stopped)
         plan = keep_inputs(plan)
         is_new = (
@@ -119,16 +120,22 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
     refuse_files_in_the_way(study, plan.paths, trials=trials)
 
 
+def _note_places(plan: SweepPlan, study: Study) -> None:
+    """Let other commands find a new study.
+
+    Fetching its data may take hours, and making an MLflow store a minute.
+    """
+    if "template" not in study.facts:
+        uri = str(plan.tracking_uri or f"sqlite:///{plan.paths.tracking}")
+        study.note_facts(template=plan.paths.template, tracking_uri=uri)
+
+
 @contextmanager
 def _opened_tracker(
     plan: SweepPlan, study: Study, *, may_be_refused_late: bool
 ) -> Iterator[Tracker]:
     """Open MLflow and note in the study what other commands need to know of it."""
     paths, settings = plan.paths, plan.settings
-    if "template" not in study.facts:
-        # Making an MLflow store may take a minute, in which other commands find the study.
-        uri = str(plan.tracking_uri or f"sqlite:///{paths.tracking}")
-        study.note_facts(template=paths.template, tracking_uri=uri)
     has_confirming = settings.confirm is not None or any(
         record.confirms is not None for record in study.records()
     )
@@ -162,6 +169,8 @@ def _opened_tracker(
             trials=settings.study.trials,
             settings=settings.as_mapping,
             made_of=plan.fingerprint,
+            # Until MLflow has all: the next command corrects what a killed sweep has left there.
+            tracking_is_behind=True,
             **({INPUTS: facts_of(plan)} if plan.inputs else {}),
         )
         tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))

@@ -265,7 +265,11 @@ class Sweep:
             confirming = {record.run_id for record in confirmation.runs} if confirmation else ()
             compare_url = tracker.compare_url(without=confirming)
             if not watch.look() and scheduler.broken is None:
-                study.note_facts(mlflow_run_ids=tracker.mlflow_run_ids, compare_url=compare_url)
+                study.note_facts(
+                    mlflow_run_ids=tracker.mlflow_run_ids,
+                    compare_url=compare_url,
+                    tracking_is_behind=undelivered > 0,
+                )
                 page.finish(compare_url)
             lag_s = self._finish_copy()
             watch.look()

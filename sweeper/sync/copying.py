@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import SyncError
+from ..errors import OutputError, SyncError, first_line
 from ..files import write_atomically
 from ..study import BegunTrial, begun_in, facts_in
 from ..trials import StudyPaths, display_path
@@ -199,6 +199,12 @@ class RemoteCopy:
                 raise SyncError(f"sync: {error}; {remedy}, or leave sync out") from error
             self._fail(str(error))
             return False
+        except (OSError, sqlite3.Error) as error:
+            raise OutputError(
+                f"{display_path(self._paths.folder)}: the study cannot be brought back from "
+                f"{self.display_url}: {first_line(error)}; make room or choose another folder, and "
+                "give the same command again"
+            ) from error
         return True
 
     def _study_here(self) -> str | None:

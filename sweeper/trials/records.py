@@ -354,7 +354,8 @@ class TrialRecord:
             study_id=study_id,
             number=self.number,
             params=self.params,
-            fixed=fixed,
+            # A trial of an earlier call keeps the params with which it began.
+            fixed={name: v for name, v in fixed.items() if name not in self.params},
             seed=self.seed,
             attempt=self.attempt,
             notebook=self.notebook,

@@ -45,7 +45,7 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         (["frobnicate"], "unknown command 'frobnicate'; known: run, init, "),
         (["my.ipynb", "-o", "x"], "a notebook is given with -i: -i my.ipynb"),
         (["-o", "x"], "missing: -i/--input, -p/--parameters; see notebook_hpo.py run --help"),
-        (["status"], "missing: STUDY_OR_FOLDER; see notebook_hpo.py status --help"),
+        (["diff"], "missing: [STUDY_OR_FOLDER] RUN_ID RUN_ID; see notebook_hpo.py diff --help"),
         ([*RIGHT, "--trails", "3"], "unknown option '--trails'; did you mean '--trials'?"),
         ([*RIGHT, "--trails=3"], "unknown option '--trails'; did you mean '--trials'?"),
         ([*RIGHT, "lr=3"], "nothing is expected at 'lr=3'"),

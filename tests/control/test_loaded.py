@@ -160,3 +160,22 @@ def test_a_trial_whose_notebook_was_removed_has_no_series(tmp_path: Path) -> Non
     study.notebook("0000").path.unlink()
     with pytest.raises(NotebookError, match=r"0000\.ipynb"):
         study.series("0000")
+
+
+def test_a_score_with_the_name_of_another_column_has_a_column_of_its_own(tmp_path: Path) -> None:
+    def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        scores = {"duration_s": float(spec.number % 3)}
+        return TrialOutcome(state=TrialState.COMPLETED, scores=scores, duration_s=9.0)
+
+    Sweep.from_settings(
+        small_settings("fast", study={"trials": 4}, objective={"duration_s": "minimize"}),
+        notebook=write_notebook(tmp_path / "nb.ipynb", "duration_s = x", parameters="x = 0"),
+        output=f"{tmp_path}/out/{{run_id}}.ipynb",
+        executor=lambda _: InlineExecutor(run),
+    ).run()
+    study = sweeper.load(tmp_path / "out" / "fast")
+    table = study.dataframe()
+    assert list(table["score_duration_s"]) == [0.0, 1.0, 2.0, 0.0]
+    assert list(table["duration_s"]) == [9.0] * 4
+    rows = study._repr_html_().split("<tr>")[2:]
+    assert [row.count("<th>0001</th>") for row in rows] == [0, 0, 1, 0]

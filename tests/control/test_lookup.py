@@ -127,3 +127,38 @@ def test_a_command_makes_no_storage(
     assert {file.name for file in tmp_path.iterdir()} == {"other.db", "empty.db"}
     assert other.read_bytes() == before
     assert (tmp_path / "empty.db").stat().st_size == 0
+
+
+def test_a_study_that_has_no_place_yet_is_no_reason_against_the_others(
+    killed: StudyPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = killed.folder.parent / "new"
+    folder.mkdir()
+    settings = Settings.from_mapping(
+        {
+            "objective": {"val": "maximize"},
+            "space": {"x": {"low": 0.0, "high": 1.0}},
+            "study": {"name": "new"},
+        }
+    )
+    Study.open(f"sqlite:///{folder}/study.db", settings).close()
+    for words in (["out"], []):
+        assert main(["status", *words]) == 0
+        assert "study killed: 1 stopped" in capsys.readouterr().out
+    assert main(["status", "out/new"]) == 2
+    assert "the study 'new' was never swept to its first trial" in capsys.readouterr().err
+
+
+def test_a_study_is_found_by_its_name_beside_another_folder_of_that_name(
+    killed: StudyPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("killed").mkdir()
+    assert main(["status", "killed"]) == 0
+    assert "study killed: 1 stopped" in capsys.readouterr().out
+
+
+def test_stop_refuses_trials_beside_an_option_that_lets_all_finish(
+    killed: StudyPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["stop", "killed", "0000", "--finish"]) == 2
+    assert "--finish lets all running trials finish, and 0000" in capsys.readouterr().err

@@ -90,6 +90,16 @@ def test_a_port_that_is_taken_is_refused(folder: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize("port", [0, -1, 65_536])
+def test_a_port_that_cannot_be_is_refused(folder: Path, port: int) -> None:
+    found = find_study(str(folder), storage=None)
+    with (
+        pytest.raises(SettingsError, match=f"--port {port}: expected a number from 1 to 65535"),
+        served(found, folder / "index.html", port=port),
+    ):
+        pass
+
+
 def test_of_the_study_s_folder_only_the_page_is_served(folder: Path) -> None:
     there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
     assert (folder / "study.db").exists()

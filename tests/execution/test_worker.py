@@ -195,6 +195,15 @@ def test_params_seed_and_run_id_are_injected_and_known_to_trial(bench: Bench) ->
     assert "x = 2.0" in injected.source
 
 
+def test_a_trial_keeps_a_param_that_this_call_fixes_and_shares_no_cells_with_the_others(
+    bench: Bench,
+) -> None:
+    outcome, _ = bench.run(REPORT, space={"y": [1]}, fixed={"x": 5.0}, params={"x": 2.0})
+    assert outcome.scores == {"val": 2.0}
+    assert outcome.kernel is not None
+    assert outcome.kernel.reason == "it began before x was fixed"
+
+
 def test_what_a_trial_saves_is_listed_and_gone_for_an_attempt_that_begins_anew(
     bench: Bench,
 ) -> None:
@@ -455,6 +464,43 @@ def test_processes_that_a_notebook_leaves_behind_are_ended(bench: Bench) -> None
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+def test_workers_that_outlive_the_cells_leave_no_folder_of_sockets_behind(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    outcome, node = bench.run(
+        "import multiprocessing, multiprocessing.util, time\n"
+        "def work(end):\n"
+        "    end.send(multiprocessing.util.get_temp_dir())\n"
+        "    time.sleep(600)",
+        "context = multiprocessing.get_context('fork')\n"
+        "mine, theirs = context.Pipe()\n"
+        "context.Process(target=work, args=[theirs], daemon=True).start()\n"
+        "print(mine.recv())",
+        REPORT,
+    )
+    assert outcome.state is TrialState.COMPLETED
+    assert str(bench.runtime_folder) in printed(node)
+    assert not list(temporary.glob("pymp-*"))
+
+
+def test_what_a_cell_has_cleared_does_not_count_towards_its_output(bench: Bench) -> None:
+    outcome, node = bench.run(
+        REPORT,
+        "from IPython.display import clear_output, display\n"
+        "for i in range(100):\n"
+        "    clear_output(wait=True)\n"
+        "    print('y' * 10_000)\n"
+        "print('end')",
+        limits={"cell_output": "100kB"},
+    )
+    assert outcome.state is TrialState.COMPLETED
+    assert printed(node).endswith("end\n")
+    assert "limits.cell_output" not in printed(node)
+
+
 def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice(bench: Bench) -> None:
     outcome, node = bench.run(
         REPORT,
@@ -680,7 +726,8 @@ time.sleep(600)
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     assert owner.stdout.readline() == "up\n"
-    assert len(marked_processes(f"tok{os.getpid()}")) == 1
+    # A process that is just being started bears its mark a moment later.
+    until(lambda: len(marked_processes(f"tok{os.getpid()}")) == 1)
     owner.kill()
     owner.wait()
     owner.stdout.close()

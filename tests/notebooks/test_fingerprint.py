@@ -10,7 +10,14 @@ import pytest
 
 from sweeper import Settings
 from sweeper.notebooks import ResearchNotebook
-from sweeper.notebooks.fingerprint import Fingerprint, changes, fingerprint_of, version
+from sweeper.notebooks.fingerprint import (
+    CODE_TAG,
+    Fingerprint,
+    changes,
+    fingerprint_of,
+    tags_as_run,
+    version,
+)
 from sweeper.testing import write_notebook
 
 Make = Callable[..., Fingerprint]
@@ -227,3 +234,15 @@ def test_cells_that_are_not_python_are_no_error(make: Make, tmp_path: Path) -> N
     write(tmp_path, helpers="")
     cells = ("%%bash\nimport helpers", "def broken(:", "x = $HOME", "import helpers as h")
     assert set(make(*cells)["files"]) == {"helpers.py"}
+
+
+def test_a_trial_that_is_logged_late_has_the_tags_of_the_code_and_the_values_it_ran_with() -> None:
+    tags = {CODE_TAG: "new", "sweeper.fixed.epochs": "9", "sweeper.study": "digits"}
+    metadata = {"code": "old", "fixed": {"epochs": 3, "size": "small"}}
+    assert tags_as_run(tags, metadata) == {
+        "sweeper.study": "digits",
+        CODE_TAG: "old",
+        "sweeper.fixed.epochs": "3",
+        "sweeper.fixed.size": "small",
+    }
+    assert tags_as_run(tags, {}) == tags

@@ -248,3 +248,37 @@ def test_a_trial_that_was_stopped_by_hand_is_final(begin: Any) -> None:
     opened.study.tell(opened.ask().number, ended)
     assert [trial.state for trial in opened.optunas()] == [OptunaState.FAIL]
     assert opened.again().next() is None
+
+
+def test_a_trial_whose_number_is_taken_meanwhile_is_no_trial_of_the_study(
+    begin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = begin(trials=2)
+    propose = opened.study._queue.next
+    taken: list[int] = []
+
+    def propose_slowly(*asked: Any) -> Any:
+        proposal = propose(*asked)
+        if not taken:
+            taken.append(by_hand(opened, x=0.75))
+        return proposal
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opened.study._queue, "next", propose_slowly)
+        first = opened.ask()
+    assert (taken, first.number, first.params) == ([0], 0, {"x": 0.75})
+    assert [trial.state for trial in opened.optunas()] == [OptunaState.RUNNING, OptunaState.FAIL]
+    others = [opened.ask().number for _ in range(2)]
+    assert others == [2, 3]  # all trials that the study plans
+    assert opened.next() is None
+    for study in (opened.study, opened.again().study):
+        assert [record.number for record in study.records()] == [0, 2, 3]
+
+
+def test_of_equal_trials_the_first_is_the_best_whichever_has_ended_first(begin: Any) -> None:
+    opened = begin(trials=4)
+    numbers = [opened.ask().number for _ in range(4)]
+    for number, score in zip(reversed(numbers), (0.25, 0.5, 0.5, 0.125), strict=True):
+        opened.study.tell(number, completed(score))
+    for study in (opened.study, opened.again().study):
+        assert [record.number for record in study.best()] == [1]

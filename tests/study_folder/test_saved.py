@@ -67,3 +67,20 @@ def test_a_changed_or_missing_file_is_not_intact(tmp_path: Path) -> None:
     assert not is_intact(file, recorded)
     file.unlink()
     assert not is_intact(file, recorded)
+
+
+def test_what_is_no_file_is_left_out_and_never_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "model").write_text("weights")
+    (tmp_path / "last").symlink_to("gone")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "epoch").write_text("1")
+    alone = saved_in(tmp_path)
+    (tmp_path / "run" / "newest").symlink_to("removed")
+    os.mkfifo(tmp_path / "run" / "pipe")
+    assert saved_in(tmp_path) == alone
+    assert set(alone) == {"model", "run"}
+    assert f"{tmp_path}/last is no artifact: No such file or directory" in caplog.text
+    assert f"{tmp_path}/pipe is no artifact" in caplog.text

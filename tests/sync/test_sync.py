@@ -19,6 +19,7 @@ import nbformat
 import pytest
 from commands import Command, call
 from fsspec.implementations.memory import MemoryFileSystem
+from small_disks import small_disk
 from studies import until
 
 from sweeper import Settings
@@ -804,6 +805,17 @@ def test_a_damaged_object_is_detected_and_nothing_is_restored(tmp_path: Path) ->
         pass
     assert not b.paths.storage.exists()
     assert not list(b.paths.root.rglob("*.part"))
+
+
+def test_a_disk_that_is_too_small_for_the_copy_is_named_and_not_the_store(tmp_path: Path) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        a.run()
+        a.now()
+    with small_disk(tmp_path / "small", "64k") as small:
+        message = r"brought back from memory://.* No space left on device; make room or choose"
+        with pytest.raises(OutputError, match=message), Machine(small / "b").opened():
+            pass
 
 
 def test_a_file_of_another_origin_is_never_overwritten(tmp_path: Path) -> None:

@@ -125,6 +125,9 @@ def _mlflow(plan: SweepPlan) -> Finding:
         )
     except SweepError as error:
         return Finding(name="mlflow", holds=False, text=first_line(error))
+    if plan.tracking_uri is not None and not plan.tracking_uri.is_http:
+        text = f"MLflow's database at {address} is opened by the sweep only, before its first trial"
+        return Finding(name="mlflow", holds=None, text=text)
     return Finding(name="mlflow", holds=True, text=f"MLflow answers at {address}")
 
 

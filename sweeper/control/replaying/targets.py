@@ -70,6 +70,8 @@ def targets_of(
         wanted = words[0] if words else None
         existing = find_study(wanted, storage=storage, tracking_uri=tracking_uri)
         targets = _chosen(existing, words[1:], takes_all=takes_all, sample=sample)
+    # The notebook of a replay means the trial itself, which may be named beside it.
+    targets = list({target.record.number: target for target in targets}.values())
     for target in targets:
         _refuse_impossible(existing, target)
     _refuse_lost_inputs(existing, targets)

@@ -56,15 +56,18 @@ class HeldClaim:
 
     def __init__(self, path: Path, descriptor: int, claim: Claim) -> None:
         self._path, self._descriptor = path, descriptor
-        self.change(claim)
+        self.claim = claim
+        self._write()
 
     def change(self, claim: Claim) -> None:
         """Claim something else from now on."""
         self.claim = claim
-        # Always of one length, and written at once: a reader finds the old text or the new one.
-        text = json.dumps(asdict(claim)).ljust(512).encode()
         with suppress(OSError):  # a full disk; the claim is then as it was
-            os.pwrite(self._descriptor, text, 0)
+            self._write()
+
+    def _write(self) -> None:
+        # Always of one length, and written at once: a reader finds the old text or the new one.
+        os.pwrite(self._descriptor, json.dumps(asdict(self.claim)).ljust(512).encode(), 0)
 
     def release(self) -> None:
         """Give up the claim."""
@@ -154,7 +157,12 @@ class Ledger:
         path = self._folder / f"{os.getpid()}-{secrets.token_hex(4)}{_ENDING}"
         descriptor = _opened(path, os.O_EXCL | os.O_RDWR)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        return HeldClaim(path, descriptor, claim)
+        try:
+            return HeldClaim(path, descriptor, claim)
+        except OSError:  # a full disk, on which nobody would see the claim
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
 
     def _read(self, path: Path) -> Claim | None:
         """A claim that somebody holds; the file of a process that has died is removed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ from .expressions import (
     cap_memory,
     find_modules,
     gpu_use_in,
+    keep_sockets_in,
     not_replicable_in,
     states_in,
 )
@@ -50,6 +52,8 @@ from .outputs import joined, moved, notice, size
 from .recorded import RecordedClient
 from .report_socket import ReportSocket
 from .stopping import NotebookStopper
+
+_log = logging.getLogger(__name__)
 
 #: How often the file is brought up to date while a cell puts out anything; and how far the file may
 #: be behind while short cells follow each other.
@@ -142,7 +146,8 @@ class SweepClient(AskingClient):
             finders = "" if self.kernel.is_warm else find_modules(self.kernel.frozen.file())
             fraction = self.request.gpu_fraction
             cap = "" if fraction is None else cap_memory(fraction)
-            self._run_silently(environment_code(language, environment) + cap + finders)
+            sockets = keep_sockets_in(self.kernel.folder)
+            self._run_silently(environment_code(language, environment) + sockets + cap + finders)
         elif env:
             self._run_silently(environment_code(language, env))
         self.running.pid = self.kernel.pid
@@ -285,7 +290,10 @@ class SweepClient(AskingClient):
             await asyncio.sleep(interval_s)
             if self._messages + self.running.reports != seen:
                 started = time.monotonic()
-                self.nb_man.save()
+                try:
+                    self.nb_man.save()
+                except OSError as error:  # the next one, or the trial's end, writes it
+                    _log.warning("the executed notebook is behind: %s", error)
                 # A large file takes a while, in which no message is read.
                 interval_s = max(_AUTOSAVE_S, 4 * (time.monotonic() - started))
 
@@ -338,6 +346,8 @@ class SweepClient(AskingClient):
 
     def _is_too_much(self, kind: str, content: Mapping[str, Any], cell: NotebookNode) -> bool:
         """Count a cell's output; note in the cell once that the rest is dropped."""
+        if kind == "clear_output":
+            self._output_bytes = 0
         if not (added := size(kind, content)):
             return False
         before, self._output_bytes = self._output_bytes, self._output_bytes + added

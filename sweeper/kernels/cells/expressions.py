@@ -63,6 +63,16 @@ def find_modules(frozen: Path | None) -> str:
     )
 
 
+def keep_sockets_in(folder: Path) -> str:
+    """Code that has `multiprocessing` put its sockets and files into a folder.
+
+    A worker that is ended by a signal leaves its own folder of sockets, `pymp-…`, in the temporary
+    folder of the machine; so does each worker of a DataLoader that has not ended with its trial.
+    """
+    process = "__import__('multiprocessing.process').process.current_process()"
+    return f"{process}._config.setdefault('tempdir', {str(folder)!r})\n"
+
+
 _CAP = """
 import os, sys
 def cap(fraction):

@@ -7,7 +7,6 @@ doubt, or any trouble, kernels are started.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...guard import MARK_VARIABLE
+from ..event_loop import has_pidfds
 from ..frozen_modules import FrozenModules
 from ..ipython_folder import ipython_folder, make_ipython_folder
 from .cells_runner import SharedCellsRunner
@@ -93,9 +93,9 @@ class ForkServer:
     @staticmethod
     def obstacle() -> str:
         """Why no kernels can be forked on this system; empty if they can."""
-        if sys.platform == "linux" and hasattr(os, "pidfd_open"):
-            return ""
-        return f"kernels are forked on Linux only, and this is {sys.platform}"
+        if sys.platform != "linux":
+            return f"kernels are forked on Linux only, and this is {sys.platform}"
+        return "" if has_pidfds() else "this system has no descriptors of processes (pidfd_open)"
 
     @property
     def has_import_profile(self) -> bool:
@@ -163,12 +163,14 @@ class ForkServer:
             return ForkedProcess(*request_fork(path, request, [output]))
         except TimeoutError:
             _log.info("the zygote has not answered in %g s", ANSWER_S)
-        except OSError as error:
+        except (ConnectionError, FileNotFoundError) as error:
             _log.info("the zygote has ended: %s", error)
             if after is None:
                 self._replace_dead_zygote(path)
             else:
                 self._runner.end(only=after)
+        except OSError as error:  # such as too many open files: the zygote and its kernels go on
+            _log.warning("a kernel could not be forked, and is started: %s", error)
         return None
 
     def share(self, cells: CellsToShare | None) -> None:

@@ -89,7 +89,8 @@ def request_fork(
         files: open descriptors that the child receives.
 
     Raises:
-        OSError: the serving process is gone, or does not answer.
+        ConnectionError: the serving process is gone.
+        OSError: it does not answer, it cannot fork now, or no connection can be made.
     """
     lease = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -99,6 +100,8 @@ def request_fork(
         reply, _ = receive(lease)
         if reply is None:
             raise ConnectionError("it has ended")
+        if "error" in reply:
+            raise OSError(reply["error"])
         return lease, int(reply["pid"])
     except BaseException:
         lease.close()

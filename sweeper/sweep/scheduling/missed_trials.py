@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ...errors import first_line
 from ...notebooks import METADATA, read_executed, read_metadata
+from ...notebooks.fingerprint import tags_as_run
 from ...notebooks.scores import scrape
 from ...settings import Settings
 from ...study import Study
@@ -37,8 +38,9 @@ def log_missed_trials(
         if record.is_final and not tracker.has_end_of(record):
             tracker.started(record, run_params(settings.search_space, record.params))
             series, gpu_samples = _kept_by(record, settings)
-            environment = (read_metadata(record.notebook) or {}).get("environment", "")
-            tracker.ended(record, series, {**tags, **git_tags.of(environment)}, gpu_samples)
+            metadata = read_metadata(record.notebook) or {}
+            own = {**tags_as_run(tags, metadata), **git_tags.of(metadata.get("environment", ""))}
+            tracker.ended(record, series, own, gpu_samples)
 
 
 def _kept_by(record: TrialRecord, settings: Settings) -> tuple[_Series, Sequence[GpuSample]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: Shorter values are placeholders, and may be part of ordinary words.
 _SECRET_CHARACTERS = 6
 _CLOCK = "clock"
+#: Errors of the disk to which an object is downloaded.
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 class StoreError(Exception):
@@ -176,10 +179,17 @@ class Store:
 
         Raises:
             StoreError: there is no such object, or the store is away.
+            OSError: the disk of the file is full or cannot be written.
         """
-        with self._errors():
-            fs, path = self._at(name)
-            fs.get_file(path, str(file))
+        try:
+            with self._errors():
+                fs, path = self._at(name)
+                fs.get_file(path, str(file))
+        except StoreError as error:
+            reason = error.__cause__
+            if isinstance(reason, OSError) and reason.errno in _OF_THE_DISK:
+                raise reason from None
+            raise
 
     def remove(self, name: str) -> None:
         """Remove an object if it exists."""

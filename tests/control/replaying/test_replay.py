@@ -134,7 +134,7 @@ def test_a_trial_repeats_bit_for_bit_and_nothing_of_it_is_written(
 ) -> None:
     original = swept.trial("none")
     before = original.read_bytes(), (swept.folder / "out/again/study.db").read_bytes()
-    code, (found,), printed = replayed(capsys, original)
+    code, (found,), printed = replayed(capsys, original, original, "-j", "2")
     assert code == 0
     assert found["verdict"] == "equal"
     assert found["compared"] == {"scores": 1, "points": 4}

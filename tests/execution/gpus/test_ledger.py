@@ -9,8 +9,11 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+from small_disks import small_disk
 from studies import until
 
 from sweeper.execution.gpus.ledger import Claim, Ledger
@@ -110,3 +113,20 @@ def test_a_claim_that_another_version_wrote_keeps_nobody_from_claiming(tmp_path:
         assert ledger.claims() == []
     held.release()
     assert not list(tmp_path.glob("*.claim"))
+
+
+def test_a_claim_that_a_full_disk_cannot_keep_is_refused_and_not_made_in_vain(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "small", "64k") as disk:
+        ledger = Ledger(disk / "claims")
+        with ledger.gate():
+            kept = ledger.add(Claim(gpu="GPU-a", memory_bytes=1))
+        with (disk / "filling").open("wb", buffering=0) as filling, suppress(OSError):
+            while True:
+                filling.write(bytes(4096))
+        with ledger.gate(), pytest.raises(OSError, match="No space left on device"):
+            ledger.add(Claim(gpu="GPU-a", memory_bytes=2))
+        assert ledger.claims() == [kept.claim]
+        assert len(list(disk.glob("claims/*.claim"))) == 1
+        kept.release()

@@ -7,6 +7,7 @@ killed; when the owner's pipe closes, all children are.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -82,7 +83,15 @@ class Server:
         if request is None:
             self._drop(connection)
             return None
-        pid = fork()
+        try:
+            pid = fork()
+        except OSError as error:  # too many processes, or too little memory, for the moment
+            for descriptor in descriptors:
+                os.close(descriptor)
+            with contextlib.suppress(OSError):
+                send(connection, {"error": f"fork: {error.strerror}"})
+            self._drop(connection)
+            return None
         if pid == 0:
             self._become_child()
             return request, descriptors
