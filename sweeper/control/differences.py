@@ -129,7 +129,7 @@ def differences(existing: ExistingStudy, first: str, second: str) -> Differences
         scores={
             name: (a.scores.get(name), b.scores.get(name))
             for name in dict.fromkeys([*a.scores, *b.scores])
-            if a.scores.get(name) != b.scores.get(name)
+            if repr(a.scores.get(name)) != repr(b.scores.get(name))  # NaN is NaN
         },
         facts=_changed(*(_facts(*it) for it in zip((a, b), nodes, strict=True))),
         series={name: parting(found[0].get(name, []), found[1].get(name, [])) for name in names},

@@ -97,7 +97,7 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
         StudyError: there is no such trial, or it neither failed nor was stopped.
     """
     study = existing.opened()
-    chosen = [existing.record(run_id) for run_id in run_ids]
+    chosen = [existing.record(run_id) for run_id in dict.fromkeys(run_ids)]
     for record in chosen:
         if not record.is_final or record.state in (TrialState.COMPLETED, TrialState.PRUNED):
             raise StudyError(

@@ -50,7 +50,9 @@ def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
     nbformat.write(node, spec.notebook)
     if spec.number == 3:
         return TrialOutcome(state=TrialState.FAILED, message="In [2]: no")
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(spec.number > 1)})
+    return TrialOutcome(
+        state=TrialState.COMPLETED, scores={"val": float(spec.number > 1), "gap": math.nan}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ def test_failed_trials_are_retried_once_with_their_params_and_seed(sweep: Sweep)
     failed, completed = sweep.ask(), sweep.ask()
     sweep.study.tell(failed.number, FAILED)
     sweep.study.tell(completed.number, COMPLETED)
-    assert steering.retry(sweep.existing(), []) == [("0000", "0002")]
+    assert steering.retry(sweep.existing(), ["0000", "0000"]) == [("0000", "0002")]
     assert steering.retry(sweep.existing(), []) == []
     again = sweep.ask()
     assert (again.params, again.seed, again.retry_of) == (failed.params, failed.seed, 0)
