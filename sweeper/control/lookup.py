@@ -276,7 +276,7 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
                 _correct_runs(existing)
             except TrackingError as error:
                 _log.warning(
-                    "MLflow still shows killed trials of the study %r as running: %s; the next "
+                    "MLflow still shows ended trials of the study %r as running: %s; the next "
                     "command tries again",
                     study.name,
                     str(error).partition("; ")[0],

@@ -154,7 +154,7 @@ class NotebookRunner:
             self.environment.look()  # beside the first cell, which does not wait for it
 
         running.subscribe(file.record)
-        if origin is None and (own := sorted({*spec.params} & {*self.settings.fixed})):
+        if origin is None and (own := self.fixed_since(spec)):
             reason = f"it began before {', '.join(own)} was fixed"  # shared cells have that value
             origin = KernelOrigin(reason=reason)
         request = ExecutionRequest(
@@ -190,6 +190,10 @@ class NotebookRunner:
             file.metadata["shared_cells"] = result.shared_cells
         if result.exit_code is not None:
             file.metadata["exit_code"] = result.exit_code
+
+    def fixed_since(self, spec: TrialSpec) -> list[str]:
+        """The params of a trial of an earlier call that this call fixes, to whatever value."""
+        return sorted(spec.params.keys() & self.settings.fixed.keys())
 
     def _own_params(self, spec: TrialSpec) -> Params:
         """The injected params that differ between the trials of a sweep."""

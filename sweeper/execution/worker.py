@@ -184,7 +184,7 @@ class Worker:
         # A trial that went on from a checkpoint has other outputs than one that begins.
         is_whole = outcome.state is TrialState.COMPLETED and spec.continues is None
         # One that began before a param was fixed has another value than the shared cells.
-        is_usual = not spec.params.keys() & self.runner.settings.fixed.keys()
+        is_usual = not self.runner.fixed_since(spec)
         if is_whole and is_usual and result.way is Way.STARTED:
             took_s = _own_time_s(running) - started_s
             evidence = evidence_of(file, result, outcome)

@@ -138,7 +138,7 @@ class Kernel:
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
         _give_up_first(kernel.pid)
         if origin.way is not Way.STARTED and not isinstance(kernel._process, ForkedProcess):
-            kernel.origin = KernelOrigin(reason="the process that forks kernels did not answer")
+            kernel.origin = KernelOrigin(reason="no kernel could be forked just then")
         return kernel
 
     @property

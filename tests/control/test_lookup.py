@@ -70,7 +70,7 @@ def test_status_corrects_a_killed_sweep_while_mlflow_is_away_and_mlflow_when_it_
         assert main(["status", "killed"]) == 0
         assert "study killed: 1 stopped" in capsys.readouterr().out
         (line,) = (record.getMessage() for record in caplog.records)
-        assert "MLflow still shows killed trials of the study 'killed' as running" in line
+        assert "MLflow still shows ended trials of the study 'killed' as running" in line
         assert f"{AWAY}: the MLflow server does not answer" in line
         assert "leave the option out" not in line
         caplog.clear()

@@ -84,6 +84,7 @@ class ForkServer:
         self._excluded: frozenset[str] = frozenset()
         self._exclusions = 0
         self._deaths = 0
+        self._has_warned = False
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
         self._offer = Offer(obstacle=_UNKNOWN)
@@ -170,7 +171,13 @@ class ForkServer:
             else:
                 self._runner.end(only=after)
         except OSError as error:  # such as too many open files: the zygote and its kernels go on
-            _log.warning("a kernel could not be forked, and is started: %s", error)
+            if not self._has_warned:
+                _log.warning(
+                    "kernels are started where none can be forked, which is slower: %s; raise the "
+                    "limits of processes, memory and open files (ulimit -a)",
+                    error,
+                )
+            self._has_warned = True
         return None
 
     def share(self, cells: CellsToShare | None) -> None:

@@ -29,7 +29,11 @@ class ForkedProcess:
         #: Whether the process ended because the zygote did.
         self.is_orphan = False
         self._lease = lease
-        self.pidfd = os.pidfd_open(pid)
+        try:
+            self.pidfd = os.pidfd_open(pid)
+        except OSError:
+            lease.close()  # upon which the zygote ends the process
+            raise
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:

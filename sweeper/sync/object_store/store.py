@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 import fsspec
 
 from ...errors import SettingsError, first_line
+from ...study_folder.patience import is_about_disk
 
 #: Schemes with real folders, which must be made; on an object storage that would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
@@ -35,8 +35,6 @@ _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: Shorter values are placeholders, and may be part of ordinary words.
 _SECRET_CHARACTERS = 6
 _CLOCK = "clock"
-#: Errors of the disk to which an object is downloaded.
-_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 class StoreError(Exception):
@@ -187,7 +185,7 @@ class Store:
                 fs.get_file(path, str(file))
         except StoreError as error:
             reason = error.__cause__
-            if isinstance(reason, OSError) and reason.errno in _OF_THE_DISK:
+            if isinstance(reason, Exception) and is_about_disk(reason):
                 raise reason from None
             raise
 
