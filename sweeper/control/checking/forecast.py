@@ -69,9 +69,17 @@ def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int
     quick_s = statistics.fmean(it.outcome.duration_s for it in like_typical)
     boot_s = max(0.0, typical.outcome.duration_s - quick_s)
     full = [it for it in measured if it.probe.role is Role.FULL]
-    full_s = max([quick_s, *(it.outcome.duration_s - boot_s for it in full)])
-    varied = [it.outcome.duration_s for it in usual if it.probe.role in (*_SAME, Role.OTHER)]
-    ratio = statistics.fmean(varied or [quick_s]) / max(quick_s, 1e-9)
+    # Of a run at full length only the cells count, since how long a kernel boots depends on what
+    # else the machine does. Those of its first run also import what a forked kernel has.
+    quick_cells_s = statistics.fmean(it.cells_s for it in like_typical)
+    import_s = max(0.0, typical.cells_s - quick_cells_s)
+    longer_s = max((it.cells_s - import_s - quick_cells_s for it in full), default=0.0)
+    full_s = quick_s + max(0.0, longer_s)
+    # The proportion, too, is that of the cells, beside what every trial takes outside of them.
+    outside_s = max(0.0, quick_s - quick_cells_s)
+    varied = [it.cells_s for it in usual if it.probe.role in (*_SAME, Role.OTHER)]
+    varied_s = outside_s + statistics.fmean(varied or [quick_cells_s])
+    ratio = varied_s / max(quick_s, 1e-9)
     trial_s = full_s * ratio
     trials, confirm = settings.study.trials, settings.confirm
     confirming = 0 if confirm is None else min(confirm.best, trials) * confirm.seeds

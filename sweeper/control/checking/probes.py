@@ -13,6 +13,7 @@ from ...execution.local import LocalExecutor
 from ...execution.machine import memory_of
 from ...execution.workload import Workload
 from ...notebook_api.messages import StopReason
+from ...notebooks import read_cells_s
 from ...trials import (
     InputFile,
     RunningTrial,
@@ -66,6 +67,7 @@ class Measured:
 
     Attributes:
         memory_bytes: the most that its processes had at once; None where that is not known.
+        cells_s: for how long its cells ran, without what its kernel took to boot.
         notebook_bytes: the size of its executed notebook.
         checkpoint_bytes: of all checkpoints that it left.
     """
@@ -73,6 +75,7 @@ class Measured:
     probe: Probe
     outcome: TrialOutcome
     memory_bytes: int | None
+    cells_s: float
     notebook_bytes: int
     checkpoint_bytes: int
 
@@ -144,6 +147,7 @@ class _Probes(SideTrials[Probe]):
                 probe=item,
                 outcome=outcome,
                 memory_bytes=watch.memory_bytes,
+                cells_s=read_cells_s(spec.notebook),
                 notebook_bytes=spec.notebook.stat().st_size if spec.notebook.exists() else 0,
                 checkpoint_bytes=_size_of(spec.checkpoint_dir),
             )

@@ -99,8 +99,8 @@ def test_smoke_values_make_the_runs_quick_and_one_runs_at_full_length(
     more = "smoke: {epochs: 1}\nfixed: {epochs: 80}\nstudy: {trials: 5}\n"
     found = checked(tmp_path, capsys, *cells, more=more)
     assert "full length" in found.printed
-    # Four seconds, less by what the first kernel took longer to boot; 0.05 s in the quick runs.
-    assert 1 < found.result["forecast"]["trial_s"] < 30
+    # Four seconds, of which a kernel that boots slowly takes nothing; 0.05 s in the quick runs.
+    assert 1.5 < found.result["forecast"]["trial_s"] < 30
     assert found.finding("seed")["holds"] is False  # the seed is injected, and nothing uses it
 
 
