@@ -7,15 +7,10 @@ the processes that write to MLflow, of commands and of sweeps in the tests' own 
 
 from __future__ import annotations
 
-import array
-import atexit
 import gc
 import importlib
-import json
 import os
 import runpy
-import select
-import signal
 import socket
 import subprocess
 import sys
@@ -23,70 +18,16 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache, partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
+
+import kernel_boots
+from forked import ROOT, Forked, Server, end, start_server
 
 from sweeper.tracking import writing_process
-
-ROOT = Path(__file__).parents[1]
-_MESSAGE_BYTES = 1 << 20
-
-
-class Forked:
-    """A process that was forked here; as much of `subprocess.Popen` as its users need.
-
-    Args:
-        request: what the process does, as JSON data.
-        descriptors: open files that it gets; they are closed here.
-        server: the socket to the process that forks; None for that of the tests.
-    """
-
-    def __init__(
-        self, request: Any, descriptors: list[int], *, server: socket.socket | None = None
-    ) -> None:
-        self._status, for_status = os.pipe()
-        environment = {"cwd": str(Path.cwd()), "env": dict(os.environ)}
-        data = json.dumps({**environment, **request}).encode()
-        descriptors = [*descriptors, for_status]
-        socket.send_fds(server or _server(), [data], descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self.pid = _read_number(self._status)
-        self.returncode: int | None = None
-        self._reading = threading.Lock()
-
-    def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while the process runs."""
-        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
-            self.wait()
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the process's end; its exit code."""
-        with self._reading:
-            if self.returncode is None:
-                if not select.select([self._status], [], [], timeout)[0]:
-                    raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
-                self.returncode = _read_number(self._status)
-                os.close(self._status)
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal to the process, if it runs."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.send_signal(signal.SIGKILL)
 
 
 class Command(Forked):
@@ -107,8 +48,8 @@ class Command(Forked):
         stderr: IO[str] | int | None = None,
         script: str | Path | None = None,
     ) -> None:
-        self.stdout: IO[str] | None = None
-        self.stderr: IO[str] | None = None
+        self.stdout: IO[str] | None = None  # type: ignore[assignment]
+        self.stderr: IO[str] | None = None  # type: ignore[assignment]
         if stdout is None:
             self.stdout, for_stdout = _pipe()
         else:
@@ -123,7 +64,7 @@ class Command(Forked):
             "cwd": str(cwd or Path.cwd()),
             "env": dict(os.environ if env is None else env),
         }
-        super().__init__(request, [for_stdout, for_stderr])
+        super().__init__(request, [for_stdout, for_stderr], server=_server())
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Read both outputs to their ends, and wait for the process's end."""
@@ -162,7 +103,7 @@ def call(
 def launch_writer(server: socket.socket | None = None) -> tuple[Forked, Connection]:
     """Replaces `writing_process.launch`."""
     ours, theirs = Pipe()
-    return Forked({}, [os.dup(theirs.fileno())], server=server), ours
+    return Forked({}, [os.dup(theirs.fileno())], server=server or _server()), ours
 
 
 def _pipe() -> tuple[IO[str], int]:
@@ -170,26 +111,10 @@ def _pipe() -> tuple[IO[str], int]:
     return open(read_end, encoding="utf-8"), write_end
 
 
-def _read_number(descriptor: int) -> int:
-    data = os.read(descriptor, 4)
-    assert len(data) == 4, "the process that forks commands has died"
-    return int(array.array("i", data)[0])
-
-
 @cache
 def _server() -> socket.socket:
-    """A socket to the process that forks commands; it ends with the last test."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
-    with theirs:
-        subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            cwd=ROOT,
-            start_new_session=True,  # Ctrl-C in the tests' terminal is none for the sweeps
-        )
-    return ours
+    """A socket to the process that forks commands, whose kernels are forked as those of tests."""
+    return start_server(__file__, kernel_boots.server())
 
 
 # --- the process that forks commands -------------------------------------------------------------
@@ -201,64 +126,14 @@ _PRELOADED = (
 )
 
 
-def _serve(requests: socket.socket) -> tuple[str | None, list[str]]:
-    """Fork a process for each request; return in that of a command: its script and arguments."""
-    of_commands, to_commands = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    woken, waking = os.pipe()
-    os.set_blocking(waking, False)
-    signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    statuses: dict[int, int] = {}
-    while True:
-        watched: list[Any] = [requests, of_commands, woken]
-        ready = select.select(watched, [], [])[0]
-        if woken in ready:
-            os.read(woken, 1024)
-            _report_ends(statuses)
-            continue
-        data, descriptors, _, _ = socket.recv_fds(ready[-1], _MESSAGE_BYTES, 3)
-        if not data:
-            os._exit(0)
-        *others, status = descriptors
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            requests.close()
-            of_commands.close()
-            for descriptor in (woken, waking, status, *statuses.values()):
-                os.close(descriptor)
-            request = json.loads(data)
-            os.environ.clear()
-            os.environ.update(request["env"])
-            os.chdir(request["cwd"])
-            if "arguments" not in request:
-                _write(others[0])
-            for descriptor, number in zip(others, (1, 2), strict=True):
-                os.dup2(descriptor, number)
-                os.close(descriptor)
-            writing_process.launch = partial(launch_writer, to_commands)
-            return request["script"], list(request["arguments"])
-        for descriptor in others:
-            os.close(descriptor)
-        statuses[pid] = status
-        _tell(status, pid)
-
-
-def _report_ends(statuses: dict[int, int]) -> None:
-    """Pass on the exit codes of the processes that have ended."""
-    while statuses:
-        pid, state = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
-            return
-        status = statuses.pop(pid)
-        _tell(status, os.waitstatus_to_exitcode(state))
-        os.close(status)
-
-
-def _tell(status: int, number: int) -> None:
-    with suppress(BrokenPipeError):  # a test has ended without the process
-        os.write(status, array.array("i", [number]).tobytes())
+def _begin(request: Mapping[str, Any], files: list[int], server: Server) -> None:
+    """Begin a command in a fork; that of a writer never returns."""
+    if "arguments" not in request:
+        _write(files[0])
+    for descriptor, number in zip(files, (1, 2), strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    writing_process.launch = partial(launch_writer, server.for_forks)
 
 
 def _write(connection: int) -> None:
@@ -268,18 +143,6 @@ def _write(connection: int) -> None:
     for number in (1, 2):
         os.dup2(null, number)
     writing_process.main(connection)
-
-
-def _end(code: int) -> NoReturn:
-    """End as an interpreter does, but without tearing down every module.
-
-    That would write to all the memory which forks share, and take most of a short call.
-    """
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _run(script: str) -> int:
@@ -326,9 +189,14 @@ if __name__ == "__main__":
     _write_once()
     from sweeper.cli import main
 
+    own, of_kernels = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    kernel_boots.boot_forked(of_kernels)
     assert threading.active_count() == 1, threading.enumerate()
     gc.freeze()
     gc.enable()
-    script, arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.argv = [script or "notebook_hpo.py", *arguments]
-    _end(main() if script is None else _run(script))
+    server = Server(own)
+    request, files = server.serve()
+    _begin(request, files, server)
+    script = request["script"]
+    sys.argv = [script or "notebook_hpo.py", *request["arguments"]]
+    end(main() if script is None else _run(script))

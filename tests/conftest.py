@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 from commands import launch_writer
+from jupyter_client.launcher import launch_kernel
+from jupyter_client.provisioning import local_provisioner
+from kernel_boots import STARTS, boot_forked
 
 from sweeper.notebook_api.messages import TRIAL_VARIABLE
 from sweeper.testing import trial_spec
@@ -100,6 +103,29 @@ def mlflow_is_imported_once() -> Iterator[None]:
     """Its import takes seconds, and most tests are about something else."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing_process, "launch", launch_writer)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ipykernel_is_imported_once() -> Iterator[None]:
+    """Most of a kernel's start is its import; see `kernel_boots`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_provisioner, "launch_kernel", launch_kernel)
+        boot_forked()
+        yield
+
+
+@pytest.fixture
+def started_kernels_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of the test, and of the commands that it calls, are started."""
+    monkeypatch.setenv(STARTS, "1")
+
+
+@pytest.fixture(scope="module")
+def started_kernels() -> Iterator[None]:
+    """Kernels of the module's tests, and of the commands that they call, are started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(STARTS, "1")
         yield
 
 

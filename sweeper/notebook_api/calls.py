@@ -12,6 +12,7 @@ from typing import Any
 from .display import Reporter
 from .messages import (
     HANDLES_STOP,
+    RAISING,
     REPORTS_VARIABLE,
     STOP_VARIABLE,
     STOPPING,
@@ -118,6 +119,8 @@ def report(step: int, /, **metrics: Any) -> None:
     request = _stop_request()
     if request is None:
         return
+    # The sweep leaves the `finally` blocks their time before it interrupts the kernel.
+    _announce(RAISING)
     if request["kind"] == StopReason.PRUNED:
         raise TrialPruned(request["message"])
     _stop_handling.call_back()
@@ -175,11 +178,14 @@ class _StopHandling:
             callback()
 
     def announce(self, fact: str) -> None:
-        path = os.environ.get(REPORTS_VARIABLE)
-        if path is None or fact in self._announced:
-            return
-        if send(path, json.dumps({fact: True})):
+        if fact not in self._announced and _announce(fact):
             self._announced.add(fact)
+
+
+def _announce(fact: str) -> bool:
+    """Send what is no point to the sweep; whether that was possible."""
+    path = os.environ.get(REPORTS_VARIABLE)
+    return path is not None and send(path, json.dumps({fact: True}))
 
 
 def score(**metrics: Any) -> None:

@@ -24,8 +24,9 @@ STOP_VARIABLE = "SWEEPER_STOP"
 REPORTS_VARIABLE = "SWEEPER_REPORTS"
 #: The environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"
-#: What a notebook announces beside points: that it handles a stop, and that it is stopping.
-HANDLES_STOP, STOPPING = "listens", "obeys"
+#: What a notebook announces beside points: that it handles a stop, that it is stopping, and that
+#: a report of it raises.
+HANDLES_STOP, STOPPING, RAISING = "listens", "obeys", "raises"
 #: The largest datagram, and the size of the socket's buffer.
 DATAGRAM_BYTES = 1 << 20
 

@@ -329,6 +329,33 @@ def test_a_stop_reaches_a_running_cell_and_its_finally_blocks_run(bench: Bench) 
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.parametrize("reason", [StopReason.INTERRUPTED, StopReason.PRUNED])
+def test_finally_blocks_that_take_a_while_are_not_interrupted(
+    bench: Bench, reason: StopReason
+) -> None:
+    outcome, node = bench.run(
+        "import itertools, sweeper, time\ntry:\n    for step in itertools.count():\n"
+        "        sweeper.report(step, val=x)\n        time.sleep(0.01)\n"
+        "finally:\n    time.sleep(1.5)\n    print('tidied')",
+        on_point=lambda running, _: running.stop(reason),
+    )
+    assert outcome.state is not TrialState.COMPLETED
+    assert "tidied" in printed(node)
+
+
+def test_a_notebook_that_catches_the_stop_and_goes_on_is_interrupted(bench: Bench) -> None:
+    started = time.monotonic()
+    outcome, node = bench.run(
+        "import itertools, sweeper, time\nfor step in itertools.count():\n    try:\n"
+        "        sweeper.report(step, val=x)\n    except Exception:\n"
+        "        print('caught')\n    time.sleep(0.01)",
+        on_point=lambda running, _: running.stop(StopReason.PRUNED),
+    )
+    assert outcome.state is TrialState.PRUNED
+    assert "caught" in printed(node)
+    assert time.monotonic() - started < 10
+
+
 def test_a_stop_before_the_start_runs_no_cell(bench: Bench) -> None:
     running = RunningTrial()
     running.stop(StopReason.INTERRUPTED)

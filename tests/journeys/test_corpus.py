@@ -24,7 +24,7 @@ from sweeper.kernels import (
 )
 from sweeper.testing import write_notebook
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
 #: Cells by what they try; a tuple is a cell with a tag.
 CORPUS: dict[str, list[str | tuple[str, str]]] = {

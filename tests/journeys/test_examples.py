@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from commands import call
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("started_kernels")]
 
 ROOT = Path(__file__).parents[2]
 

@@ -73,6 +73,7 @@ def printed_by(record: TrialRecord) -> Any:
 
 
 @pytest.mark.kernel
+@pytest.mark.usefixtures("started_kernels")
 def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ from sweeper.execution.local import LocalExecutor
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
 #: While two trials are here at once, the one that came later is killed as by the system.
 CROWD = """

@@ -13,7 +13,7 @@ from nbclient.exceptions import CellExecutionError
 
 from sweeper.testing import write_notebook
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("started_kernels")]
 
 ROOT = Path(__file__).parents[2]
 TRAINING = """

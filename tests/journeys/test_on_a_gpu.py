@@ -21,7 +21,12 @@ from sweeper.execution.gpus.present import installed_driver
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 
-pytestmark = [pytest.mark.gpu, pytest.mark.kernel, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.kernel,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("started_kernels"),
+]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,10 +28,10 @@ from sweeper.trials import TrialRecord, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
-TRIALS = 40
+TRIALS = 24
 #: Trials from here on wait until the servers were killed, and those from there on until both are
 #: back: some end while the servers are away, others begin afterwards.
-KILLED, BACK = 12, 24
+KILLED, BACK = 8, 16
 TRAIN = f"""\
 import pathlib, time, sweeper
 trial = sweeper.trial()
@@ -179,7 +179,7 @@ def test_a_run_whose_creation_got_no_answer_is_not_created_twice(
     assert run.data.params == {"x": "0.5"}
 
 
-def test_forty_trials_survive_the_restart_of_both_servers(
+def test_all_trials_survive_the_restart_of_both_servers(
     postgres: PostgresServer, mlflow: MlflowServer, tmp_path: Path
 ) -> None:
     write_notebook(tmp_path / "nb.ipynb", TRAIN, parameters="x = 0.5")

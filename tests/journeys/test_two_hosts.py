@@ -22,7 +22,7 @@ from sweeper.testing import PostgresServer
 from sweeper.tracking import free_port
 from sweeper.trials import TrialState
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("started_kernels")]
 
 TRIALS = 8
 #: The command line on a host; what writes to MLflow for it stays outside of the host's network.

@@ -65,6 +65,7 @@ def metadata(record: Any) -> Any:
     return json.loads(record.notebook.read_text())["metadata"]["sweeper"]
 
 
+@pytest.mark.usefixtures("started_kernels_here")
 def test_warm_and_cold_kernels_give_the_same_scores(tmp_path: Path) -> None:
     cells = (
         "import numpy as np",
@@ -83,6 +84,7 @@ def test_warm_and_cold_kernels_give_the_same_scores(tmp_path: Path) -> None:
     assert {metadata(record)["kernel"] for record in cold.records} == {"cold"}
 
 
+@pytest.mark.usefixtures("started_kernels_here")
 def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
@@ -130,6 +132,7 @@ val = x
 """
 
 
+@pytest.mark.usefixtures("started_kernels_here")
 @pytest.mark.parametrize("limit", [0, 1])
 def test_what_fails_in_forked_kernels_only_is_run_in_started_ones(
     limit: int, tmp_path: Path
@@ -160,6 +163,7 @@ def test_a_notebook_that_fails_anywhere_keeps_its_forked_kernels(tmp_path: Path)
 # --- never another number -------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("started_kernels_here")
 def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) -> None:
     """The import of rich's styles does so, and with it that of scikit-learn."""
     cells = (
@@ -197,6 +201,7 @@ def test_a_module_of_the_project_runs_in_each_trial_when_it_makes_something_of_i
     assert metadata(result.records[-1])["kernel"] == "warm"
 
 
+@pytest.mark.usefixtures("started_kernels_here")
 def test_a_split_that_nothing_seeds_is_not_shared_however_coarse_the_score(tmp_path: Path) -> None:
     cells = (
         f"{PAUSE}\nimport numpy as np",

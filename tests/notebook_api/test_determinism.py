@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import torch
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
 EPOCHS = 2
 SAMPLES = 23  # not a multiple of the batch size

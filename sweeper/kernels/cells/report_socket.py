@@ -6,7 +6,7 @@ import json
 import socket
 from pathlib import Path
 
-from ...notebook_api.messages import DATAGRAM_BYTES, HANDLES_STOP, STOPPING, Point
+from ...notebook_api.messages import DATAGRAM_BYTES, HANDLES_STOP, RAISING, STOPPING, Point
 
 
 class ReportSocket:
@@ -21,11 +21,13 @@ class ReportSocket:
     Attributes:
         handles_stop: whether the notebook asks by itself whether it should stop.
         is_stopping: whether the notebook has received a stop, and ends.
+        raised: how many reports have raised because of a stop.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.handles_stop = self.is_stopping = False
+        self.raised = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BYTES)
         try:
@@ -47,7 +49,8 @@ class ReportSocket:
                 message = json.loads(self._socket.recv(DATAGRAM_BYTES))
                 self.handles_stop |= HANDLES_STOP in message
                 self.is_stopping |= STOPPING in message
-                if not {HANDLES_STOP, STOPPING} & message.keys():
+                self.raised += RAISING in message
+                if not {HANDLES_STOP, STOPPING, RAISING} & message.keys():
                     points.append(Point.decode(message))
             except BlockingIOError:
                 return points

@@ -18,8 +18,9 @@ _INTERRUPT_S = 5.0
 _INTERRUPTS = 2
 #: The shortest such wait, however short the grace time is.
 _LEAST_INTERRUPT_S = 0.5
-#: How long a pruned notebook has to come to its next report before it is interrupted.
+#: How long a notebook that reports has to come to its next report before it is interrupted.
 _NEXT_REPORT_S = 1.0
+_POLL_INTERVAL_S = 0.01
 #: What the sweep itself needs of the grace time, once the last kernel has ended.
 _SWEEP_END_S = 3.0
 _SIGKILL = 9
@@ -73,15 +74,26 @@ class NotebookStopper:
         """Let the next report raise; interrupt the kernel's process group twice; kill it."""
         reason, message = self._running.stop_reason, self._running.message
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, self._time_s / (_INTERRUPTS + 1)))
+        # A notebook that knows of the stop has all the time but that of the interrupts.
+        own_s = max(1.0, self._time_s - _INTERRUPTS * interrupt_s)
         if reason and reason is not StopReason.TIME_LIMIT:
             with contextlib.suppress(OSError):  # its private folder may have been cleaned away
                 self._kernel.ask_to_stop(reason, message or "the sweep was stopped")
-            if reason is StopReason.PRUNED:
-                await asyncio.sleep(_NEXT_REPORT_S if self._running.reports else 0)
-            elif self._reports is not None and self._reports.handles_stop:
-                # A notebook that asks whether to stop has all the time but that of the interrupts.
-                await asyncio.sleep(max(1.0, self._time_s - _INTERRUPTS * interrupt_s))
+            if reason is not StopReason.PRUNED and self._reports and self._reports.handles_stop:
+                await asyncio.sleep(own_s)
+            elif self._running.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
+                await self._has_raised(2, own_s)  # one that goes on has caught it
         for _ in range(_INTERRUPTS):
             await ensure_async(self._kernel.manager.interrupt_kernel())
             await asyncio.sleep(interrupt_s)
         await ensure_async(self._kernel.manager.signal_kernel(_SIGKILL))
+
+    async def _has_raised(self, times: int, limit_s: float) -> bool:
+        """Wait until so many reports have raised; False after `limit_s` seconds."""
+        reports = self._reports
+        end_s = self._loop.time() + limit_s
+        while reports is None or reports.raised < times:
+            if self._loop.time() >= end_s:
+                return False
+            await asyncio.sleep(_POLL_INTERVAL_S)
+        return True

@@ -21,7 +21,8 @@ from sweeper.notebooks import read_metadata
 from sweeper.testing import write_notebook
 from sweeper.trials import GpuUse, SweepResult
 
-pytestmark = pytest.mark.kernel
+# The planted faults are in what processes inherit: cores, and the packages of an interpreter.
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
 #: Each fault makes one kind of trial unable to repeat, and is named by these words.
 FAULTS = {

@@ -443,6 +443,7 @@ def storm(*, blows: int, seed: int, trials: int = 16) -> tuple[Counter[str], int
 
 @pytest.mark.slow
 @pytest.mark.kernel
+@pytest.mark.usefixtures("started_kernels")
 def test_a_sweep_that_is_struck_again_and_again_comes_to_the_same() -> None:
     struck, calls, _ = storm(blows=4, seed=int.from_bytes(os.urandom(4), "big"), trials=8)
     assert struck.total() == 4
@@ -451,6 +452,7 @@ def test_a_sweep_that_is_struck_again_and_again_comes_to_the_same() -> None:
 
 @pytest.mark.slow
 @pytest.mark.kernel
+@pytest.mark.usefixtures("started_kernels")
 def test_a_disk_that_is_full_costs_no_trial(tmp_path: Path) -> None:
     large = "import base64, os\nprint(base64.b64encode(os.urandom(400_000)).decode())"
     write_notebook(tmp_path / "nb.ipynb", large, "val = x * 2", parameters="x = 0.5")

@@ -1,0 +1,195 @@
+"""Processes that are forked from one which has imported what they need.
+
+A process of its own for each request, with its own environment, folder and outputs, which can be
+killed, as one that a shell starts; but the imports, which take most of a short call, happen once
+for all tests. Only the standard library is imported here: a process that serves has its own.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).parents[1]
+_MESSAGE_BYTES = 1 << 20
+
+
+class Forked:
+    """A process that was forked; as much of `subprocess.Popen` as its users need.
+
+    Args:
+        request: what the process does, as JSON data.
+        descriptors: open files that it gets; they are closed here.
+        server: the socket to the process that forks.
+    """
+
+    stdin = stdout = stderr = None
+
+    def __init__(
+        self, request: Mapping[str, Any], descriptors: list[int], *, server: socket.socket
+    ) -> None:
+        self._status, for_status = os.pipe()
+        environment = {"cwd": str(Path.cwd()), "env": dict(os.environ)}
+        data = json.dumps({**environment, **request}).encode()
+        descriptors = [*descriptors, for_status]
+        socket.send_fds(server, [data], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.pid = _read_number(self._status)
+        self.returncode: int | None = None
+        self._reading = threading.Lock()
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the process's end; its exit code."""
+        with self._reading:
+            if self.returncode is None:
+                if not select.select([self._status], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
+                self.returncode = _read_number(self._status)
+                os.close(self._status)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process, if it runs."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def start_server(
+    script: str, *passed: socket.socket, env: Mapping[str, str] | None = None
+) -> socket.socket:
+    """Start a process that forks, and ends with the last test; the socket to it.
+
+    Args:
+        script: its code, which gets the numbers of its sockets: its own, then those passed on.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
+    with theirs:
+        numbers = [theirs.fileno(), *(it.fileno() for it in passed)]
+        subprocess.Popen(
+            [sys.executable, script, *map(str, numbers)],
+            pass_fds=numbers,
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            env=env,
+            start_new_session=True,  # Ctrl-C in the tests' terminal is none for the sweeps
+        )
+    return ours
+
+
+class Server:
+    """Forks a process for each request; the process that serves has no thread beside this one.
+
+    Args:
+        requests: a socket at which requests come in; its end is the server's.
+    """
+
+    def __init__(self, requests: socket.socket) -> None:
+        of_forks, self._to_this = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sockets = [requests, of_forks]
+        self._woken, self._waking = os.pipe()
+        self._statuses: dict[int, int] = {}
+
+    @property
+    def for_forks(self) -> socket.socket:
+        """A socket at which the forks can have others forked here."""
+        return self._to_this
+
+    def serve(self) -> tuple[dict[str, Any], list[int]]:
+        """Serve for ever; return in each fork: its request, and the descriptors that came along."""
+        os.set_blocking(self._waking, False)
+        signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            watched = {it.fileno(): it for it in self._sockets}
+            ready = select.select([*watched, self._woken], [], [])[0]
+            if self._woken in ready:
+                os.read(self._woken, 1024)
+                self._report_ends()
+                continue
+            data, descriptors, _, _ = socket.recv_fds(watched[ready[-1]], _MESSAGE_BYTES, 4)
+            if not data:
+                os._exit(0)
+            *others, status = descriptors
+            pid = os.fork()
+            if pid == 0:
+                self._leave(status)
+                request = json.loads(data)
+                os.environ.clear()
+                os.environ.update(request["env"])
+                os.chdir(request["cwd"])
+                return request, others
+            for descriptor in others:
+                os.close(descriptor)
+            self._statuses[pid] = status
+            _write_number(status, pid)
+
+    def _leave(self, status: int) -> None:
+        """Give up what only the process that serves needs."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for one in self._sockets:
+            one.close()
+        for descriptor in (self._woken, self._waking, status, *self._statuses.values()):
+            os.close(descriptor)
+
+    def _report_ends(self) -> None:
+        """Pass on the exit codes of the processes that have ended."""
+        while self._statuses:
+            pid, state = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            status = self._statuses.pop(pid)
+            _write_number(status, os.waitstatus_to_exitcode(state))
+            os.close(status)
+
+
+def end(code: int) -> NoReturn:
+    """End a fork as an interpreter does, but without tearing down every module.
+
+    That would write to all the memory which forks share, and take most of a short call.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _read_number(descriptor: int) -> int:
+    data = os.read(descriptor, 4)
+    assert len(data) == 4, "the process that forks has died"
+    return int(array.array("i", data)[0])
+
+
+def _write_number(status: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # a test has ended without the process
+        os.write(status, array.array("i", [number]).tobytes())

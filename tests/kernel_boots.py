@@ -1,0 +1,122 @@
+"""Boot kernels in processes that are forked with ipykernel imported.
+
+Most of a kernel's start is the import of ipykernel, and most tests are about something else. A
+kernel that is booted here has a process, an environment, sockets and an exit code of its own as
+one that is started, and runs `ipykernel_launcher` from its first line; the imports in it are done.
+Kernels of any other command, and all kernels of the tests that ask for `started_kernels`, are
+started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import random
+import re
+import runpy
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from forked import Forked, Server, end, start_server
+
+#: Set in the environment of tests whose kernels are started.
+STARTS = "TESTS_START_KERNELS"
+#: What an interpreter and its C library read when they begin; those of the tests and of a kernel.
+_READ_FIRST = re.compile(r"PYTHON|LD_|MALLOC_|GLIBC_|LANG|LC_")
+_HASH_SEED = "PYTHONHASHSEED"
+#: A variable that makes room for the environments of kernels.
+_ROOM, _ROOM_BYTES = "TESTS_ROOM", 1 << 16
+
+
+@cache
+def server() -> socket.socket:
+    """A socket to the process that forks kernels."""
+    # All kernels of a sweep hash alike, which an interpreter begins with.
+    return start_server(__file__, env={**os.environ, _HASH_SEED: "0", _ROOM: "-" * _ROOM_BYTES})
+
+
+def launch(
+    started: Any, forks: socket.socket | None, command: Sequence[str], **options: Any
+) -> Any:
+    """Replaces `launch_kernel` of jupyter_client's provisioner.
+
+    Args:
+        started: the function itself.
+        forks: the socket to the process that forks; by default that of the tests.
+    """
+    env = options.get("env") or os.environ
+    is_usual = list(command[:3]) == [sys.executable, "-m", "ipykernel_launcher"]
+    if STARTS in os.environ or not is_usual or not _begins_alike(env):
+        return started(command, **options)
+    request = {"argv": command[2:], "env": dict(env), "cwd": str(options.get("cwd") or Path.cwd())}
+    outputs = (options.get("stdout"), options.get("stderr"))
+    files = [os.dup(n if it is None else it.fileno()) for n, it in enumerate(outputs, 1)]
+    process = Forked(request, files, server=forks or server())
+    # jupyter_client reads the process group, of which every kernel is the leader.
+    while process.poll() is None and os.getpgid(process.pid) != process.pid:
+        time.sleep(0.001)
+    return process
+
+
+def boot_forked(forks: socket.socket | None = None) -> None:
+    """Have the kernels of this process booted in forks from now on; see `launch`."""
+    from jupyter_client import launcher
+    from jupyter_client.provisioning import local_provisioner
+
+    provisioner: Any = local_provisioner
+    provisioner.launch_kernel = partial(launch, launcher.launch_kernel, forks)
+
+
+def _begins_alike(env: Mapping[str, str]) -> bool:
+    ours = {**os.environ, _HASH_SEED: "0"}
+    theirs = [{k: v for k, v in it.items() if _READ_FIRST.match(k)} for it in (env, ours)]
+    return theirs[0] == theirs[1]
+
+
+# --- the process that forks kernels --------------------------------------------------------------
+
+
+def _become_kernel(request: dict[str, Any], outputs: list[int]) -> None:
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, number in zip((null, *outputs), (0, 1, 2), strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    # ipykernel ends with its parent, whose number it has from here.
+    os.environ["JPY_PARENT_PID"] = str(os.getppid())
+    _show_environment()
+    time.tzset()
+    random.seed()
+    sys.argv = request["argv"]
+    sys.path.insert(0, request["cwd"])
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.ORIGINAL_DIR = request["cwd"]  # where the workers that it spawns find modules
+
+
+def _show_environment() -> None:
+    """Write the environment to where the system reads it: it bears the mark of the sweep."""
+    stat = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    start, end = (int(it) for it in stat[47:49])  # after the name, the first is the third field
+    entries = b"".join(os.fsencode(f"{k}={v}") + b"\0" for k, v in os.environ.items())
+    assert len(entries) <= end - start, "the environment of a kernel takes more than _ROOM_BYTES"
+    ctypes.memset(start, 0, end - start)
+    ctypes.memmove(start, entries, len(entries))
+
+
+if __name__ == "__main__":
+    import ipykernel.kernelapp  # noqa: F401
+
+    del os.environ[_ROOM]
+    sys.path.remove(str(Path(__file__).parent))
+    gc.collect()
+    gc.freeze()
+    _become_kernel(*Server(socket.socket(fileno=int(sys.argv[1]))).serve())
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    end(0)
