@@ -28,8 +28,8 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         running_finish: start no more trials, but let the running ones finish; does not wait.
 
     Raises:
-        StudyError: no sweep of the study is alive, a trial does not run, or the sweep has not
-            stopped within a minute.
+        StudyError: no sweep of the study is alive, a trial does not run, the request cannot be
+            left, or the sweep has not stopped within a minute.
     """
     sweep = existing.sweep()
     if sweep is None:
@@ -47,7 +47,14 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         if _state(existing, run_id) is not TrialState.RUNNING:
             raise StudyError(f"trial {run_id} does not run; {_running(existing)}")
     for what in run_ids or [NO_MORE if running_finish else ALL]:
-        ask_to_stop(existing.paths.requests, what)
+        try:
+            ask_to_stop(existing.paths.requests, what)
+        except OSError as error:
+            raise StudyError(
+                f"a request to stop is a file in {display_path(existing.paths.requests)}, which "
+                f"cannot be written: {error.strerror or error}; call this as the user of the sweep "
+                f"({sweep.process}), or send SIGTERM to it"
+            ) from error
     if running_finish:
         return
     for _ in _until(_PATIENCE_S):

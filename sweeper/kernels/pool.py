@@ -203,10 +203,23 @@ class KernelPool:
 
     def prepare(self) -> None:
         """Start the kernel of this thread's next trial; it boots while this trial runs."""
-        if self.can_prepare:
+        if self.can_prepare and not self._forks_soon:
             with self._lock:
                 start = self._starter.submit(self._start_best)
                 self._prepared[threading.get_ident()] = start
+
+    @property
+    def _forks_soon(self) -> bool:
+        """Whether it is being found out if kernels can be forked.
+
+        A started one would most likely be discarded, and its boot takes a core from the imports.
+        """
+        server, offer = self._fork_server, self.offer
+        if server is None or not server.has_import_profile or offer.is_lasting:
+            return False
+        if self.policy.way(offer) is not Way.STARTED or self.policy.has_refused(Way.FORKED):
+            return False
+        return not (offer.is_settled and self.policy.wants_reference)
 
     def retire(self, kernel: Kernel, on_gone: Callable[[], None]) -> None:
         """Have a kernel end while the caller goes on; `on_gone` is called when it has ended."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sqlite3
 import warnings
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.storages import RDBStorage
-from sqlalchemy import event
+from sqlalchemy import create_engine, event
 from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
@@ -51,9 +53,30 @@ def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) 
     """
     url = Address.of(url)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
+    with _errors_of(url):
         _clear_leftovers(url.full)
         return _open(url.full, is_known=is_known, **options)
+
+
+def call_server(url: Address) -> None:
+    """Connect to the server of a storage as `open_storage` would; nothing is written there.
+
+    Raises:
+        StudyError: it cannot be reached.
+    """
+    with _errors_of(url):
+        engine = create_engine(make_url(url.full), **_options_for(url.full))
+        try:
+            engine.connect().close()
+        finally:
+            engine.dispose()
+
+
+@contextmanager
+def _errors_of(url: Address) -> Iterator[None]:
+    """Raise what makes it impossible to open a storage as `StudyError`."""
+    try:
+        yield
     except (
         SQLAlchemyError,
         optuna.exceptions.OptunaError,

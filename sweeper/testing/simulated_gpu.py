@@ -52,7 +52,8 @@ class Device:
         fraction = re.search("per_process_memory_fraction:([0-9.]+)", setting)
         if fraction is None:
             return math.inf
-        return float(fraction[1]) * self._ask(op="state")["memory_bytes"] + 2**29
+        of_cuda = 0.96 * self._ask(op="state")["memory_bytes"]  # NVML counts more
+        return float(fraction[1]) * of_cuda + 2**29
     def _connected_to_mps(self):
         daemon = socket.socket(socket.AF_UNIX)
         try:

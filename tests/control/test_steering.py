@@ -83,6 +83,15 @@ def test_a_trial_that_does_not_run_cannot_be_stopped(sweep: Sweep) -> None:
             steering.stop(sweep.existing(), ["0007"], running_finish=False)
 
 
+def test_a_request_that_cannot_be_left_says_what_else_stops_the_sweep(sweep: Sweep) -> None:
+    sweep.paths.requests.write_text("")  # where a folder should be
+    with (
+        held_folder(sweep.paths),
+        pytest.raises(StudyError, match=r"cannot be written: .*; call this as the user of the"),
+    ):
+        steering.stop(sweep.existing(), [], running_finish=False)
+
+
 def test_a_trial_is_stopped_by_a_request_and_waited_for(sweep: Sweep) -> None:
     record = sweep.ask()
     received: list[str] = []

@@ -1,4 +1,4 @@
-"""Checks that need no kernel: disk, memory, MLflow, the remote copy."""
+"""Checks that need no kernel: disk, memory, the study's storage, MLflow, the remote copy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ...display.quantities import size
 from ...errors import DataError, SweepError, first_line
 from ...execution.machine import available_bytes, usable_cores
 from ...execution.shared_memory import advice
+from ...study.access import call_server
 from ...sweep.plan import SweepPlan
 from ...tracking import sqlite_file, store_of
 from ...trials import display_path
@@ -27,6 +28,7 @@ def check_surroundings(plan: SweepPlan) -> Iterator[Finding]:
     yield _disk(plan.paths.root)
     yield _memory(plan)
     yield from _shared_memory(plan)
+    yield from _storage(plan)
     yield _mlflow(plan)
     yield from _remote_copy(plan)
 
@@ -104,6 +106,18 @@ def _shared_memory(plan: SweepPlan) -> Iterator[Finding]:
     shortage = advice(workers, plan.executor.jobs)
     if shortage:
         yield Finding(name="shared memory", holds=False, text=shortage)
+
+
+def _storage(plan: SweepPlan) -> Iterator[Finding]:
+    url = plan.storage_url
+    if sqlite_file(url.full) is not None:
+        return
+    try:
+        call_server(url)
+    except SweepError as error:
+        yield Finding(name="storage", holds=False, text=first_line(error))
+    else:
+        yield Finding(name="storage", holds=True, text=f"the study's storage answers at {url}")
 
 
 def _mlflow(plan: SweepPlan) -> Finding:

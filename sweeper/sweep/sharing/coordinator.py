@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from ...errors import (
@@ -86,8 +86,10 @@ class Coordinator:
         self._end_by_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._check = check
         self._on_news = on_news
-        self._stopped = threading.Event()
         self._stopped_by = ""
+        #: Wakes a wait. A signal may arrive while its own thread holds the lock of an Event; a
+        #: SimpleQueue has none.
+        self._stops: SimpleQueue[str] = SimpleQueue()
         self._sweep: Sweep | None = None
         self._last_news = ""
 
@@ -178,14 +180,14 @@ class Coordinator:
             now: whether trials of an own sweep are stopped as well.
         """
         self._stopped_by = self._stopped_by or by
-        self._stopped.set()
+        self._stops.put(by)
         if self._sweep is not None:
             self._sweep.stop(by, now=now)
 
     def preempt(self, by: str) -> None:
         """End the sweep that this process leads within the grace time, or leave the study."""
         self._stopped_by = self._stopped_by or by
-        self._stopped.set()
+        self._stops.put(by)
         if self._sweep is not None:
             self._sweep.preempt(by)
 
@@ -198,7 +200,7 @@ class Coordinator:
         """
         self._sweep = sweep
         try:
-            yield not self._stopped.is_set()
+            yield not self._stopped_by
         finally:
             self._sweep = None
 
@@ -231,7 +233,7 @@ class Coordinator:
                 leader = self._leader_to_follow(followed)
             except StorageAwayError as error:
                 self._tell(f"{error}; it is tried again")
-                self._stopped.wait(_CALL_AGAIN_S)
+                self._wait(_CALL_AGAIN_S)
                 continue
             if self._must_leave():
                 break
@@ -263,7 +265,7 @@ class Coordinator:
             self._tell(f"{error.held_by} still holds {what}; this machine waits until it is free")
         else:
             self._tell(str(error))
-        self._stopped.wait(_LOOK_S if is_led else _CALL_AGAIN_S)
+        self._wait(_LOOK_S if is_led else _CALL_AGAIN_S)
 
     def _leader_to_follow(self, followed: Leader | None) -> Leader | None:
         """The coordinator that leads, as soon as it has announced itself; None for nobody.
@@ -296,7 +298,7 @@ class Coordinator:
                     f"{holder.process} begins to lead the study, or ends its sweep; this machine "
                     "waits for it"
                 )
-            self._stopped.wait(_LOOK_S)
+            self._wait(_LOOK_S)
         return None
 
     def _serve(self, leader: Leader) -> None:
@@ -319,7 +321,7 @@ class Coordinator:
                 f"{member.failure}; it is tried again. Machines of a study need to reach each "
                 "other: start each with --shared ADDRESS where the others use another address"
             )
-            self._stopped.wait(_CALL_AGAIN_S)
+            self._wait(_CALL_AGAIN_S)
 
     def _has_ended(self, leader: Leader) -> bool:
         """Whether the sweep of a leader has ended for all."""
@@ -358,7 +360,13 @@ class Coordinator:
     def _must_leave(self) -> bool:
         if self._end_by_s is not None and time.monotonic() > self._end_by_s:
             self.stop("--timeout")
-        return self._stopped.is_set()
+        return bool(self._stopped_by)
+
+    def _wait(self, limit_s: float) -> None:
+        """Wait for a time, or until this process is stopped."""
+        if not self._stopped_by:
+            with suppress(Empty):
+                self._stops.get(timeout=limit_s)
 
     def _tell(self, line: str) -> None:
         """Give a line to people, unless it was the last one."""

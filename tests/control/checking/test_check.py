@@ -142,6 +142,16 @@ def test_an_unseeded_generator_is_named_with_its_line(
     assert line.startswith("code cell 2, line 2: `random.random()` draws from the global generator")
 
 
+def test_a_storage_that_cannot_be_reached_is_found_and_its_password_not_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--dry-run", "--storage", "postgresql+psycopg://me:secret@127.0.0.1:9/studies")
+    found = checked(tmp_path, capsys, "val = x", flags=flags)
+    assert (found.code, found.faults) == (1, ["storage"])
+    assert "127.0.0.1:9" in found.finding("storage")["text"]
+    assert "secret" not in found.printed
+
+
 def test_a_server_that_is_off_is_found_before_any_kernel_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
