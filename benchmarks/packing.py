@@ -8,11 +8,12 @@ A regime is a kind of trial: how long a step takes on the host and on the GPU, a
 the trial takes. A trial is a notebook that waits for the simulated GPU of 40 GB. The least time of
 a sweep is the largest of these: a trial alone, as a script takes that does the same steps (which is
 more than the steps' waits: 5 % on a quiet machine); the GPU's work; the host's work over the
-slots; memory times time over the GPU's memory, in whole rounds where all trials are alike. "D" is
-the time of a sweep over that, "regret" how much longer it takes than with the best fixed number of
-slots. All of a sweep counts, from its first trial's start to its last one's end, with the proofs of
-forking. "refused" is how often a trial did not get memory that it asked for, "lost" how many trials
-did not complete. The last line is one JSON object.
+slots; the fewest rounds in which the trials fit into the GPU's memory (all trials take equally
+long, so that no order of them is quicker than such rounds). "D" is the time of a sweep over that,
+"regret" how much longer it takes than with the best fixed number of slots. All of a sweep counts,
+from its first trial's start to its last one's end, with the proofs of forking. "refused" is how
+often a trial did not get memory that it asked for, "lost" how many trials did not complete. The
+last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import numpy as np
+from scipy.optimize import LinearConstraint, milp
 
 from sweeper import Settings, Sweep
 from sweeper.execution.gpus import GpuAllocator, Ledger
@@ -289,13 +293,40 @@ def _least_s(regime: Regime, batches: Sequence[int], *, trial_s: float) -> float
     """The least time that trials of these batches can take with as many slots as there can be."""
     of_gpu_s = len(batches) * regime.alone_s
     of_gpu_s *= regime.share if regime.mode == "mps" else 1 / _AT_FULL_PACE[regime.mode]
-    taken_gb = [regime.least + (regime.most - regime.least) * (b - 1) / 7 for b in batches]
-    if regime.least == regime.most:
-        rounds = math.ceil(len(batches) / min(MOST_SLOTS, int(GPU_BYTES / GB / regime.least)))
-        of_memory_s = rounds * trial_s
-    else:
-        of_memory_s = sum(taken_gb) * trial_s / (GPU_BYTES / GB)
+    taken_bytes = [int(_taken_gb(regime, batch) * GB) for batch in batches]
+    of_memory_s = _fewest_rounds(taken_bytes) * trial_s
     return max(trial_s, of_gpu_s, len(batches) * trial_s / MOST_SLOTS, of_memory_s)
+
+
+def _taken_gb(regime: Regime, batch: int) -> float:
+    """What a trial takes of the GPU; where `x` decides, the least that it may be."""
+    grown = (batch - 1) / 7 if "batch" in regime.growth else 0.0
+    return regime.least + (regime.most - regime.least) * grown
+
+
+def _fewest_rounds(taken_bytes: Sequence[int]) -> int:
+    """In how few rounds trials fit into the GPU, each in one: bin packing, solved exactly."""
+    counts = Counter(taken_bytes)
+    sizes = sorted(counts, reverse=True)
+    rounds = np.array(list(_rounds(sizes, GPU_BYTES, MOST_SLOTS))).T  # [size, kind of round]
+    fewest = milp(
+        np.ones(rounds.shape[1]),
+        constraints=LinearConstraint(rounds, lb=[counts[size] for size in sizes]),
+        integrality=np.ones(rounds.shape[1]),
+    )
+    n_rounds: float = fewest.fun
+    return round(n_rounds)
+
+
+def _rounds(sizes: Sequence[int], free_bytes: int, free_slots: int) -> Iterator[tuple[int, ...]]:
+    """Every kind of round: how many trials of each size it has."""
+    if not sizes:
+        yield ()
+        return
+    for count in range(min(free_slots, free_bytes // sizes[0]) + 1):
+        left = free_bytes - count * sizes[0]
+        for others in _rounds(sizes[1:], left, free_slots - count):
+            yield (count, *others)
 
 
 def main() -> None:

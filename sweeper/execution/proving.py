@@ -1,4 +1,4 @@
-"""Run the reference trial again in a forked kernel, before other trials may have one.
+"""Run the reference trial again in a forked kernel, before other trials may have one; wait for it.
 
 The kernel pool's policy decides which experiment is due and what its evidence means.
 """
@@ -22,16 +22,33 @@ _log = logging.getLogger(__name__)
 
 #: How much longer than before the reference trial may take when it is run again.
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
+#: How often a slot that waits looks whether kernels can be forked.
+_LOOK_S = 0.02
 
 
-def prove_forking(runner: NotebookRunner, running: RunningTrial) -> None:
-    """Run the reference trial again, as often as the policy asks for it now.
+def wait_for_fork(runner: NotebookRunner, running: RunningTrial) -> None:
+    """Prove forking where that is due; wait where it is being made ready and a wait is sooner.
 
     Args:
-        running: the trial that the caller runs next; a stop of it stops the experiment.
+        running: the trial that the caller runs next; a stop of it ends the wait.
     """
+    began_s = time.monotonic()
+    trials_left = running.trials_left + 1 + runner.gpus.waiting
+    _prove_forking(runner, running, trials_left)
+    while running.stop_reason is None:
+        waited_s = time.monotonic() - began_s
+        if not runner.pool.is_worth_waiting(trials_left, waited_s=waited_s):
+            break
+        if waited_s < _LOOK_S:  # the first look
+            _log.info("the next trial waits for a forked kernel, as trials are mostly imports")
+        time.sleep(_LOOK_S)
+        _prove_forking(runner, running, trials_left)
+
+
+def _prove_forking(runner: NotebookRunner, running: RunningTrial, trials_left: int) -> None:
+    """Run the reference trial again, as often as the policy asks for it now."""
     pool = runner.pool
-    while experiment := pool.claim_experiment(running.trials_left + 1 + runner.gpus.waiting):
+    while experiment := pool.claim_experiment(trials_left):
         evidence: Evidence | str | None = None
         started_s = time.monotonic()
         try:

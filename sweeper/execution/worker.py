@@ -33,7 +33,7 @@ from .executor import TimeLeft
 from .gpus import GpuAllocator, Mps
 from .host_memory import HostMemory
 from .notebook_runner import NotebookRunner
-from .proving import evidence_of, prove_forking
+from .proving import evidence_of, wait_for_fork
 from .runtime import guarded, make_again
 from .verdict import failed
 from .workload import Workload
@@ -122,7 +122,7 @@ class Worker:
         started_s = _own_time_s(running)
         try:
             make_again(self.runtime_folder)  # whatever cleans /tmp may have removed it
-            prove_forking(self.runner, running)
+            wait_for_fork(self.runner, running)
             started_s = _own_time_s(running)
             outcome = self._run(spec, running)
         except OSError as error:
@@ -191,7 +191,13 @@ class Worker:
             if outcome.gpu is not None:  # its repetition may then be beside other trials
                 spec = replace(spec, gpu_need=GpuNeed(memory_bytes=outcome.gpu.peak_bytes))
             policy.offer_reference(
-                Reference(spec=spec, evidence=evidence, duration_s=took_s, boot_s=result.boot_s)
+                Reference(
+                    spec=spec,
+                    evidence=evidence,
+                    duration_s=took_s,
+                    boot_s=result.boot_s,
+                    leading_s=self.runner.pool.leading_s(file.node),
+                )
             )
         return file, outcome
 

@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from nbformat import NotebookNode
+
 from .event_loop import thread_event_loop
 from .forking.command import KernelCommand
 from .forking.evidence import Evidence
 from .forking.fork_server import ForkServer
 from .forking.origins import KernelOrigin, Offer, Way
 from .forking.policy import Experiment, ForkPolicy
-from .forking.sharing import CellsToShare
+from .forking.sharing import CellsToShare, leading_s
 from .frozen_modules import FrozenModules
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel, language_of
@@ -69,6 +71,7 @@ class KernelPool:
         self._token = token
         self._frozen = FrozenModules(folder=runtime_folder, sources=frozen or {})
         self._fork_server: ForkServer | None = None
+        self._to_share: CellsToShare | None = None
         self._no_offer = Offer(obstacle="execution.kernels is cold")
         command = KernelCommand.read(command_of(name), kernelspec=name, language=self.language)
         obstacle = command.obstacle or ForkServer.obstacle()
@@ -128,6 +131,7 @@ class KernelPool:
 
     def share(self, cells: CellsToShare | None) -> None:
         """Run leading cells once for all trials, as soon as that can be; None for none."""
+        self._to_share = cells
         if self._fork_server is not None:
             self._fork_server.share(cells)
 
@@ -149,6 +153,17 @@ class KernelPool:
         """
         # Each slot that runs a trial ends it meanwhile, and begins another in a started kernel.
         return self.policy.claim(self.offer, trials_left=trials_left - len(self._in_use))
+
+    def is_worth_waiting(self, trials_left: int, *, waited_s: float) -> bool:
+        """Whether the next trial should wait for a forked kernel; see `ForkPolicy`."""
+        server = self._fork_server
+        if server is None or not server.has_import_profile:
+            return False
+        return self.policy.is_worth_waiting(self.offer, trials_left=trials_left, waited_s=waited_s)
+
+    def leading_s(self, node: NotebookNode) -> float:
+        """How long the cells took that a forked kernel spares; see `leading_s` in `sharing`."""
+        return leading_s(node, self._to_share)
 
     def settle(self, experiment: Experiment, evidence: Evidence | str | None) -> None:
         """Judge an experiment; see `ForkPolicy.settle`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,12 +45,15 @@ class Reference:
     Attributes:
         duration_s: how long the trial took there, with the wait for the kernel.
         boot_s: how long the trial waited for the kernel.
+        leading_s: how long those cells took there which a forked kernel most likely does not run,
+            or whose libraries it has.
     """
 
     spec: TrialSpec
     evidence: Evidence
     duration_s: float
     boot_s: float = 0.0
+    leading_s: float = 0.0
 
     def saved_s(self, way: Way, offer: Offer) -> float:
         """What each trial saves by a way of coming to its kernel, in seconds."""
@@ -57,6 +61,12 @@ class Reference:
             return 0.0
         shared_s = offer.shared.duration_s if way is Way.SHARED and offer.shared else 0.0
         return max(_BOOT_S, self.boot_s) + offer.import_s + shared_s
+
+    @property
+    def is_mostly_spared(self) -> bool:
+        """Whether forked kernels are expected to need no more than half as long for a trial."""
+        # Both times are of one run: what other kernels did to the machine meanwhile met both.
+        return self.boot_s + self.leading_s >= self.duration_s / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +104,8 @@ class ForkPolicy:
         #: Evidence of the reference in a second started kernel.
         self._twin: Evidence | None = None
         self._doubt: _Doubt | None = None
-        self._is_claimed = False
+        #: When the experiment began that is being made, on the monotonic clock.
+        self._claimed_at_s: float | None = None
         self._proofs = dict(proofs or {})
         #: By way, why no kernel comes to be so.
         self._refusals: dict[Way, str] = {}
@@ -178,12 +189,12 @@ class ForkPolicy:
             trials_left: how many trials would begin after the experiment; each saves time by it.
         """
         with self._lock:
-            if self._is_claimed or self._reference is None or not offer.is_settled:
+            if self._claimed_at_s is not None or self._reference is None or not offer.is_settled:
                 return None
             way = self._next_way(self._reference, offer, trials_left)
-            self._is_claimed = way is not None
             if way is None:
                 return None
+            self._claimed_at_s = time.monotonic()
             return Experiment(reference=self._reference, origin=_origin(way, offer))
 
     def settle(self, experiment: Experiment, evidence: Evidence | str | None, offer: Offer) -> None:
@@ -194,13 +205,37 @@ class ForkPolicy:
                 execution was stopped and proves nothing.
         """
         with self._lock:
-            self._is_claimed = False
+            self._claimed_at_s = None
             if experiment.way is Way.STARTED:
                 self._settle_doubt(evidence, offer)
             elif isinstance(evidence, Evidence):
                 self._compare(experiment, evidence)
             elif evidence is not None:
                 self._refuse(experiment.way, self._why_failed(experiment.way, evidence))
+
+    def is_worth_waiting(self, offer: Offer, *, trials_left: int, waited_s: float) -> bool:
+        """Whether the next trial should wait for a forked kernel, and not have a started one now.
+
+        A started kernel would import everything on the cores that the zygote, and then the
+        experiment, could have. So a trial waits where a forked kernel spares most of it: for the
+        imports at most twice as long as the reference took, then for the proof no longer than the
+        imports took.
+
+        Args:
+            trials_left: how many trials have no kernel yet, with this one.
+            waited_s: how long the caller has waited.
+        """
+        with self._lock:
+            reference, claimed_at_s = self._reference, self._claimed_at_s
+            is_known = self.way(offer) is not Way.STARTED or offer.is_lasting
+            if is_known or reference is None or self.has_refused(Way.FORKED):
+                return False
+            if trials_left < 2 or not reference.is_mostly_spared:
+                return False
+            if not offer.is_settled:
+                return waited_s < 2 * reference.duration_s
+            spared_s = reference.saved_s(Way.SHARED, offer)
+            return claimed_at_s is not None and time.monotonic() - claimed_at_s < spared_s
 
     def _next_way(self, reference: Reference, offer: Offer, trials_left: int) -> Way | None:
         if self._doubt is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from nbformat import NotebookNode
 from ...notebooks.shared_cells import find_shared_cells
 from ...trials import Params
 from ..cells.inject import inject
+
+_IMPORTING = re.compile(r"^(import|from)\s", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,4 +103,21 @@ def cells_to_share(
         parameters_at=tagged[0] if tagged else None,
         swept=swept,
         ended_by=prefix.ended_by,
+    )
+
+
+def leading_s(node: NotebookNode, shared: CellsToShare | None) -> float:
+    """How long cells ran that forked kernels do not run, or whose libraries they have, in seconds.
+
+    It is a guess before anything has been imported in advance: a cell that imports may do more.
+
+    Args:
+        node: an executed notebook.
+        shared: the cells to run once for all trials.
+    """
+    spared = () if shared is None else shared.sources
+    return sum(
+        cell.metadata.get("papermill", {}).get("duration") or 0.0
+        for index, cell in enumerate(node.cells)
+        if cell.cell_type == "code" and (index in spared or _IMPORTING.search(cell.source))
     )

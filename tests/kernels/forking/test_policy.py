@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,64 @@ def test_one_slot_at_a_time_makes_an_experiment_and_a_stopped_one_proves_nothing
     policy.settle(experiment, None, there_is)
     assert policy.way(there_is) is Way.STARTED
     assert policy.claim(there_is, trials_left=50) is not None
+
+
+def mostly_imports(make_spec: MakeSpec, leading_s: float = 6.0) -> ForkPolicy:
+    """One whose reference took 10 seconds, of which a forked kernel spares some."""
+    policy = ForkPolicy()
+    reference = Reference(
+        spec=make_spec(), evidence=run_of(), duration_s=10.0, boot_s=1.0, leading_s=leading_s
+    )
+    policy.offer_reference(reference)
+    return policy
+
+
+def waits(policy: ForkPolicy, there_is: Offer, *, trials_left: int = 50, s: float = 0.0) -> bool:
+    return policy.is_worth_waiting(there_is, trials_left=trials_left, waited_s=s)
+
+
+def test_a_trial_that_is_mostly_imports_waits_for_a_forked_kernel(make_spec: MakeSpec) -> None:
+    policy = mostly_imports(make_spec)
+    importing = offer(is_settled=False, can_fork=False)
+    assert waits(policy, importing)
+    experiment = policy.claim(offer(), trials_left=50)
+    assert experiment is not None
+    assert waits(policy, offer()), "another slot makes the experiment"
+    policy.settle(experiment, run_of(), offer())
+    assert not waits(policy, offer()), "there are forked kernels"
+
+
+def test_no_trial_waits_that_a_forked_kernel_does_not_halve(
+    policy: ForkPolicy, make_spec: MakeSpec
+) -> None:
+    importing = offer(is_settled=False, can_fork=False)
+    assert not waits(ForkPolicy(), importing), "no reference"
+    assert not waits(policy, importing), "nothing is known to be spared"
+    assert not waits(mostly_imports(make_spec, leading_s=3.5), importing)
+
+
+def test_no_trial_waits_for_what_takes_longer_than_expected_or_never_comes(
+    make_spec: MakeSpec,
+) -> None:
+    policy = mostly_imports(make_spec)
+    importing = offer(is_settled=False, can_fork=False)
+    assert not waits(policy, importing, s=21.0)
+    assert not waits(policy, importing, trials_left=1), "the last trial has nothing to gain"
+    assert not waits(policy, offer(can_fork=False, obstacle="none", is_lasting=True))
+    assert not waits(policy, offer()), "nobody makes an experiment"
+    settle(policy, offer(), "NameError: y", way=Way.FORKED)
+    assert not waits(policy, importing), "forking is refused"
+
+
+def test_no_trial_waits_for_a_proof_that_takes_longer_than_the_imports(
+    make_spec: MakeSpec,
+) -> None:
+    policy = mostly_imports(make_spec)
+    quick = offer(import_s=-0.7)  # with the kernel's start 0.3 s
+    assert policy.claim(quick, trials_left=50) is not None
+    assert waits(policy, quick)
+    time.sleep(0.31)
+    assert not waits(policy, quick)
 
 
 def test_shared_cells_are_proven_before_forking_alone(policy: ForkPolicy) -> None:
