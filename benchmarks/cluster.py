@@ -26,7 +26,7 @@ from sweeper.execution.local import LocalExecutor
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook
 from sweeper.settings import Settings
-from sweeper.settings.cluster import Cluster
+from sweeper.settings.machines import Cluster
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ListedTrials
 from sweeper.trials import RunningTrial, StudyPaths, TrialSpec

@@ -35,8 +35,9 @@ import numpy as np
 from scipy.optimize import LinearConstraint, milp
 
 from sweeper import Settings, Sweep
-from sweeper.execution.gpus import GpuAllocator, Ledger
+from sweeper.execution.gpus import GpuAllocator
 from sweeper.execution.local import LocalExecutor
+from sweeper.execution.machine.ledger import Ledger
 from sweeper.testing import write_notebook
 from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
 from sweeper.trials import Event, SweepResult, TrialRecord

@@ -15,7 +15,7 @@ from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
-from .shared_memory import remedy
+from .machine.shared_memory import remedy
 
 #: How torch, CUDA and its libraries, JAX, TensorFlow and CuPy word that a GPU has no memory left.
 _OUT_OF_MEMORY = re.compile(

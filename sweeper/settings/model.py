@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 from ..errors import SettingsError
 from ..trials import Params
 from .base import SettingsModel, check_name, read_plain
-from .cluster import Cluster, check_cluster_flag
+from .machines import Cluster, Resources, check_cluster_flag
 from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
 from .sections import (
@@ -37,7 +37,6 @@ from .sections import (
     Execution,
     Limits,
     Objective,
-    Resources,
     ScoreSource,
     StudySettings,
     Sync,

@@ -208,51 +208,6 @@ class CheckpointPolicy(SettingsModel):
     oldest first and those of the best trial last. Default: no limit."""
 
 
-def _read_gpus(value: Any) -> Any:
-    indices = tuple(value) if isinstance(value, list | tuple) else ()
-    if value in ("auto", "none"):
-        return value
-    twice = [index for place, index in enumerate(indices) if index in indices[:place]]
-    if twice:
-        raise problem(f"{as_yaml(twice[0])} stands twice among the GPUs; keep one of them")
-    if indices and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in indices):
-        return indices
-    raise problem(
-        f"expected auto, none or a list of GPU numbers such as [0, 1]; got {as_yaml(value)}"
-    )
-
-
-def _read_cpus(value: Any) -> Any:
-    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise problem(f"expected auto or a whole number of 1 or more; got {as_yaml(value)}")
-    return value
-
-
-def _read_count(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise problem(f"expected a whole number of 1 or more; got {as_yaml(value)}")
-    return value
-
-
-def _read_gpu_memory(value: Any) -> Any:
-    return None if value == "auto" else parse_size(value)
-
-
-_AUTO = {"enum": ["auto"]}
-_GPUS = {
-    "anyOf": [
-        {"enum": ["auto", "none"]},
-        {
-            "type": "array",
-            "items": {"type": "integer", "minimum": 0},
-            "minItems": 1,
-            "uniqueItems": True,
-        },
-    ]
-}
-_CPUS = {"anyOf": [_AUTO, {"type": "integer", "minimum": 1}]}
-
-
 class Execution(SettingsModel):
     """How trials are run."""
 
@@ -354,45 +309,3 @@ class Data(SettingsModel):
     @classmethod
     def _is_a_folder(cls, url: str) -> str:
         return _folder_url(url)
-
-
-class Resources(SettingsModel):
-    """What trials use of the machine: GPUs and processor cores.
-
-    The number of threads can change the last bits of a result, so it does not depend on how many
-    trials run at once.
-    """
-
-    gpus: Annotated[
-        Literal["auto", "none"] | tuple[int, ...],
-        BeforeValidator(_read_gpus),
-        WithJsonSchema(_GPUS),
-    ] = "auto"
-    """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1]. They are numbered as
-    by nvidia-smi, or by CUDA_VISIBLE_DEVICES where it is set."""
-    gpu_memory: Annotated[
-        int | None,
-        BeforeValidator(_read_gpu_memory),
-        WithJsonSchema({"anyOf": [_AUTO, *SIZE_SCHEMA["anyOf"]], "default": "auto"}),
-    ] = None
-    """The memory that one trial takes of a GPU: no more trials share one than fit. `auto` measures
-    what trials take, and expects as much of those that follow."""
-    gpus_per_trial: Annotated[
-        int, BeforeValidator(_read_count), WithJsonSchema({"type": "integer", "minimum": 1})
-    ] = 1
-    """The number of GPUs that each trial gets; where it is more than one, they are its own."""
-    mps: Literal["auto", "off"] = "off"
-    """NVIDIA's Multi-Process Service, by which trials on one GPU compute at the same time instead
-    of in turns: `auto` starts and ends it where it can be used. A fault of one trial then ends all
-    on its GPU, and they are run again."""
-    cpus_per_trial: Annotated[
-        Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
-    ] = "auto"
-    """The number of threads that each kernel computes with; `auto` is 1, whatever `--jobs` is."""
-    preemption: Literal["none", "gcp", "aws"] = "none"
-    """The cloud whose metadata service is asked whether the machine is about to be taken away."""
-
-    @property
-    def threads(self) -> int:
-        """The number of threads that each kernel computes with."""
-        return 1 if self.cpus_per_trial == "auto" else self.cpus_per_trial

@@ -17,7 +17,7 @@ from ..notebooks import ResearchNotebook
 from ..notebooks.fingerprint import Fingerprint, fingerprint_of, local_code
 from ..settings import Settings
 from ..settings.addresses import Address
-from ..settings.cluster import Cluster
+from ..settings.machines import Cluster
 from ..study import SamplerFactory, make_pruner
 from ..sync import RemoteCopy
 from ..sync.datasets import Dataset

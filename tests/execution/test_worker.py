@@ -21,8 +21,9 @@ import pytest
 from gpu_drivers import StatedDriver
 from studies import PATIENCE_S, group_with_counts, until
 
-from sweeper.execution.gpus import GpuAllocator, Lease, Ledger
-from sweeper.execution.host_memory import HostMemory
+from sweeper.execution.gpus import GpuAllocator, Lease
+from sweeper.execution.machine.host_memory import HostMemory
+from sweeper.execution.machine.ledger import Ledger
 from sweeper.execution.notebook_runner import NotebookRunner
 from sweeper.execution.worker import Worker
 from sweeper.guard import Guard, marked_processes

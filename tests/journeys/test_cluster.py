@@ -18,7 +18,7 @@ from studies import until
 from sweeper import Settings, Sweep
 from sweeper.execution.cluster.executor import ClusterExecutor
 from sweeper.execution.workload import Workload
-from sweeper.settings.cluster import Cluster
+from sweeper.settings.machines import Cluster
 from sweeper.testing import write_notebook
 from sweeper.trials import Event, SweepResult, TrialRecord, TrialState
 

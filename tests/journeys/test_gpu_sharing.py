@@ -16,8 +16,9 @@ from studies import until
 
 from sweeper import Settings, Sweep
 from sweeper.display import screen
-from sweeper.execution.gpus import GpuAllocator, Ledger
+from sweeper.execution.gpus import GpuAllocator
 from sweeper.execution.local import LocalExecutor
+from sweeper.execution.machine.ledger import Ledger
 from sweeper.testing import write_notebook
 from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
 from sweeper.tracking.files import forget_connections

@@ -13,8 +13,8 @@ from studies import group_with_counts, small_settings
 
 from sweeper import Sweep
 from sweeper.execution.gpus import GpuAllocator
-from sweeper.execution.host_memory import HostMemory
 from sweeper.execution.local import LocalExecutor
+from sweeper.execution.machine.host_memory import HostMemory
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 

@@ -13,8 +13,9 @@ import pytest
 from studies import forked, run_until, until
 
 from sweeper import Settings, Sweep
-from sweeper.execution.gpus import GpuAllocator, Ledger, Mps
+from sweeper.execution.gpus import GpuAllocator, Mps
 from sweeper.execution.local import LocalExecutor
+from sweeper.execution.machine.ledger import Ledger
 from sweeper.execution.workload import Workload
 from sweeper.testing import write_notebook
 from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus

@@ -13,13 +13,13 @@ from parameters_files import CONTRACT, EVERYTHING, SMALLEST, Load
 from sweeper.errors import SettingsError
 from sweeper.settings import Settings
 from sweeper.settings.flags import read_value
+from sweeper.settings.machines import Resources
 from sweeper.settings.sections import (
     Algorithm,
     CheckpointPolicy,
     Cost,
     Limits,
     Objective,
-    Resources,
     ScoreSource,
     StudySettings,
     Sync,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...execution.machine import available_bytes, usable_cores
+from ...execution.machine.capacity import available_bytes, usable_cores
 from ...settings import Settings
 from .probes import Measured, Role
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...execution.local import LocalExecutor
-from ...execution.machine import memory_of
+from ...execution.machine.capacity import memory_of
 from ...execution.workload import Workload
 from ...notebook_api.messages import StopReason
 from ...notebooks import read_cells_s

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ...display.quantities import size
 from ...errors import DataError, SweepError, first_line
-from ...execution.machine import available_bytes, usable_cores
-from ...execution.shared_memory import advice
+from ...execution.machine.capacity import available_bytes, usable_cores
+from ...execution.machine.shared_memory import advice
 from ...study.access import call_server
 from ...sweep.plan import SweepPlan
 from ...tracking import sqlite_file, store_of

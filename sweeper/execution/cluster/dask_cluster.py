@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import SettingsError, first_line, root_cause
-from ...settings.cluster import Cluster
+from ...settings.machines import Cluster
 from .relay import NAME, task_name
 
 _INSTALL = "pip install 'notebook-hpo[dask]'"

@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 
 from ...errors import SettingsError
-from ...settings.cluster import Cluster
+from ...settings.machines import Cluster
 from ...study_folder.patience import Patience, patience_with_disk
 from ...trials import GpuTotal, Reason, RunningTrial, TrialOutcome, TrialSpec, display_path
 from ..executor import TrialSource
-from ..machine import read_jobs
+from ..machine.capacity import read_jobs
 from ..workload import Workload
 from .crew import Crew
 from .dask_cluster import CallError, DaskCluster

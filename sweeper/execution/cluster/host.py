@@ -26,11 +26,12 @@ from typing import BinaryIO
 from ...errors import SweepError, first_line
 from ...kernels import check_kernel, environment_of, interpreter_of
 from ...notebook_api.messages import Point, StopReason
-from ...settings.sections import Resources
+from ...settings.machines import Resources
 from ...trials import Reason, RunningTrial, StudyPaths, TrialOutcome
 from ..environment.record import python_of
 from ..gpus import GpuAllocator, Mps
 from ..gpus.mps import why_not
+from ..machine.core_sets import CoreSets
 from ..worker import Worker, opened_worker
 from ..workload import Workload
 from .followed_files import FollowedFiles
@@ -178,9 +179,10 @@ class Host:
             self._pipe.send(Opened(obstacle=obstacle))
             return
         gpus = _gpus(workload.settings.resources)
+        cores = CoreSets.find(workload.settings.resources, workers=workload.loader_workers)
         files = FollowedFiles(mirror, self._pipe.send, paths=home_paths)
         with opened_worker(
-            workload, gpus=gpus, time_left=self._time, mps=_mps(workload, gpus)
+            workload, gpus=gpus, time_left=self._time, mps=_mps(workload, gpus), cores=cores
         ) as worker:
             self._pipe.send(Opened())
             looking = threading.Thread(target=self._look, args=[files], name="look", daemon=True)

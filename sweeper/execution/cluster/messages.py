@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...notebook_api.messages import Point, StopReason
-from ...settings.sections import Resources
+from ...settings.machines import Resources
 from ...trials import GpuTotal, Reason, TrialOutcome, TrialSpec, TrialState
 from ..executor import TimeLeft
 from ..workload import Workload

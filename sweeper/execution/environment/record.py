@@ -14,7 +14,7 @@ from typing import Any
 
 from ..gpus import Gpu
 from ..gpus.nvml import driver_version, model_of
-from ..machine import usable_cores
+from ..machine.capacity import usable_cores
 from .git import git_state
 
 _log = logging.getLogger(__name__)

@@ -3,9 +3,8 @@
 Never initialises CUDA. What a kernel does with its GPU does not belong here.
 """
 
-from .allocator import GpuAllocator, StoppedWaiting
+from .allocator import GpuAllocator
 from .driver import CONTEXT_BYTES, Gpu, GpuActivity, GpuDriver
-from .ledger import Ledger
 from .mps import Mps, MpsUse
 from .policy import FewestTrials, GpuPolicy
 from .shares import Lease
@@ -19,8 +18,6 @@ __all__ = [
     "GpuDriver",
     "GpuPolicy",
     "Lease",
-    "Ledger",
     "Mps",
     "MpsUse",
-    "StoppedWaiting",
 ]

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 
 from ...trials import GpuNeed, GpuSample, GpuTotal, GpuUse, RunningTrial, TrialSpec
+from ..machine.ledger import Claim, Ledger, StoppedWaiting, Turn, closed_for
 from .driver import Gpu, GpuDriver
 from .environment import kernel_environment
-from .ledger import Claim, Ledger, Turn, closed_for
 from .loads import GpuLoad, load_of
 from .measures.pace import Pace
 from .measures.usage import GpuUsage
@@ -32,10 +32,6 @@ _WINDOW_S = 20.0
 _PATIENCE_S = 60.0
 #: How often to look at the memory of running trials, and at the claims of other sweeps.
 _LOOK_S = 1.0
-
-
-class StoppedWaiting(Exception):
-    """A trial was stopped while it waited for a GPU."""
 
 
 class GpuAllocator:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ...trials import GpuNeed
+from ..machine.ledger import Claim
 from .driver import Gpu, GpuDriver
-from .ledger import Claim
 
 #: What is left free on each GPU, because libraries choose other algorithms where memory is short.
 _SPARE_BYTES = 1024**3
@@ -71,7 +71,7 @@ def load_of(gpu: Gpu, driver: GpuDriver, claims: Sequence[Claim], *, keeps_spare
         claims: on all GPUs of the machine.
         keeps_spare: whether a part of the GPU is to stay free.
     """
-    ours = [c for c in claims if c.gpu == (gpu.uuid or gpu.name) and c.waits_since_s is None]
+    ours = [c for c in claims if c.device == (gpu.uuid or gpu.name) and c.waits_since_s is None]
     usable = usable_bytes(gpu, keeps_spare=keeps_spare)
     free = None
     if usable is not None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...trials import GpuNeed, RunningTrial, SettledMemory
+from ..machine.ledger import Claim, HeldClaim, Ledger
 from .driver import CONTEXT_BYTES, Gpu, GpuDriver
-from .ledger import Claim, HeldClaim, Ledger
 from .loads import GpuLoad, used_by_session
 from .measures.usage import Holding
 
@@ -115,7 +115,7 @@ def part_of(load: GpuLoad, need: GpuNeed, ledger: Ledger | None, used_bytes: int
     """
     all_bytes = load.usable_bytes or 0
     claim = Claim(
-        gpu=load.name,
+        device=load.name,
         memory_bytes=all_bytes if need.memory_bytes is None else need.memory_bytes,
         is_alone=need.is_alone,
     )

@@ -18,7 +18,7 @@ from ...errors import (
     SweepError,
 )
 from ...execution.cluster.members.own_scheduler import reachable_address
-from ...execution.machine import read_jobs
+from ...execution.machine.capacity import read_jobs
 from ...execution.workload import Workload, loader_workers
 from ...notebooks import ResearchNotebook
 from ...notebooks.fingerprint import fingerprint_of

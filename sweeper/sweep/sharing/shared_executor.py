@@ -13,7 +13,7 @@ from ...execution.cluster.members.member import Member
 from ...execution.cluster.members.own_scheduler import OwnScheduler
 from ...execution.executor import TrialSource
 from ...execution.workload import Workload
-from ...settings.cluster import Cluster
+from ...settings.machines import Cluster
 from ...study.coordinators.leadership import Leadership
 from ...study_folder.patience import Patience
 from ...trials import GpuTotal

@@ -10,7 +10,7 @@ from studies import small_settings
 from sweeper.control.checking.forecast import SweepForecast, make_forecast
 from sweeper.control.checking.judging import forecast_finding
 from sweeper.control.checking.probes import Measured, Probe, Role
-from sweeper.execution.machine import usable_cores
+from sweeper.execution.machine.capacity import usable_cores
 from sweeper.trials import KernelUse, TrialOutcome, TrialState
 
 FORECAST = SweepForecast(

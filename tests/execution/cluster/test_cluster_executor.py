@@ -18,7 +18,7 @@ from sweeper.execution.executor import Executor
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook, read_metadata
 from sweeper.settings import Settings
-from sweeper.settings.cluster import Cluster
+from sweeper.settings.machines import Cluster
 from sweeper.settings.sections import Data
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.sync.datasets import Dataset

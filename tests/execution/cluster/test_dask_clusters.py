@@ -16,7 +16,7 @@ from sweeper.execution.cluster.executor import ClusterExecutor
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook
 from sweeper.settings import Settings
-from sweeper.settings.cluster import Cluster
+from sweeper.settings.machines import Cluster
 from sweeper.settings.yaml_reader import read_yaml
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ListedTrials

@@ -21,9 +21,8 @@ from sweeper.execution.gpus import (
     Gpu,
     GpuAllocator,
     Lease,
-    Ledger,
-    StoppedWaiting,
 )
+from sweeper.execution.machine.ledger import Ledger, StoppedWaiting
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import trial_spec
 from sweeper.trials import GpuNeed, RunningTrial
@@ -415,9 +414,9 @@ HOLD = """
 import sys, time
 from functools import partial
 from pathlib import Path
-from sweeper.execution.gpus.ledger import Claim, Ledger
+from sweeper.execution.machine.ledger import Claim, Ledger
 with Ledger(Path(sys.argv[1])).gate():
-    held = Ledger(Path(sys.argv[1])).add(Claim(gpu="GPU-a", memory_bytes=int(sys.argv[2])))
+    held = Ledger(Path(sys.argv[1])).add(Claim(device="GPU-a", memory_bytes=int(sys.argv[2])))
 print("held", flush=True)
 time.sleep(600)
 """

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..trials import RunningTrial, TrialSpec
-from .gpus import StoppedWaiting
-from .machine import oom_kills
+from ...trials import RunningTrial, TrialSpec
+from .capacity import oom_kills
+from .ledger import StoppedWaiting
 
 
 class Stay:

@@ -1,4 +1,4 @@
-"""Who has claimed how much of the GPUs of this machine: all sweeps of all users, in one folder.
+"""Who has claimed how much of this machine's GPUs, and which cores: all sweeps of all users.
 
 A claim is a file that its sweep holds under a lock. The system drops the lock when the process
 dies, however it does, so a claim counts only as long as somebody holds it.
@@ -28,23 +28,27 @@ _ENDING = ".claim"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a trial may take of a GPU.
+    """What a trial may take of a device: of a GPU a part, of a core all.
 
     Attributes:
-        gpu: the GPU's UUID.
-        memory_bytes: how much it may take, used or not.
+        device: the GPU's UUID, or `core` with its number.
+        memory_bytes: how much of the GPU's memory it may take, used or not.
         is_alone: whether no other trial may come onto the GPU.
         session: the process id of its kernel, which leads the session of all its processes; 0
             before there is one.
-        waits_since_s: of a trial that waits for the GPU, on the machine's monotonic clock; it takes
-            nothing yet. None for one that has a share.
+        waits_since_s: of a trial that waits for the device, on the machine's monotonic clock; it
+            takes nothing yet. None for one that has a share.
     """
 
-    gpu: str
-    memory_bytes: int
+    device: str
+    memory_bytes: int = 0
     is_alone: bool = False
     session: int = 0
     waits_since_s: float | None = None
+
+
+class StoppedWaiting(Exception):
+    """A trial was stopped while it waited for its share of the machine."""
 
 
 class HeldClaim:
@@ -77,10 +81,10 @@ class HeldClaim:
 
 
 class Turn:
-    """The turn of this sweep among those that wait for a GPU; whoever has waited longest is next.
+    """The turn among those that wait for a device; whoever has waited longest is next.
 
-    Without it a sweep of small trials would keep a GPU from ever having room for a large trial of
-    another one, or from being empty for one whose need nobody knows.
+    Without it a sweep of small trials would keep a device from ever having room for a large trial
+    of another one, or from being empty for one whose need nobody knows.
 
     Args:
         patience_s: how long a trial waits before other sweeps let it go first.
@@ -90,37 +94,37 @@ class Turn:
         self._patience_s = patience_s
         self._held: HeldClaim | None = None
 
-    def ask(self, ledger: Ledger, gpu: str, *, since_s: float) -> None:
-        """Have other sweeps begin no trial on a GPU for which one of this sweep has long waited.
+    def ask(self, ledger: Ledger, device: str, *, since_s: float) -> None:
+        """Have others begin no trial on a device for which one of this sweep has long waited.
 
         Args:
             since_s: when that trial began to wait, on the monotonic clock.
         """
         if time.monotonic() - since_s < self._patience_s:
             return
-        claim = Claim(gpu=gpu, memory_bytes=0, waits_since_s=since_s)
+        claim = Claim(device=device, waits_since_s=since_s)
         if self._held is None:
             self._held = ledger.add(claim)
         elif self._held.claim != claim:
             self._held.change(claim)
 
     def end(self) -> None:
-        """Let other sweeps begin trials on the GPU again."""
+        """Let other sweeps begin trials on the device again."""
         if self._held is not None:
             self._held.release()
             self._held = None
 
 
 def closed_for(since_s: float, claims: Sequence[Claim]) -> set[str]:
-    """The UUIDs of GPUs for which another trial has waited longer than since `since_s`."""
-    return {c.gpu for c in claims if c.waits_since_s is not None and c.waits_since_s < since_s}
+    """The devices for which another trial has waited longer than since `since_s`."""
+    return {c.device for c in claims if c.waits_since_s is not None and c.waits_since_s < since_s}
 
 
 class Ledger:
-    """The claims on the GPUs of this machine.
+    """The claims on the GPUs and cores of this machine.
 
     Args:
-        folder: where they are; each has to be seen by all sweeps that use the same GPUs.
+        folder: where they are; each has to be seen by all sweeps that use the same devices.
     """
 
     def __init__(self, folder: Path = _FOLDER) -> None:
@@ -149,7 +153,7 @@ class Ledger:
         return [claim for claim in found if claim is not None]
 
     def add(self, claim: Claim) -> HeldClaim:
-        """Claim a part of a GPU; call it within `gate`.
+        """Claim a device, or a part of a GPU; call it within `gate`.
 
         Raises:
             OSError: the claim cannot be written.
@@ -196,5 +200,5 @@ def _parsed(data: bytes) -> Claim | None:
     try:
         return Claim(**json.loads(data))
     except (ValueError, TypeError):  # another version of this package wrote it
-        _log.info("a claim on a GPU cannot be read: %r", data[:100])
+        _log.info("a claim cannot be read: %r", data[:100])
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.execution.shared_memory import advice, remedy
+from sweeper.execution.machine.shared_memory import advice, remedy
 
 
 def run_in_small(megabytes: int, *command: str) -> str:
@@ -26,7 +26,8 @@ def run_in_small(megabytes: int, *command: str) -> str:
 
 
 def advice_in_small(megabytes: int, jobs: int) -> str:
-    code = f"from sweeper.execution.shared_memory import advice\nprint(advice(4, {jobs}), end='')"
+    module = "sweeper.execution.machine.shared_memory"
+    code = f"from {module} import advice\nprint(advice(4, {jobs}), end='')"
     return run_in_small(megabytes, sys.executable, "-c", code)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import SettingsError
+from ...errors import SettingsError
 
 #: What a trial is taken to need, before any has run.
 _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3

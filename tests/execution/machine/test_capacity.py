@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import SettingsError
-from sweeper.execution.machine import (
+from sweeper.execution.machine.capacity import (
     as_many_as_fit,
     available_bytes,
     memory_of,

@@ -16,16 +16,16 @@ import pytest
 from small_disks import small_disk
 from studies import until
 
-from sweeper.execution.gpus.ledger import Claim, Ledger
+from sweeper.execution.machine.ledger import Claim, Ledger
 
-CLAIM = Claim(gpu="GPU-a", memory_bytes=8_400_000_000)
+CLAIM = Claim(device="GPU-a", memory_bytes=8_400_000_000)
 HOLD = """
 import sys, time
 from pathlib import Path
-from sweeper.execution.gpus.ledger import Claim, Ledger
+from sweeper.execution.machine.ledger import Claim, Ledger
 ledger = Ledger(Path(sys.argv[1]))
 with ledger.gate():
-    held = ledger.add(Claim(gpu="GPU-b", memory_bytes=17, session=3))
+    held = ledger.add(Claim(device="GPU-b", memory_bytes=17, session=3))
 print("held", flush=True)
 time.sleep(600)
 """
@@ -38,7 +38,7 @@ def test_a_claim_counts_until_it_is_released(tmp_path: Path) -> None:
         held = ledger.add(CLAIM)
     with other.gate():
         assert other.claims() == [CLAIM]
-    smaller = Claim(gpu="GPU-a", memory_bytes=9, is_alone=True, session=7)
+    smaller = Claim(device="GPU-a", memory_bytes=9, is_alone=True, session=7)
     held.change(smaller)
     with other.gate():
         assert other.claims() == [smaller]
@@ -56,7 +56,7 @@ def test_the_claim_of_a_process_ends_with_it_however_it_dies(tmp_path: Path) -> 
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     with ledger.gate():
-        assert ledger.claims() == [Claim(gpu="GPU-b", memory_bytes=17, session=3)]
+        assert ledger.claims() == [Claim(device="GPU-b", memory_bytes=17, session=3)]
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
     with ledger.gate():
@@ -66,7 +66,7 @@ def test_the_claim_of_a_process_ends_with_it_however_it_dies(tmp_path: Path) -> 
 def test_only_one_process_at_a_time_is_within_the_gate(tmp_path: Path) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from sweeper.execution.gpus.ledger import Ledger\n"
+        "from sweeper.execution.machine.ledger import Ledger\n"
         "with Ledger(Path(sys.argv[1])).gate():\n"
         "    print('in', flush=True)\n    sys.stdin.read()\n"
     )
@@ -121,12 +121,12 @@ def test_a_claim_that_a_full_disk_cannot_keep_is_refused_and_not_made_in_vain(
     with small_disk(tmp_path / "small", "64k") as disk:
         ledger = Ledger(disk / "claims")
         with ledger.gate():
-            kept = ledger.add(Claim(gpu="GPU-a", memory_bytes=1))
+            kept = ledger.add(Claim(device="GPU-a", memory_bytes=1))
         with (disk / "filling").open("wb", buffering=0) as filling, suppress(OSError):
             while True:
                 filling.write(bytes(4096))
         with ledger.gate(), pytest.raises(OSError, match="No space left on device"):
-            ledger.add(Claim(gpu="GPU-a", memory_bytes=2))
+            ledger.add(Claim(device="GPU-a", memory_bytes=2))
         assert ledger.claims() == [kept.claim]
         assert len(list(disk.glob("claims/*.claim"))) == 1
         kept.release()

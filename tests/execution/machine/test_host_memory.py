@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from studies import PATIENCE_S, until
 
-from sweeper.execution.gpus import StoppedWaiting
-from sweeper.execution.host_memory import HostMemory, Stay
+from sweeper.execution.machine.host_memory import HostMemory, Stay
+from sweeper.execution.machine.ledger import StoppedWaiting
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import trial_spec
 from sweeper.trials import RunningTrial

@@ -1,0 +1,181 @@
+"""The sections `resources` and `cluster`: what trials use of a machine, and on which they run."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
+
+from ..errors import SettingsError
+from .base import SettingsModel
+from .messages import as_yaml, problem
+from .units import DURATION_SCHEMA, SIZE_SCHEMA, parse_duration, parse_size
+
+_LOCAL = re.compile(r"local:([1-9]\d{0,3})")
+#: Dask's addresses: tcp, tls, ucx, ws, wss; others come from its plug-ins.
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@]+(:\d+)?(/\S*)?")
+_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_EXPECTED = (
+    "expected the address of a Dask scheduler, as in tcp://host:8786, or local:N for N workers on "
+    "this machine"
+)
+
+
+def _read_gpus(value: Any) -> Any:
+    indices = tuple(value) if isinstance(value, list | tuple) else ()
+    if value in ("auto", "none"):
+        return value
+    twice = [index for place, index in enumerate(indices) if index in indices[:place]]
+    if twice:
+        raise problem(f"{as_yaml(twice[0])} stands twice among the GPUs; keep one of them")
+    if indices and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in indices):
+        return indices
+    raise problem(
+        f"expected auto, none or a list of GPU numbers such as [0, 1]; got {as_yaml(value)}"
+    )
+
+
+def _read_cpus(value: Any) -> Any:
+    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise problem(f"expected auto or a whole number of 1 or more; got {as_yaml(value)}")
+    return value
+
+
+def _read_count(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise problem(f"expected a whole number of 1 or more; got {as_yaml(value)}")
+    return value
+
+
+def _read_gpu_memory(value: Any) -> Any:
+    return None if value == "auto" else parse_size(value)
+
+
+_AUTO = {"enum": ["auto"]}
+_GPUS = {
+    "anyOf": [
+        {"enum": ["auto", "none"]},
+        {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0},
+            "minItems": 1,
+            "uniqueItems": True,
+        },
+    ]
+}
+_CPUS = {"anyOf": [_AUTO, {"type": "integer", "minimum": 1}]}
+
+
+class Resources(SettingsModel):
+    """What trials use of the machine: GPUs and processor cores.
+
+    The number of threads can change the last bits of a result, so it does not depend on how many
+    trials run at once.
+    """
+
+    gpus: Annotated[
+        Literal["auto", "none"] | tuple[int, ...],
+        BeforeValidator(_read_gpus),
+        WithJsonSchema(_GPUS),
+    ] = "auto"
+    """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1]. They are numbered as
+    by nvidia-smi, or by CUDA_VISIBLE_DEVICES where it is set."""
+    gpu_memory: Annotated[
+        int | None,
+        BeforeValidator(_read_gpu_memory),
+        WithJsonSchema({"anyOf": [_AUTO, *SIZE_SCHEMA["anyOf"]], "default": "auto"}),
+    ] = None
+    """The memory that one trial takes of a GPU: no more trials share one than fit. `auto` measures
+    what trials take, and expects as much of those that follow."""
+    gpus_per_trial: Annotated[
+        int, BeforeValidator(_read_count), WithJsonSchema({"type": "integer", "minimum": 1})
+    ] = 1
+    """The number of GPUs that each trial gets; where it is more than one, they are its own."""
+    mps: Literal["auto", "off"] = "off"
+    """NVIDIA's Multi-Process Service, by which trials on one GPU compute at the same time instead
+    of in turns: `auto` starts and ends it where it can be used. A fault of one trial then ends all
+    on its GPU, and they are run again."""
+    cpus_per_trial: Annotated[
+        Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
+    ] = "auto"
+    """The number of threads that each kernel computes with; `auto` is 1, whatever `--jobs` is."""
+    pin_cpus: Literal["auto", "off"] = "off"
+    """Cores of its own for each trial, as many as it has threads and loader workers: `auto` pins
+    its kernel to cores on which no other trial runs that is pinned, of any sweep of the machine,
+    and lets the trial wait where too few are free. Linux only; elsewhere a line says why not."""
+    preemption: Literal["none", "gcp", "aws"] = "none"
+    """The cloud whose metadata service is asked whether the machine is about to be taken away."""
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that each kernel computes with."""
+        return 1 if self.cpus_per_trial == "auto" else self.cpus_per_trial
+
+
+class Cluster(SettingsModel):
+    """The Dask cluster that runs the trials: one that exists, or one that the sweep starts."""
+
+    url: str | None = None
+    """The address of a scheduler, as in tcp://host:8786, or local:4 for four workers on this
+    machine."""
+    class_: Annotated[str | None, Field(alias="class")] = None
+    """The class that starts a cluster, as in dask_jobqueue.SLURMCluster; the sweep ends it."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The arguments of the class."""
+    min: Annotated[int, Field(ge=0)] = 0
+    """The workers that the class is asked for at least, also when fewer trials run."""
+    max: Annotated[int, Field(ge=1)] = 1
+    """The workers that the class is asked for at most; never more than trials run at once."""
+    wait: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 600.0
+    """How long the sweep waits for a first worker, and for another one when all are lost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _url_alone(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_one_place(self) -> Self:
+        if (self.url is None) == (self.class_ is None):
+            raise problem(
+                "expected exactly one of url and class: {url: tcp://host:8786} for a cluster that "
+                "exists, {class: dask_jobqueue.SLURMCluster, options: {…}, max: 8} for a new one"
+            )
+        if self.url is not None:
+            if not (_LOCAL.fullmatch(self.url) or _ADDRESS.fullmatch(self.url)):
+                raise problem(f"url: {_EXPECTED}; got {as_yaml(self.url)}")
+            stated = [key for key in ("options", "min", "max") if key in self.model_fields_set]
+            if stated:
+                raise problem(f"{stated[0]}: only a cluster that `class` starts has it; got a url")
+        elif not _CLASS.fullmatch(str(self.class_)):
+            raise problem(
+                "class: expected a class with its module, as in dask_jobqueue.SLURMCluster; got "
+                f"{as_yaml(self.class_)}"
+            )
+        if self.min > self.max:
+            raise problem(f"min: {self.min} is more than max, which is {self.max}")
+        return self
+
+    @property
+    def local_workers(self) -> int:
+        """How many workers to start on this machine; 0 for a cluster elsewhere."""
+        match = _LOCAL.fullmatch(self.url or "")
+        return int(match[1]) if match else 0
+
+    @property
+    def place(self) -> str:
+        """The cluster for people."""
+        return self.url or str(self.class_)
+
+
+def check_cluster_flag(text: str) -> None:
+    """Refuse a wrong value of `--cluster`.
+
+    Raises:
+        SettingsError: it is neither an address nor `local:N`.
+    """
+    try:
+        Cluster.model_validate(text)
+    except ValidationError as error:
+        raise SettingsError(f"--cluster {text}: {_EXPECTED}") from error
