@@ -106,6 +106,8 @@ class ForkPolicy:
         self._doubt: _Doubt | None = None
         #: When the experiment began that is being made, on the monotonic clock.
         self._claimed_at_s: float | None = None
+        #: Whether a trial has waited longer for the imports than a wait is worth.
+        self._is_slow = False
         self._proofs = dict(proofs or {})
         #: By way, why no kernel comes to be so.
         self._refusals: dict[Way, str] = {}
@@ -233,7 +235,9 @@ class ForkPolicy:
             if trials_left < 2 or not reference.is_mostly_spared:
                 return False
             if not offer.is_settled:
-                return waited_s < 2 * reference.duration_s
+                # One that has waited in vain is enough: the others start kernels at once.
+                self._is_slow = self._is_slow or waited_s >= 2 * reference.duration_s
+                return not self._is_slow
             spared_s = reference.saved_s(Way.SHARED, offer)
             return claimed_at_s is not None and time.monotonic() - claimed_at_s < spared_s
 

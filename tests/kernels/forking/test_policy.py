@@ -128,12 +128,19 @@ def test_no_trial_waits_for_what_takes_longer_than_expected_or_never_comes(
 ) -> None:
     policy = mostly_imports(make_spec)
     importing = offer(is_settled=False, can_fork=False)
-    assert not waits(policy, importing, s=21.0)
     assert not waits(policy, importing, trials_left=1), "the last trial has nothing to gain"
     assert not waits(policy, offer(can_fork=False, obstacle="none", is_lasting=True))
     assert not waits(policy, offer()), "nobody makes an experiment"
     settle(policy, offer(), "NameError: y", way=Way.FORKED)
     assert not waits(policy, importing), "forking is refused"
+
+
+def test_where_one_trial_has_waited_in_vain_no_other_waits(make_spec: MakeSpec) -> None:
+    policy = mostly_imports(make_spec)
+    importing = offer(is_settled=False, can_fork=False)
+    assert waits(policy, importing, s=19.0)
+    assert not waits(policy, importing, s=21.0)
+    assert not waits(policy, importing)
 
 
 def test_no_trial_waits_for_a_proof_that_takes_longer_than_the_imports(
