@@ -75,7 +75,7 @@ class LocalExecutor:
             per_trial=resources.gpus_per_trial,
             holds_back=jobs == "auto",
         )
-        workers = workload.loader_workers if workload.notebook.language == "python" else 0
+        workers = workload.loader_workers
         slots = read_jobs(jobs, resources.threads, workers=workers)
         if shortage := advice(workers, slots.count):
             _log.warning("%s", shortage)

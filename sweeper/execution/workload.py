@@ -91,6 +91,8 @@ class Workload:
     @property
     def loader_workers(self) -> int:
         """How many processes the DataLoaders of a trial start at most, as far as the code says."""
+        if self.notebook.language != "python":
+            return 0
         space = self.settings.search_space
         stated: dict[str, Any] = {name: _most(dimension) for name, dimension in space.items()}
         return loader_workers(self.notebook.code, {**stated, **self.settings.fixed})

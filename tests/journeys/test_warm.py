@@ -103,6 +103,7 @@ def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
         assert len({record.scores[name] for record in result.records}) == len(result.records)
 
 
+@pytest.mark.usefixtures("started_kernels_here")
 def test_where_trials_are_mostly_imports_no_slot_starts_a_second_kernel(tmp_path: Path) -> None:
     result = sweep(tmp_path, "import numpy, pandas", "val = x", jobs=3, trials=12)
     started = [record for record in result.records if metadata(record)["kernel"] == "cold"]

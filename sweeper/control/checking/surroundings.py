@@ -102,8 +102,7 @@ def _memory(plan: SweepPlan) -> Finding:
 
 
 def _shared_memory(plan: SweepPlan) -> Iterator[Finding]:
-    workers = plan.workload.loader_workers if plan.notebook.language == "python" else 0
-    shortage = advice(workers, plan.executor.jobs)
+    shortage = advice(plan.workload.loader_workers, plan.executor.jobs)
     if shortage:
         yield Finding(name="shared memory", holds=False, text=shortage)
 

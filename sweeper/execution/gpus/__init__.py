@@ -1,4 +1,4 @@
-"""Which share of a GPU a trial gets: what GPUs there are, who has claimed them, and the policy.
+"""Which share of a GPU a trial gets: what GPUs there are, what trials take of them, the policy.
 
 Never initialises CUDA. What a kernel does with its GPU does not belong here.
 """

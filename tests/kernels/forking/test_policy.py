@@ -89,11 +89,13 @@ def test_one_slot_at_a_time_makes_an_experiment_and_a_stopped_one_proves_nothing
     assert policy.claim(there_is, trials_left=50) is not None
 
 
-def mostly_imports(make_spec: MakeSpec, leading_s: float = 6.0) -> ForkPolicy:
+def mostly_imports(
+    make_spec: MakeSpec, *, leading_s: float = 6.0, boot_s: float = 1.0
+) -> ForkPolicy:
     """One whose reference took 10 seconds, of which a forked kernel spares some."""
     policy = ForkPolicy()
     reference = Reference(
-        spec=make_spec(), evidence=run_of(), duration_s=10.0, boot_s=1.0, leading_s=leading_s
+        spec=make_spec(), evidence=run_of(), duration_s=10.0, boot_s=boot_s, leading_s=leading_s
     )
     policy.offer_reference(reference)
     return policy
@@ -146,8 +148,8 @@ def test_where_one_trial_has_waited_in_vain_no_other_waits(make_spec: MakeSpec) 
 def test_no_trial_waits_for_a_proof_that_takes_longer_than_the_imports(
     make_spec: MakeSpec,
 ) -> None:
-    policy = mostly_imports(make_spec)
-    quick = offer(import_s=-0.7)  # with the kernel's start 0.3 s
+    policy = mostly_imports(make_spec, boot_s=0.0)
+    quick = offer(import_s=0.0)  # a kernel's boot is taken for 0.3 s at least
     assert policy.claim(quick, trials_left=50) is not None
     assert waits(policy, quick)
     time.sleep(0.31)
