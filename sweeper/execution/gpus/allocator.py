@@ -37,8 +37,8 @@ _LOOK_S = 1.0
 class GpuAllocator:
     """Gives each trial a share of a GPU, the one that has waited longest first.
 
-    Where that one needs more than is free now, or others fill clearly more of the memory, those may
-    go before it a few times. A trial whose need nobody knows begins on an empty GPU; others join it
+    Where that one needs more than is free now, or others pack clearly better, those may go before
+    it a few times. A trial whose need nobody knows begins on an empty GPU; others join it
     when its memory has not grown for a while, or when it has not used the GPU for a minute.
 
     Args:
@@ -366,7 +366,7 @@ class GpuAllocator:
         self._usage.look(gpu, {share.lease.holding: n_bytes for share, n_bytes in taken})
 
     def _claim_expected(self, share: Share) -> None:
-        """Claim for a trial whose need was not known what it is expected to take now."""
+        """Claim for a trial what it is expected to take by now."""
         expected = self._estimates.to_claim(share)
         for part in share.parts:
             if expected is not None and part.claim_bytes(expected):

@@ -13,9 +13,9 @@ from .driver import Gpu
 from .loads import GpuLoad
 
 #: How many of those that wait may ask, and how often others may get a share before one of them.
-_ASKING, _PASSES = 4, 4
-#: How much more of all memory other trials have to fill before they go first, although the one
-#: that has waited longest fits as well.
+_ASKING, _PASSES = 6, 8
+#: How much better other trials have to pack before they go first, although the one that has waited
+#: longest fits as well; as a part of what one trial would count that takes all memory.
 _CLEARLY = 0.02
 
 
@@ -115,8 +115,8 @@ def next_to_go(
 ) -> tuple[Waiting, list[GpuLoad]] | None:
     """The trial that gets a share now, with its GPUs; None while all have to wait.
 
-    It is the one that has waited longest of those that fit, unless others that may ask fill clearly
-    more of the GPUs' memory together.
+    It is the one that has waited longest of those that fit, unless others that may ask pack clearly
+    better together.
 
     Args:
         asking: the longest waiting first, with what each needs.
@@ -129,31 +129,34 @@ def next_to_go(
         return None
     if fills and n_gpus == 1 and len(fitting) > 1:
         ask = [pair for pair in asking if pair[1].memory_bytes is not None]
-        clearly = _CLEARLY * sum(load.usable_bytes or 0 for load in loads)
-        first, most = fitting[0][0], _filled_bytes(policy, ask, loads, leaves_out=True) + clearly
+        clearly = _CLEARLY * sum((load.usable_bytes or 0) ** 2 for load in loads)
+        first, best = fitting[0][0], _packed(policy, ask, loads, leaves_out=True) + clearly
         for n in range(1, len(ask) + 1):
             for together in itertools.combinations(ask, n):
-                filled = _filled_bytes(policy, together, loads, leaves_out=False)
-                if filled > most:
-                    first, most = together[0][0], filled
+                packed = _packed(policy, together, loads, leaves_out=False)
+                if packed > best:
+                    first, best = together[0][0], packed
         return next((it, gpus) for it, gpus in fitting if it is first)
     return fitting[0]
 
 
-def _filled_bytes(
+def _packed(
     policy: GpuPolicy,
     trials: Sequence[tuple[Waiting, GpuNeed]],
     loads: Sequence[GpuLoad],
     *,
     leaves_out: bool,
 ) -> float:
-    """How much memory trials claim that get their shares one after another.
+    """How well trials pack that get their shares one after another.
+
+    That is the sum of the squares of what they claim. Of trials that fill a GPU equally well, those
+    with a large one thus go first: small ones find room later, too.
 
     Args:
         leaves_out: whether those that do not fit wait; otherwise such trials together count
             nothing.
     """
-    left, filled = list(loads), 0
+    left, packed = list(loads), 0
     for waiting, need in trials:
         gpu = policy.choose(waiting.spec, need, left)
         if gpu is None and not leaves_out:
@@ -161,8 +164,8 @@ def _filled_bytes(
         if gpu is not None:
             n_bytes = need.memory_bytes or 0
             left = [_with(load, n_bytes, need) if load.gpu is gpu else load for load in left]
-            filled += n_bytes
-    return filled
+            packed += n_bytes**2
+    return packed
 
 
 def _with(load: GpuLoad, n_bytes: int, need: GpuNeed) -> GpuLoad:

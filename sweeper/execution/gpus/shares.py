@@ -218,13 +218,20 @@ class Estimates:
         self._settled_peak_bytes = max(self._settled_peak_bytes or 0, peak_bytes)
 
     def to_claim(self, share: Share) -> int | None:
-        """What a running trial has to claim now; None where its claim stays as it is."""
-        if not share.is_estimated:
-            return None
+        """What a running trial has to claim now; None where its claim stays as it is.
+
+        A claim that ended trials were behind only falls: the trial's libraries may not take more.
+        """
         if share.running.gpu_need is not None:
+            if not share.is_estimated and (share.lease.need.is_alone or not share.first_bytes):
+                return None
             predicted = share.running.gpu_need().memory_bytes
-            return None if predicted is None else max(share.lease.peak_bytes, predicted)
-        if not share.has_settled:
+            if predicted is None:
+                return None
+            by_now = max(share.lease.peak_bytes, predicted)
+            claimed = share.parts[0].claim.memory_bytes
+            return by_now if share.is_estimated else min(claimed, by_now)
+        if not share.is_estimated or not share.has_settled:
             return None
         return self._above(max(share.lease.peak_bytes, self._settled_peak_bytes or 0))
 

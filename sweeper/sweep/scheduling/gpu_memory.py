@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...trials import Params
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
 
 #: What is added to what trials with the same params took, and to what others let expect.
 SAME, OTHER = 1.02, 1.1
-#: A fit that is no further from any trial predicts as well as trials with the same params do.
-_CLOSE = 0.01
+#: A fit that is no further from any trial predicts as well as trials with the same params do; what
+#: is added is then so many times its largest error, and at least so much.
+_CLOSE, _ERRORS, _LEAST = 0.01, 2.0, 0.005
 #: By how much more memory a trial may take where a param that is no number has another value.
 _CATEGORY = 1.5
-#: How many trials a fit takes for each number that it finds.
+#: How many trials a fit takes for each number that it finds, where it does not meet all of them.
 _TRIALS_PER_COEFFICIENT = 2
 #: How many rows a table of trials has room for at first; it doubles when it is full.
 _ROOM = 64
@@ -40,7 +42,11 @@ class TakenMemory:
         #: The most that trials with the same params took.
         self._same: dict[str, int] = {}
         self._names: set[tuple[str, ...]] = set()
-        self._table: _Table | None = None
+        #: Those of numbers with fractions, which are learning rates and the like.
+        self._fractions: set[tuple[str, ...]] = set()
+        self._tables: dict[bool, _Table] = {}
+        #: What the trials let expect of others, and from how many of them that was found.
+        self._fit: tuple[int, _Fit | None] = 0, None
         #: The most that any of the trials took, in bytes; 0 where there is none.
         self.most_bytes = 0
         for params, n_bytes in taken:
@@ -56,6 +62,7 @@ class TakenMemory:
         key = _key(params)
         self._same[key] = max(self._same.get(key, 0), n_bytes)
         self._names.update(_names(params))
+        self._fractions.update((name,) for name, it in params.items() if isinstance(it, float))
         self.most_bytes = max(self.most_bytes, n_bytes)
 
     def expected_bytes(self, params: Params, running: Sequence[Taken] = ()) -> int | None:
@@ -66,45 +73,103 @@ class TakenMemory:
             running: the params of trials that run, and what each is expected to come to. They
                 count as long as too few have ended for a fit.
         """
+        fit = self._fitted()
         same = self._same.get(_key(params))
         if same is not None:
-            return round(SAME * same)
-        fitted = self._fitted_bytes(params, close=SAME)
+            return round(min(SAME, SAME if fit is None else fit.factor) * same)
+        fitted = None if fit is None else fit.expected_bytes(params)
         if fitted is not None:
             return round(fitted)
         known = [*self._taken, *running]
         if not known:
             return None
         grown = OTHER * min(n_bytes * _growth(others, params) for others, n_bytes in known)
-        if running:
-            close = SAME if self._taken else OTHER
-            fitted = TakenMemory(known)._fitted_bytes(params, close=close)
+        if running and (fit := TakenMemory(known)._fitted()) is not None:
+            # A trial that runs may still grow by a little, and by more before any has ended.
+            fitted = fit.expected_bytes(params, least=SAME if self._taken else OTHER)
         return round(grown if fitted is None else min(grown, fitted))
 
-    def _fitted_bytes(self, params: Params, *, close: float) -> float | None:
-        """What a linear fit gives, with the largest error that it makes, and more for what it
-        cannot know; None for too few trials.
+    def _fitted(self) -> _Fit | None:
+        """What the trials let expect of others; None for too few of them.
+
+        Three trials are enough for a line that meets them, if fractions move no memory.
+        """
+        n_trials, fit = self._fit
+        if n_trials != len(self._taken):
+            fit = self._fitted_by(self._names - self._fractions, meets_all=True)
+            if fit is None:
+                fit = self._fitted_by(self._names, meets_all=False)
+            self._fit = len(self._taken), fit
+        return fit
+
+    def _fitted_by(self, names: Set[tuple[str, ...]], *, meets_all: bool) -> _Fit | None:
+        """A linear fit of some columns; None for too few trials.
 
         Args:
-            close: the factor where the fit meets all trials.
+            meets_all: whether it has to be close to all trials, of which there may then be fewer:
+                one more than the numbers that it finds, no two with the same columns.
         """
-        if len(self._taken) < _TRIALS_PER_COEFFICIENT * (len(self._names) + 1):
+        n_coefficients = len(names) + 1
+        if len(self._taken) < (1 if meets_all else _TRIALS_PER_COEFFICIENT) * n_coefficients:
             return None
-        if not _names(params) <= self._names:
-            return None  # a value that no trial had
         import numpy as np  # a sweep without a GPU does without it
 
-        names = sorted(self._names)
-        if self._table is None or self._table.names != names:
-            self._table = _Table(names)
-        rows, peaks = self._table.filled(self._taken)
+        columns = sorted(names)
+        table = self._tables.get(meets_all)
+        if table is None or table.names != columns:
+            table = self._tables[meets_all] = _Table(columns)
+        rows, peaks = table.filled(self._taken)
         coefficients, *_ = np.linalg.lstsq(rows, peaks, rcond=None)
         errors = peaks - rows @ coefficients
-        expected = float(np.dot(_row(params, names), coefficients)) + max(
-            float(np.max(errors)), 0.0
+        error = float(np.max(np.abs(errors))) / max(float(np.min(peaks)), 1.0)
+        if meets_all and (error > _CLOSE or len(np.unique(rows, axis=0)) <= n_coefficients):
+            return None
+        return _Fit(
+            known=frozenset(self._names),
+            names=columns,
+            coefficients=coefficients.tolist(),
+            shortfall_bytes=max(float(np.max(errors)), 0.0),
+            factor=1 + max(_LEAST, _ERRORS * error) if error <= _CLOSE else OTHER,
+            bounds=(rows.min(axis=0).tolist(), rows.max(axis=0).tolist()) if meets_all else None,
         )
-        is_close = float(np.max(np.abs(errors))) <= _CLOSE * float(np.min(peaks))
-        return (close if is_close else OTHER) * max(expected, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """What a linear fit lets expect.
+
+    Attributes:
+        known: the columns that trials had, with those that the fit leaves out.
+        names: of its columns.
+        coefficients: the first for the trial itself, then one per column.
+        shortfall_bytes: by how much a trial took more than the fit gives, at most.
+        factor: what is added to a prediction, which is a factor.
+        bounds: the least and the most of each column, beyond which a fit of few trials is less
+            certain; None for one of many.
+    """
+
+    known: frozenset[tuple[str, ...]]
+    names: Sequence[tuple[str, ...]]
+    coefficients: Sequence[float]
+    shortfall_bytes: float
+    factor: float
+    bounds: tuple[Sequence[float], Sequence[float]] | None
+
+    def expected_bytes(self, params: Params, *, least: float = 1.0) -> float | None:
+        """What a trial should take at most; None with a value that no trial had.
+
+        Args:
+            least: the least factor.
+        """
+        if not _names(params) <= self.known:
+            return None
+        row, factor = _row(params, self.names), max(least, self.factor)
+        if self.bounds is not None and not all(
+            low <= it <= high for it, low, high in zip(row, *self.bounds, strict=True)
+        ):
+            factor = max(factor, OTHER)
+        expected = sum(it * number for it, number in zip(row, self.coefficients, strict=True))
+        return factor * max(expected + self.shortfall_bytes, 0.0)
 
 
 class _Table:
@@ -169,7 +234,7 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _row(params: Mapping[str, object], names: list[tuple[str, ...]]) -> list[float]:
+def _row(params: Mapping[str, object], names: Sequence[tuple[str, ...]]) -> list[float]:
     """A trial as numbers: 1, each number as it is, each other value as 1 where the trial has it."""
     row = [1.0]
     for name, *category in names:

@@ -478,27 +478,44 @@ def test_a_large_trial_is_passed_a_few_times_only(make: Make) -> None:
     gpus = make("GPU-a")
     with share(gpus, gib(20)), waiting(gpus, gib(30)) as large:
         assert has_to_wait(large)
-        for _ in range(4):
+        for _ in range(8):
             with share(gpus, gib(10)):
                 pass
-        with waiting(gpus, gib(10)) as fifth:
-            assert has_to_wait(fifth)
+        with waiting(gpus, gib(10)) as ninth:
+            assert has_to_wait(ninth)
             assert has_to_wait(large)
 
 
-def test_trials_that_fill_the_memory_go_before_one_that_leaves_more_free(make: Make) -> None:
+def test_smaller_trials_that_fill_the_memory_do_not_go_before_a_larger_one_that_fits(
+    make: Make,
+) -> None:
     gpus = make("GPU-a")  # of whose 40 GiB two stay free
     first = ExitStack()
     first.enter_context(share(gpus, gib(18)))
-    with share(gpus, gib(20)), waiting(gpus, gib(10)) as small:
-        assert has_to_wait(small)
-        with waiting(gpus, gib(17)) as large, waiting(gpus, gib(8)) as other:
-            assert has_to_wait(large)
+    with share(gpus, gib(20)), waiting(gpus, gib(15)) as longest:
+        assert has_to_wait(longest)
+        with waiting(gpus, gib(9.5)) as one, waiting(gpus, gib(8.5)) as other:
+            assert has_to_wait(one)
             assert has_to_wait(other)
             first.close()
-            assert other.wait(PATIENCE_S), "10 and 8 GiB fill 18 GiB, 17 do not"
-            assert small.wait(PATIENCE_S)
+            assert longest.wait(PATIENCE_S), "two smaller ones fill 18 GiB, and find room later"
+            assert has_to_wait(one)
+            assert has_to_wait(other)
+
+
+def test_of_trials_that_fill_the_memory_a_large_one_goes_before_small_ones(make: Make) -> None:
+    gpus = make("GPU-a")  # of whose 40 GiB two stay free
+    first = ExitStack()
+    first.enter_context(share(gpus, gib(18)))
+    with share(gpus, gib(20)), waiting(gpus, gib(6)) as small:
+        assert has_to_wait(small)
+        with waiting(gpus, gib(12)) as another, waiting(gpus, gib(18)) as large:
+            assert has_to_wait(another)
             assert has_to_wait(large)
+            first.close()
+            assert large.wait(PATIENCE_S), "small ones find room later, too"
+            assert has_to_wait(small)
+            assert has_to_wait(another)
 
 
 def test_trials_that_need_nearly_the_same_keep_their_order(make: Make) -> None:
@@ -562,6 +579,31 @@ def test_a_running_trial_claims_what_it_is_expected_to_need_by_now_but_all_that_
         until(lambda: claims(25))
         need = replace(gib(28), is_estimate=True)
         until(lambda: claims(28))
+
+
+def test_the_claim_of_a_running_trial_falls_but_never_rises_once_trials_have_ended(
+    make: Make, kernel: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    driver, ledger = StatedDriver("GPU-a"), Ledger(tmp_path / "claims")
+    gpus, need = make(driver=driver), gib(30)
+    running = RunningTrial(gpu_need=lambda: need)
+    running.pid = kernel.pid
+
+    def claimed_gib() -> float:
+        with ledger.gate():
+            return sum(claim.memory_bytes for claim in ledger.claims()) / GIB
+
+    with share(gpus, need, running) as lease:
+        driver.by_process["GPU-a"] = {kernel.pid: 15 * GIB}
+        driver.used["GPU-a"] = 15 * GIB
+        need = gib(20)
+        until(lambda: claimed_gib() == 20)
+        need = gib(12)
+        until(lambda: claimed_gib() == 15)  # which it is seen to take
+        need = gib(25)
+        time.sleep(0.1)
+        assert claimed_gib() == 15
+        assert lease.memory_fraction is not None, "more than that torch would refuse"
 
 
 # --- what a trial may take at most ---------------------------------------------------------------

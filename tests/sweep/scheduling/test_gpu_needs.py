@@ -119,9 +119,37 @@ def test_where_a_fit_meets_all_trials_little_is_added_for_the_next() -> None:
     taken: list[tuple[Params, int]] = [({"lr": lr}, 8 * GB) for lr in rates]
     # Before there are enough for a fit, a trial may differ from the others by more.
     assert TakenMemory(taken[:3]).expected_bytes({"lr": 0.05}) == pytest.approx(8.8 * GB)
-    assert TakenMemory(taken).expected_bytes({"lr": 0.05}) == pytest.approx(8.16 * GB)
+    assert TakenMemory(taken).expected_bytes({"lr": 0.05}) == pytest.approx(8.04 * GB)
     uneven = [*taken[:3], ({"lr": 0.003}, 9 * GB)]
     assert (TakenMemory(uneven).expected_bytes({"lr": 0.003001}) or 0) > 9.2 * GB
+
+
+def test_three_trials_on_a_line_show_what_those_between_them_take() -> None:
+    taken: list[tuple[Params, int]] = [
+        ({"batch": batch, "lr": lr}, (3 + batch) * GB) for batch, lr in ((8, 0.1), (2, 0.3), (4, 3))
+    ]
+    expected = TakenMemory(taken).expected_bytes
+    assert expected({"batch": 6, "lr": 0.2}) == pytest.approx(1.005 * 9 * GB)
+    # Beyond them the line may bend, and with two values of a param any two trials are on a line.
+    assert expected({"batch": 16, "lr": 0.2}) == pytest.approx(1.1 * 19 * GB)
+    two = [*taken[:2], ({"batch": 2, "lr": 0.01}, 5 * GB)]
+    assert TakenMemory(two).expected_bytes({"batch": 6, "lr": 0.2}) == pytest.approx(1.1 * 11 * GB)
+
+
+def test_a_line_that_misses_one_of_three_trials_shows_nothing() -> None:
+    taken: list[tuple[Params, int]] = [
+        ({"batch": n}, gb * GB) for n, gb in ((2, 2), (4, 5), (6, 6))
+    ]
+    assert TakenMemory(taken).expected_bytes({"batch": 5}) == pytest.approx(1.1 * 5 * GB)
+
+
+def test_more_is_added_where_trials_are_further_from_the_fit() -> None:
+    uneven: list[tuple[Params, int]] = [
+        ({"batch": n}, round((n + off) * 1e9)) for n, off in ((10, 0.0), (20, 0.05), (30, 0.0))
+    ]
+    expected = TakenMemory(uneven).expected_bytes({"batch": 25})
+    assert expected is not None
+    assert 1.005 * 25 * GB < expected < 1.02 * 25 * GB
 
 
 def test_trials_that_come_one_by_one_let_expect_what_they_do_together() -> None:
@@ -207,7 +235,7 @@ def test_once_enough_trials_have_ended_running_ones_change_nothing() -> None:
         ended, seen = begun(needs, number, batch)
         seen.gpu_memory = settled(batch)
         needs.note(replace(ended, state=TrialState.COMPLETED, gpu=GpuUse(peak_bytes=batch * GB)))
-    assert needs.need(mine) == GpuNeed(memory_bytes=round(1.02 * 3 * GB))
+    assert needs.need(mine) == GpuNeed(memory_bytes=round(1.005 * 3 * GB))
 
 
 def test_a_running_trial_of_which_nothing_is_seen_shows_nothing_beside_others() -> None:
@@ -241,7 +269,7 @@ def test_needs_are_asked_for_while_trials_begin_and_end() -> None:
             needs.note(replace(one, state=TrialState.COMPLETED, gpu=gpu))
         ended.set()
     assert all(one.result() for one in asked)
-    assert needs.need(mine).memory_bytes == pytest.approx(1.02 * 5 * GB)
+    assert needs.need(mine).memory_bytes == pytest.approx(1.005 * 5 * GB)
 
 
 # --- who is run again ----------------------------------------------------------------------------
