@@ -77,6 +77,12 @@ def test_where_fewer_trials_get_more_done_no_more_run_at_once(apart_s: int) -> N
     assert "at most 3 trials share a GPU: 4 at once got 14% less done" in pace.finding
 
 
+def test_the_first_probe_is_enough_where_trials_do_not_end_at_once() -> None:
+    _, counts, _ = sweep(CROWDED, apart_s=15)
+    probed = counts.index(3, counts.index(4))
+    assert 4 not in counts[probed:], "two trials have then been watched as three and as four"
+
+
 @pytest.mark.parametrize(
     "speeds",
     [

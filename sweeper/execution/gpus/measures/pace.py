@@ -120,8 +120,8 @@ class Pace:
         """Count the steps of all trials that are on the GPU at `now_s`, on the monotonic clock."""
         for one in running:
             self._trials.setdefault(one, _Trial(one, now_s)).look(len(running))
-        self._judge(len(running))
         probe = self._probe
+        self._judge(len(running) if probe is None else probe.n_trials)
         if probe is not None and (now_s > probe.until_s or self._has_measured(probe.n_trials - 1)):
             self._probe = None
 
@@ -131,11 +131,14 @@ class Pace:
         self._n_ended += 1
         if self._n_ended > _TRIALS_UNTIL_ANEW:
             self._gains, self._refuted, self._limit, self._n_ended = {}, set(), None, 0
-        if trial is None or n_trials < 2 or n_trials in self._refuted:
+        if trial is None:
             return
-        gain = self._gain(trial, n_trials)
-        if gain is not None:
-            self._gains.setdefault(n_trials, []).append(gain)
+        for several in (n_trials, n_trials + 1):  # while a slot was kept empty, it was one of fewer
+            gain = self._gain(trial, several) if several > 1 else None
+            if gain is not None:
+                self._gains.setdefault(several, []).append(gain)
+        if n_trials < 2 or n_trials in self._refuted:
+            return
         allowed_s = _PROBE_SHARE * (now_s - trial.began_s)
         rate = trial.rate(n_trials, least_s=self._window_s)
         if rate is not None and max(self._window_s, _STEPS / rate) <= allowed_s:
