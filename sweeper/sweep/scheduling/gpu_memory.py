@@ -109,8 +109,9 @@ class TakenMemory:
             meets_all: whether it has to be close to all trials, of which there may then be fewer:
                 one more than the numbers that it finds, no two with the same columns.
         """
-        n_coefficients = len(names) + 1
-        if len(self._taken) < (1 if meets_all else _TRIALS_PER_COEFFICIENT) * n_coefficients:
+        n_coefficients, n_trials = len(names) + 1, len(self._taken)
+        is_of_few = n_trials < _TRIALS_PER_COEFFICIENT * n_coefficients
+        if n_trials <= n_coefficients or (is_of_few and not meets_all):
             return None
         import numpy as np  # a sweep without a GPU does without it
 
@@ -119,10 +120,12 @@ class TakenMemory:
         if table is None or table.names != columns:
             table = self._tables[meets_all] = _Table(columns)
         rows, peaks = table.filled(self._taken)
-        coefficients, *_ = np.linalg.lstsq(rows, peaks, rcond=None)
+        coefficients, _, rank, _ = np.linalg.lstsq(rows, peaks, rcond=None)
         errors = peaks - rows @ coefficients
         error = float(np.max(np.abs(errors))) / max(float(np.min(peaks)), 1.0)
-        if meets_all and (error > _CLOSE or len(np.unique(rows, axis=0)) <= n_coefficients):
+        if meets_all and (error > _CLOSE or rank < n_coefficients):
+            return None  # also where sizes have only changed together
+        if meets_all and len(np.unique(rows, axis=0)) <= n_coefficients:
             return None
         return _Fit(
             known=frozenset(self._names),
@@ -130,7 +133,7 @@ class TakenMemory:
             coefficients=coefficients.tolist(),
             shortfall_bytes=max(float(np.max(errors)), 0.0),
             factor=1 + max(_LEAST, _ERRORS * error) if error <= _CLOSE else OTHER,
-            bounds=(rows.min(axis=0).tolist(), rows.max(axis=0).tolist()) if meets_all else None,
+            bounds=(rows.min(axis=0).tolist(), rows.max(axis=0).tolist()) if is_of_few else None,
         )
 
 

@@ -143,6 +143,14 @@ def test_a_line_that_misses_one_of_three_trials_shows_nothing() -> None:
     assert TakenMemory(taken).expected_bytes({"batch": 5}) == pytest.approx(1.1 * 5 * GB)
 
 
+def test_sizes_that_only_changed_together_show_nothing_of_one_alone() -> None:
+    taken: list[tuple[Params, int]] = [
+        ({"batch": n, "width": 2 * n}, (1 + 3 * n) * GB) for n in (1, 2, 3, 4)
+    ]
+    expected = TakenMemory(taken).expected_bytes({"batch": 2, "width": 8})
+    assert expected == pytest.approx(1.1 * 13 * GB)
+
+
 def test_more_is_added_where_trials_are_further_from_the_fit() -> None:
     uneven: list[tuple[Params, int]] = [
         ({"batch": n}, round((n + off) * 1e9)) for n, off in ((10, 0.0), (20, 0.05), (30, 0.0))
