@@ -6,7 +6,8 @@ Each round runs one batch of trials with every contender, so that a change of th
 meets all of them. This engine's batches are whole sweeps: Optuna on SQLite, the executed
 notebooks, scores, MLflow with both artifacts. Its first trials run in kernels that are started,
 while it learns what to fork: "ms a trial" is the time from one start to the next after that, times
-the trials at once, and "with warm-up" counts everything. "on the path" is what lies between the
+the trials at once, and "with warm-up" counts everything. "forked kernels alone" (`floor.py`) is the
+floor of any engine with a kernel of its own for each trial. "on the path" is what lies between the
 cells of one trial and those of the next on its slot. CPU is of all processes, per trial.
 """
 
@@ -23,11 +24,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import papermill
+from floor import bare_trials
 from joblib import Parallel, delayed
 from joblib.externals.loky import get_reusable_executor
 
@@ -156,7 +158,7 @@ def scripts(name: str, folder: Path, trials: int, jobs: int) -> Batch:
 
 
 def function(name: str, folder: Path, trials: int, jobs: int) -> Batch:
-    """The cells that depend on x, in a process where the others have run: the floor."""
+    """The cells that depend on x, in a process where the others have run."""
     leading, rest = NOTEBOOKS[name]
     program = (
         f"import time\nnames = {{}}\nfor cell in {leading!r}: exec(cell, names)\n"
@@ -196,12 +198,7 @@ def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: st
     notebooks = [json.loads(record.notebook.read_text()) for record in result.records]
     starts = [record.started_at_s for record in result.records]
     ready = _as_fast_as_it_gets([notebook["metadata"]["sweeper"] for notebook in notebooks])
-    steady = sorted(starts[number] for number in ready)[jobs:]
     cells_s = statistics.median(_cells_s(notebooks[number]) for number in ready[jobs:])
-    trial_s = statistics.median(
-        (later - earlier) / (len(steady) // 2) * jobs
-        for earlier, later in zip(steady, steady[len(steady) // 2 :], strict=False)
-    )
     ended = max(r.started_at_s + r.duration_s for r in result.records)
     path_s = None
     if jobs == 1:
@@ -209,10 +206,35 @@ def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: st
         path_s = statistics.median(starts[b] - starts[a] - _cells_s(notebooks[a]) for a, b in gaps)
     print(f"  {name}, {jobs} at once, {execution}: cells {cells_s:.3f} s", file=sys.stderr)
     return Batch(
-        trial_s=trial_s,
+        trial_s=_steady_s([starts[number] for number in ready], jobs),
         whole_s=(ended - min(starts)) * jobs / trials,
         cpu_s=cpu_s / trials,
         path_s=path_s,
+    )
+
+
+def floor(name: str, folder: Path, trials: int, jobs: int) -> Batch:
+    """Forked kernels and nothing else: as many trials as in a sweep, of which nothing is logged."""
+    trials = max(trials, 24 + 4 * jobs)
+    cpu_s, began_s = cpu_of_all_s(), time.monotonic()
+    done = bare_trials(*NOTEBOOKS[name], trials=trials, jobs=jobs)
+    path_s = None
+    if jobs == 1:
+        path_s = statistics.median(b.began_s - a.ended_s for a, b in itertools.pairwise(done))
+    return Batch(
+        trial_s=_steady_s([trial.began_s for trial in done], jobs),
+        whole_s=(max(trial.ended_s for trial in done) - began_s) * jobs / trials,
+        cpu_s=(cpu_of_all_s() - cpu_s) / trials,
+        path_s=path_s,
+    )
+
+
+def _steady_s(starts_s: Sequence[float], jobs: int) -> float:
+    """From one start to the next on a slot, without the first trial of each."""
+    steady = sorted(starts_s)[jobs:]
+    return statistics.median(
+        (later - earlier) / (len(steady) // 2) * jobs
+        for earlier, later in zip(steady, steady[len(steady) // 2 :], strict=False)
     )
 
 
@@ -239,6 +261,7 @@ CONTENDERS: Mapping[str, Run] = {
     "papermill, a process each": papermill_processes,
     "script, a process each": scripts,
     "function, one process": function,
+    "forked kernels alone": floor,
     "this engine, --cold": lambda *a: this_engine(*a, kernels="cold"),
     "this engine, warm only": lambda *a: this_engine(*a, prefix="off"),
     "this engine": this_engine,

@@ -101,12 +101,12 @@ class SettledMemory:
     Attributes:
         first_bytes: what it took when it had not grown for a while for the first time.
         peak_bytes: the most that it has taken until now.
-        is_steady: whether it has not grown for long.
+        may_grow: the part of that by which it may still grow: less, the longer it has not.
     """
 
     first_bytes: int
     peak_bytes: int
-    is_steady: bool = False
+    may_grow: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,12 @@ from ..machine.ledger import Claim, Ledger, StoppedWaiting, Turn, closed_for
 from .driver import Gpu, GpuDriver
 from .environment import kernel_environment
 from .loads import GpuLoad, load_of
+from .measures.ends import ExpectedEnds
 from .measures.pace import Pace
 from .measures.usage import GpuUsage
 from .policy import FewestTrials, GpuPolicy, Waiting, WaitingTrials, next_to_go
 from .present import chosen_gpus, installed_driver
-from .shares import Estimates, Lease, Part, Share, lease_on, part_of, taken_by
+from .shares import Estimates, Lease, Part, Share, lease_on, loads_soon, part_of, taken_by
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ class GpuAllocator:
         self._queue = WaitingTrials()
         self._shares: list[Share] = []
         self._estimates = Estimates(settled_s=settled_s, unused_s=unused_s)
+        self._ends = ExpectedEnds()
         self._usage = GpuUsage(gpus, self._driver, width_s=look_s)
         self._changed = threading.Condition()
         self._turn = Turn(patience_s)
@@ -241,10 +243,12 @@ class GpuAllocator:
 
     def _give_back(self, share: Share) -> None:
         with self._changed:
+            now_s = time.monotonic()
+            self._ends.learn(share.running, began_s=share.began_s, now_s=now_s)
             for part in share.parts:
                 self._measure(part.gpu)
                 if part.gpu.name in self._paces:
-                    n_trials, now_s = len(self._on(part.gpu)), time.monotonic()
+                    n_trials = len(self._on(part.gpu))
                     self._paces[part.gpu.name].ended(share.running, n_trials, now_s)
             self._shares.remove(share)
             self._usage.end(share.lease.holding)
@@ -293,7 +297,8 @@ class GpuAllocator:
         ]
         # Where fewer trials at once get more done, memory that stays free is no loss.
         fills = all(pace.limit == math.inf for pace in self._paces.values())
-        found = next_to_go(self._policy, asking, loads, self._per_trial, fills=fills)
+        soon = loads_soon(loads, self._shares, self._ends)
+        found = next_to_go(self._policy, asking, loads, self._per_trial, fills=fills, soon=soon)
         need = next(need for other, need in asking if other is waiting)
         if found is None and ledger is not None and self._queue.first is waiting:
             self._ask_for_turn(need, all_loads, ledger)

@@ -112,60 +112,68 @@ def next_to_go(
     n_gpus: int,
     *,
     fills: bool,
+    soon: Sequence[GpuLoad] = (),
 ) -> tuple[Waiting, list[GpuLoad]] | None:
     """The trial that gets a share now, with its GPUs; None while all have to wait.
 
     It is the one that has waited longest of those that fit, unless others that may ask pack clearly
-    better together.
+    better together. All wait where it would be in the way of trials that pack clearly better once
+    those have ended that are about to.
 
     Args:
         asking: the longest waiting first, with what each needs.
         n_gpus: how many each trial gets.
         fills: whether more memory that is in use means that more gets done.
+        soon: the loads once those trials have ended; empty where none is about to.
     """
     chosen = [(it, choose_all(policy, it.spec, need, loads, n_gpus)) for it, need in asking]
     fitting = [(it, gpus) for it, gpus in chosen if gpus]
     if not fitting:
         return None
-    if fills and n_gpus == 1 and len(fitting) > 1:
-        ask = [pair for pair in asking if pair[1].memory_bytes is not None]
-        clearly = _CLEARLY * sum((load.usable_bytes or 0) ** 2 for load in loads)
-        first, best = fitting[0][0], _packed(policy, ask, loads, leaves_out=True) + clearly
-        for n in range(1, len(ask) + 1):
-            for together in itertools.combinations(ask, n):
-                packed = _packed(policy, together, loads, leaves_out=False)
-                if packed > best:
-                    first, best = together[0][0], packed
-        return next((it, gpus) for it, gpus in fitting if it is first)
-    return fitting[0]
+    if not fills or n_gpus > 1 or (len(fitting) == 1 and not soon):
+        return fitting[0]
+    first = _packing_best(policy, asking, loads)[0]
+    if soon and first not in _packing_best(policy, asking, soon):
+        return None
+    return next((it, gpus) for it, gpus in fitting if it is first)
+
+
+def _packing_best(
+    policy: GpuPolicy, asking: Sequence[tuple[Waiting, GpuNeed]], loads: Sequence[GpuLoad]
+) -> list[Waiting]:
+    """The trials that go together: those that have waited longest, or others that pack better.
+
+    Empty where none fits.
+    """
+    in_turn, packed = _packed(policy, asking, loads)
+    clearly = _CLEARLY * sum((load.usable_bytes or 0) ** 2 for load in loads)
+    best, most = in_turn, packed + clearly
+    ask = [pair for pair in asking if pair[1].memory_bytes is not None]
+    for n in range(1, len(ask) + 1):
+        for together in itertools.combinations(ask, n):
+            fitting, packed = _packed(policy, together, loads)
+            if packed > most and len(fitting) == n:
+                best, most = fitting, packed
+    return best
 
 
 def _packed(
-    policy: GpuPolicy,
-    trials: Sequence[tuple[Waiting, GpuNeed]],
-    loads: Sequence[GpuLoad],
-    *,
-    leaves_out: bool,
-) -> float:
-    """How well trials pack that get their shares one after another.
+    policy: GpuPolicy, trials: Sequence[tuple[Waiting, GpuNeed]], loads: Sequence[GpuLoad]
+) -> tuple[list[Waiting], int]:
+    """The trials that fit if they get their shares one after another, and how well they pack.
 
     That is the sum of the squares of what they claim. Of trials that fill a GPU equally well, those
     with a large one thus go first: small ones find room later, too.
-
-    Args:
-        leaves_out: whether those that do not fit wait; otherwise such trials together count
-            nothing.
     """
-    left, packed = list(loads), 0
+    left, fitting, packed = list(loads), [], 0
     for waiting, need in trials:
         gpu = policy.choose(waiting.spec, need, left)
-        if gpu is None and not leaves_out:
-            return 0
         if gpu is not None:
             n_bytes = need.memory_bytes or 0
             left = [_with(load, n_bytes, need) if load.gpu is gpu else load for load in left]
+            fitting.append(waiting)
             packed += n_bytes**2
-    return packed
+    return fitting, packed
 
 
 def _with(load: GpuLoad, n_bytes: int, need: GpuNeed) -> GpuLoad:

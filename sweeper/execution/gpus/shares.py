@@ -10,13 +10,14 @@ from ...trials import GpuNeed, RunningTrial, SettledMemory
 from ..machine.ledger import Claim, HeldClaim, Ledger
 from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 from .loads import GpuLoad, used_by_session
+from .measures.ends import ExpectedEnds
 from .measures.usage import Holding
 
-#: What is added to what a trial has taken so far, and to what trials took that have ended.
-_GROWTH, _SPREAD = 1.25, 1.1
-#: A trial that has not grown for so many times as long as it takes to settle is expected to grow
-#: no more than those differ that have ended.
-_LONG = 3
+#: What is added to what one trial took, for another one.
+_SPREAD = 1.1
+#: The part of its memory by which a trial may still grow that has just settled: with what is added
+#: for another one, a quarter. It is half as much when the trial has not grown for twice as long.
+_MAY_GROW = 0.14
 #: A trial may take so many times what it is expected to: torch counts a share of the memory that
 #: CUDA has, which is up to 4 % less than what NVML counts, and a trial that needs no more than the
 #: one before must not run short, which may change its last bits.
@@ -134,6 +135,7 @@ class Share:
     Attributes:
         parts: its GPUs.
         has_settled: whether others may join it.
+        began_s: when the trial got it, on the monotonic clock.
         first_bytes: what it took when it had not grown for a while for the first time; None before.
         steady_since_s: since when the trial has not grown, or has its share.
     """
@@ -142,6 +144,7 @@ class Share:
     lease: Lease
     parts: Sequence[Part]
     has_settled: bool
+    began_s: float = field(default_factory=time.monotonic)
     first_bytes: int | None = None
     steady_since_s: float = field(default_factory=time.monotonic)
 
@@ -150,6 +153,31 @@ class Share:
         """Whether no trial that had ended showed what this one takes, when it began."""
         need = self.lease.need
         return len(self.parts) == 1 and (need == GpuNeed() or need.is_estimate)
+
+
+def loads_soon(
+    loads: Sequence[GpuLoad], shares: Sequence[Share], ends: ExpectedEnds
+) -> list[GpuLoad]:
+    """The loads of GPUs once those trials have ended that are about to; empty where none is."""
+    now_s = time.monotonic()
+    ending = [
+        part
+        for share in shares
+        if ends.is_about_to_end(share.running, began_s=share.began_s, now_s=now_s)
+        for part in share.parts
+    ]
+    return [_without(load, ending) for load in loads] if ending else []
+
+
+def _without(load: GpuLoad, ending: Sequence[Part]) -> GpuLoad:
+    """A load when these parts of GPUs have been given back."""
+    given_back = [part.claim.memory_bytes for part in ending if part.gpu is load.gpu]
+    return replace(
+        load,
+        n_trials=load.n_trials - len(given_back),
+        free_bytes=None if load.free_bytes is None else load.free_bytes + sum(given_back),
+        claimed_bytes=load.claimed_bytes - sum(given_back),
+    )
 
 
 def taken_by(
@@ -205,7 +233,7 @@ class Estimates:
             share.running.gpu_memory = SettledMemory(
                 first_bytes=share.first_bytes,
                 peak_bytes=lease.peak_bytes,
-                is_steady=steady_s >= _LONG * settled_s,
+                may_grow=_may_grow(steady_s, settled_s),
             )
         if not share.has_settled and steady_s >= settled_s:
             share.has_settled = True
@@ -239,6 +267,15 @@ class Estimates:
         """What a trial may come to take that has taken so much, or is like one that has."""
         if peak_bytes <= self._ended_peak_bytes:
             return round(_SPREAD * self._ended_peak_bytes)
-        steady_s = time.monotonic() - self._settled_at_s
-        is_steady = peak_bytes == self._settled_peak_bytes and steady_s >= _LONG * self._settled_s
-        return round((_SPREAD if is_steady else _GROWTH) * peak_bytes)
+        is_that_one = peak_bytes == self._settled_peak_bytes
+        steady_s = time.monotonic() - self._settled_at_s if is_that_one else 0.0
+        return round(_SPREAD * (1 + _may_grow(steady_s, self._settled_s)) * peak_bytes)
+
+
+def _may_grow(steady_s: float, settled_s: float) -> float:
+    """The part of its memory by which a trial may still grow that has not for so long.
+
+    Args:
+        settled_s: how long a trial must not have grown before others join it.
+    """
+    return _MAY_GROW * min(1.0, settled_s / max(steady_s, 1e-9))

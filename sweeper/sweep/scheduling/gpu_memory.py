@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from ...trials import Params
 
@@ -24,8 +25,26 @@ _TRIALS_PER_COEFFICIENT = 2
 #: How many rows a table of trials has room for at first; it doubles when it is full.
 _ROOM = 64
 
-#: The params of a trial, and the most memory that it took or is expected to take.
+#: The params of a trial, and the most memory that it took.
 Taken = tuple[Params, int]
+
+
+class Taking(NamedTuple):
+    """A trial that runs.
+
+    Attributes:
+        n_bytes: the most memory that it should take, from what it was seen to take.
+        may_grow: the part of that by which it may still grow.
+    """
+
+    params: Params
+    n_bytes: float
+    may_grow: float = 0.0
+
+    @property
+    def grown_bytes(self) -> float:
+        """The most memory that it may take."""
+        return (1 + self.may_grow) * self.n_bytes
 
 
 class TakenMemory:
@@ -65,13 +84,12 @@ class TakenMemory:
         self._fractions.update((name,) for name, it in params.items() if isinstance(it, float))
         self.most_bytes = max(self.most_bytes, n_bytes)
 
-    def expected_bytes(self, params: Params, running: Sequence[Taken] = ()) -> int | None:
+    def expected_bytes(self, params: Params, running: Sequence[Taking] = ()) -> int | None:
         """The most memory that a trial should take; None where nothing is known.
 
         Args:
             params: of the trial.
-            running: the params of trials that run, and what each is expected to come to. They
-                count as long as too few have ended for a fit.
+            running: trials that count as long as too few have ended for a fit.
         """
         fit = self._fitted()
         same = self._same.get(_key(params))
@@ -80,13 +98,21 @@ class TakenMemory:
         fitted = None if fit is None else fit.expected_bytes(params)
         if fitted is not None:
             return round(fitted)
-        known = [*self._taken, *running]
+        known = [*(Taking(*taken) for taken in self._taken), *running]
         if not known:
             return None
-        grown = OTHER * min(n_bytes * _growth(others, params) for others, n_bytes in known)
-        if running and (fit := TakenMemory(known)._fitted()) is not None:
-            # A trial that runs may still grow by a little, and by more before any has ended.
-            fitted = fit.expected_bytes(params, least=SAME if self._taken else OTHER)
+        of_same = [one.grown_bytes for one in running if one.params == params]
+        if of_same:
+            return round(SAME * max(of_same))
+        grown = OTHER * min(
+            *(one.grown_bytes * _growth(one.params, params) for one in known),
+            *_below(params, known),
+            math.inf,
+        )
+        so_far = [(one.params, round(one.n_bytes)) for one in known]
+        if running and (fit := TakenMemory(so_far)._fitted()) is not None:
+            may_grow = max(one.may_grow for one in running)
+            fitted = fit.expected_bytes(params, least=SAME * (1 + may_grow))
         return round(grown if fitted is None else min(grown, fitted))
 
     def _fitted(self) -> _Fit | None:
@@ -227,13 +253,49 @@ def _growth(before: Params, now: Params) -> float:
     for name in before.keys() | now.keys():
         old, new = before.get(name), now.get(name)
         if _is_size(old) and _is_size(new):
-            factor *= max(1.0, float(new) / float(old))  # type: ignore[arg-type]
+            factor *= max(1.0, new / old)
         elif old != new and not (isinstance(old, float) and isinstance(new, float | int)):
             factor *= _CATEGORY
     return factor
 
 
-def _is_size(value: object) -> bool:
+def _below(params: Params, known: Sequence[Taking]) -> Iterator[float]:
+    """What a trial takes at most that is smaller than two others by one size, and else like them.
+
+    Memory grows with the square of a size at most, as with the width of a layer or the length of a
+    sequence. So the less of it lies between two sizes, the more of it is there at any size.
+    """
+    for name, now in params.items():
+        if not _is_size(now):
+            continue
+        alike = [one for one in known if _all_but(name, one.params) == _all_but(name, params)]
+        sizes = [(size, one) for one in alike if _is_size(size := one.params.get(name))]
+        if not sizes:
+            continue
+        nearest, smaller = min(sizes, key=lambda it: (it[0], -it[1].grown_bytes))
+        per_square = min(
+            (
+                (larger.n_bytes - smaller.n_bytes) / (size**2 - nearest**2)
+                for size, larger in sizes
+                if size > nearest
+            ),
+            default=0.0,
+        )
+        at_zero = smaller.grown_bytes - per_square * nearest**2
+        if now < nearest and per_square > 0 and at_zero >= 0:
+            yield at_zero + per_square * now**2
+
+
+def _all_but(name: str, params: Params) -> dict[str, object]:
+    """The params that move memory, without one."""
+    return {
+        other: None if isinstance(value, float) else value
+        for other, value in params.items()
+        if other != name
+    }
+
+
+def _is_size(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 

@@ -18,13 +18,10 @@ from ...trials import (
     TrialSpec,
     TrialState,
 )
-from .gpu_memory import OTHER, SAME, Taken, TakenMemory
+from .gpu_memory import SAME, TakenMemory, Taking
 
 #: What is added to the memory of a trial that had too little.
 _AFTER_SHORTAGE = 1.25
-#: What is added to what a running trial takes as long as no trial has ended, besides `OTHER`:
-#: together a quarter, until it has not grown for long.
-_UNSTEADY = 1.25 / OTHER
 
 
 class GpuNeeds:
@@ -97,17 +94,16 @@ class GpuNeeds:
             self._expected[record.number] = known
         return known[1]
 
-    def _to_come_to(self, seen: Sequence[tuple[Params, SettledMemory]]) -> list[Taken]:
+    def _to_come_to(self, seen: Sequence[tuple[Params, SettledMemory]]) -> list[Taking]:
         """What running trials are expected to come to; nothing where there is no telling."""
         if self._taken and self._growth is None:
             return []
         # A trial beside others is not seen where the driver has other process ids than ours.
         if self._taken or any(it.peak_bytes for _, it in seen):
             seen = [(params, it) for params, it in seen if it.peak_bytes]
-        if self._growth is not None:
-            growth = self._growth
-            return [(p, max(it.peak_bytes, round(growth * it.first_bytes))) for p, it in seen]
-        return [(p, round((1 if it.is_steady else _UNSTEADY) * it.peak_bytes)) for p, it in seen]
+        if (growth := self._growth) is not None:
+            return [Taking(p, max(it.peak_bytes, growth * it.first_bytes)) for p, it in seen]
+        return [Taking(params, it.peak_bytes, it.may_grow) for params, it in seen]
 
     def run_again(self, spec: TrialSpec, outcome: TrialOutcome) -> str | None:
         """How a trial is run again that ran out of memory, or that a fault of a GPU has hit.

@@ -531,6 +531,36 @@ def test_trials_that_need_nearly_the_same_keep_their_order(make: Make) -> None:
             assert has_to_wait(later)
 
 
+def test_a_small_trial_does_not_take_the_place_of_a_large_one_that_is_about_to_fit(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.execution.gpus.measures.ends._ABOUT", 1.0)  # whenever it is known
+    gpus = make("GPU-a")  # of whose 40 GiB two stay free
+    for _ in range(2):
+        with share(gpus, gib(20), in_its_last_cell(steps=5)):
+            pass
+    ending, first = ExitStack(), ExitStack()
+    ending.enter_context(share(gpus, gib(12), in_its_last_cell(steps=4)))
+    first.enter_context(share(gpus, gib(10)))
+    with share(gpus, gib(16)), waiting(gpus, gib(14)) as large:
+        assert has_to_wait(large)
+        with waiting(gpus, gib(10)) as small:
+            assert has_to_wait(small)
+            first.close()
+            assert has_to_wait(small), "it would fit, and then the large one would not"
+            ending.close()
+            assert large.wait(PATIENCE_S)
+            assert has_to_wait(small)
+
+
+def in_its_last_cell(*, steps: int) -> RunningTrial:
+    """A trial that makes a step long after it has got its share."""
+    running = RunningTrial()
+    running.cell = running.cells = 1
+    running.steps, running.stepped_at_s = steps, time.monotonic() + PATIENCE_S
+    return running
+
+
 # --- what is expected of a trial changes ---------------------------------------------------------
 
 

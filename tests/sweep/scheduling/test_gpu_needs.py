@@ -114,6 +114,25 @@ def test_after_some_trials_no_trial_takes_more_than_expected_and_most_nearly_as_
     assert sorted(above)[100] < 1.2
 
 
+@pytest.mark.parametrize("square", [0.0, 0.1, 0.25])
+def test_below_two_sizes_a_trial_takes_no_more_than_where_memory_grows_with_their_square(
+    square: float,
+) -> None:
+    """Memory of 4 GB, and of a size in proportion and by its square: 6 GB more from 5 to 7."""
+
+    def exact(size: int) -> float:
+        return (4 + square * size**2 + (3 - 12 * square) * size) * GB
+
+    taken: list[tuple[Params, int]] = [
+        ({"size": size, "lr": 0.1 / size}, round(exact(size))) for size in (7, 5)
+    ]
+    for size in (1, 2, 3, 4):
+        expected = TakenMemory(taken).expected_bytes({"size": size, "lr": 0.5}) or 0
+        assert exact(size) < expected < 1.1 * exact(5)
+    other: Params = {"size": 1, "lr": 0.5, "optimizer": "adam"}
+    assert (TakenMemory(taken).expected_bytes(other) or 0) > 1.1 * exact(5)
+
+
 def test_where_a_fit_meets_all_trials_little_is_added_for_the_next() -> None:
     rates = [0.1, 0.03, 0.01, 0.003]
     taken: list[tuple[Params, int]] = [({"lr": lr}, 8 * GB) for lr in rates]
@@ -198,9 +217,11 @@ def begun(needs: GpuNeeds, number: int, batch: int) -> tuple[TrialRecord, Runnin
     return mine, running
 
 
-def settled(peak_gb: float, *, first_gb: float | None = None, steady: bool = True) -> SettledMemory:
+def settled(
+    peak_gb: float, *, first_gb: float | None = None, may_grow: float = 0.0
+) -> SettledMemory:
     first_bytes = round((peak_gb if first_gb is None else first_gb) * GB)
-    return SettledMemory(first_bytes=first_bytes, peak_bytes=round(peak_gb * GB), is_steady=steady)
+    return SettledMemory(first_bytes=first_bytes, peak_bytes=round(peak_gb * GB), may_grow=may_grow)
 
 
 def test_a_running_trial_shows_what_others_need_by_the_sizes_that_grow() -> None:
@@ -208,11 +229,33 @@ def test_a_running_trial_shows_what_others_need_by_the_sizes_that_grow() -> None
     first, running = begun(needs, 0, batch=4)
     larger, _ = begun(needs, 1, batch=8)
     assert needs.need(larger) == GpuNeed()
-    running.gpu_memory = settled(8, steady=False)
-    assert needs.need(larger) == GpuNeed(memory_bytes=20 * GB, is_estimate=True)
-    running.gpu_memory = settled(8)
-    assert (needs.need(larger).memory_bytes or 0) == pytest.approx(2 * 8.8 * GB)
-    assert (needs.need(first).memory_bytes or 0) == pytest.approx(8.8 * GB)
+    running.gpu_memory = settled(8, may_grow=0.125)
+    need = needs.need(larger)
+    assert need.is_estimate
+    assert need.memory_bytes == pytest.approx(1.1 * 2 * 9 * GB)
+    running.gpu_memory = settled(8, may_grow=0.0125)
+    assert needs.need(larger).memory_bytes == pytest.approx(1.1 * 2 * 8.1 * GB)
+    assert needs.need(first).memory_bytes == pytest.approx(1.02 * 8.1 * GB)
+
+
+def test_what_a_running_trial_may_still_grow_by_says_nothing_of_smaller_ones() -> None:
+    needs = GpuNeeds(None)
+    _, small = begun(needs, 0, batch=5)
+    _, large = begun(needs, 1, batch=7)
+    smaller, _ = begun(needs, 2, batch=1)
+    small.gpu_memory, large.gpu_memory = settled(8), settled(11, may_grow=0.14)
+    # 3 GB from 5 to 7 are 3.125 of the 8 GB at 5 by the square, and 0.125 at 1.
+    assert needs.need(smaller).memory_bytes == pytest.approx(1.1 * 5 * GB)
+
+
+def test_a_few_running_trials_show_what_any_size_takes() -> None:
+    needs = GpuNeeds(None)
+    for number, batch in enumerate((2, 4, 7)):
+        _, running = begun(needs, number, batch=batch)
+        running.gpu_memory = settled(1 + batch, may_grow=0.1 / (1 + number))
+    for number, batch in enumerate((3, 6), start=3):
+        between, _ = begun(needs, number, batch=batch)
+        assert needs.need(between).memory_bytes == pytest.approx(1.02 * 1.1 * (1 + batch) * GB)
 
 
 def test_a_running_trial_is_expected_to_grow_as_much_as_those_did_that_have_ended() -> None:
@@ -223,7 +266,7 @@ def test_a_running_trial_is_expected_to_grow_as_much_as_those_did_that_have_ende
     other.gpu_memory = settled(5)
     needs.note(replace(first, state=TrialState.COMPLETED, gpu=GpuUse(peak_bytes=4 * GB)))
     need = needs.need(second)
-    assert need.memory_bytes == pytest.approx(2 * 5 * 1.1 * GB)
+    assert need.memory_bytes == pytest.approx(1.02 * 2 * 5 * GB)
     assert not need.is_estimate
 
 
@@ -254,7 +297,7 @@ def test_a_running_trial_of_which_nothing_is_seen_shows_nothing_beside_others() 
     second.gpu_memory = settled(0)
     assert needs.need(mine) == GpuNeed(memory_bytes=0, is_estimate=True), "a notebook without a GPU"
     first.gpu_memory = settled(8)
-    assert needs.need(mine).memory_bytes == pytest.approx(8.8 * GB)
+    assert needs.need(mine).memory_bytes == pytest.approx(1.02 * 8 * GB)
 
 
 def test_needs_are_asked_for_while_trials_begin_and_end() -> None:

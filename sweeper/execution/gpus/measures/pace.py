@@ -162,7 +162,8 @@ class Pace:
         if n_trials < 2 or n_trials in self._refuted:
             return
         if any(self._is_unhindered(trial, n_trials) for trial in self._trials.values()):
-            self._refuted.add(n_trials)
+            # Whom so many others do not slow down, fewer do not either.
+            self._refuted.update(range(2, n_trials + 1))
             return
         gains = [g for t in self._trials.values() if (g := self._gain(t, n_trials)) is not None]
         known = [*self._gains.get(n_trials, []), *gains]
