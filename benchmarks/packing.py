@@ -35,7 +35,8 @@ import numpy as np
 from scipy.optimize import LinearConstraint, milp
 
 from sweeper import Settings, Sweep
-from sweeper.execution.gpus import GpuAllocator
+from sweeper.execution.gpus import Gpu, GpuAllocator
+from sweeper.execution.gpus.loads import usable_bytes
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.machine.ledger import Ledger
 from sweeper.testing import write_notebook
@@ -44,6 +45,8 @@ from sweeper.trials import Event, SweepResult, TrialRecord
 
 GB = 10**9
 GPU_BYTES = 40 * GB
+#: What trials may share of it: the rest stays free, as algorithms change where memory is short.
+SHARED_BYTES = usable_bytes(Gpu(name="0", uuid=None, memory_bytes=GPU_BYTES), keeps_spare=True) or 0
 #: What `-j auto` is taken for: trials wait and do not compute, so that cores do not limit them.
 MOST_SLOTS = 8
 
@@ -309,7 +312,7 @@ def _fewest_rounds(taken_bytes: Sequence[int]) -> int:
     """In how few rounds trials fit into the GPU, each in one: bin packing, solved exactly."""
     counts = Counter(taken_bytes)
     sizes = sorted(counts, reverse=True)
-    rounds = np.array(list(_rounds(sizes, GPU_BYTES, MOST_SLOTS))).T  # [size, kind of round]
+    rounds = np.array(list(_rounds(sizes, SHARED_BYTES, MOST_SLOTS))).T  # [size, kind of round]
     fewest = milp(
         np.ones(rounds.shape[1]),
         constraints=LinearConstraint(rounds, lb=[counts[size] for size in sizes]),

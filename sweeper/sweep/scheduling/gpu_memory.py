@@ -133,7 +133,8 @@ class TakenMemory:
 
         Args:
             meets_all: whether it has to be close to all trials, of which there may then be fewer:
-                one more than the numbers that it finds, no two with the same columns.
+                one more than the numbers that it finds, no two with the same columns. Without any
+                column, three trials that take the same are enough.
         """
         n_coefficients, n_trials = len(names) + 1, len(self._taken)
         is_of_few = n_trials < _TRIALS_PER_COEFFICIENT * n_coefficients
@@ -151,7 +152,8 @@ class TakenMemory:
         error = float(np.max(np.abs(errors))) / max(float(np.min(peaks)), 1.0)
         if meets_all and (error > _CLOSE or rank < n_coefficients):
             return None  # also where sizes have only changed together
-        if meets_all and len(np.unique(rows, axis=0)) <= n_coefficients:
+        n_distinct = len(np.unique(rows, axis=0)) if columns else n_trials - 1
+        if meets_all and n_distinct <= n_coefficients:
             return None
         return _Fit(
             known=frozenset(self._names),
