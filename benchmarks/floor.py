@@ -7,10 +7,11 @@ while the next trial begins. There is no notebook file, no study, no MLflow, no 
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -150,7 +151,7 @@ def bare_trials(
                 assert answer["user_expressions"]["val"]["status"] == "ok", answer
                 ends.submit(kernel.end)
 
-    with _forked_after(leading) as (ahead, folder):
+    with _forked_after(leading, _imported([*leading, *cells])) as (ahead, folder):
         slots = Parallel(n_jobs=jobs, backend="threading")(
             delayed(slot)(ahead, folder) for _ in range(jobs)
         )
@@ -158,8 +159,12 @@ def bare_trials(
 
 
 @contextmanager
-def _forked_after(leading: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """A process that has run cells, from which kernels can be forked: its socket, and a folder."""
+def _forked_after(leading: Sequence[str], modules: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """A process that has run cells, from which kernels can be forked: its socket, and a folder.
+
+    Args:
+        modules: imported before the cells run.
+    """
     folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     pool = KernelPool(
         "python3", env=os.environ, cwd=folder, runtime_folder=folder, token=folder.name, warm=True
@@ -167,8 +172,8 @@ def _forked_after(leading: Sequence[str]) -> Iterator[tuple[str, Path]]:
     try:
         sources = dict(enumerate(leading or ["pass"]))
         pool.share(CellsToShare(sources=sources, parameters_at=None, swept=("x",), ended_by=""))
-        modules = [name for cell in leading for name in _imported(cell)]
-        pool.record_imports(json.dumps({"modules": modules, "environment": {}, "version": None}))
+        profile: dict[str, object] = {"modules": modules, "environment": {}, "version": None}
+        pool.record_imports(json.dumps(profile))
         pool.wait_until_warm()
         assert pool.offer.shared is not None, pool.offer.obstacle
         yield pool.offer.shared.path, folder
@@ -177,10 +182,13 @@ def _forked_after(leading: Sequence[str]) -> Iterator[tuple[str, Path]]:
         shutil.rmtree(folder)
 
 
-def _imported(source: str) -> Iterator[str]:
-    """The modules that a cell imports."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+def _imported(cells: Sequence[str]) -> list[str]:
+    """All modules that cells import, also those that a library imports when it is first used."""
+    program = (
+        "import json, sys\nbefore = set(sys.modules)\nnames = {'x': 0.5}\n"
+        f"for cell in {cells!r}: exec(cell, names)\n"
+        "print(json.dumps([name for name in sys.modules if name not in before]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    modules: list[str] = json.loads(ran.stdout.splitlines()[-1])
+    return modules

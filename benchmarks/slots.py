@@ -51,13 +51,16 @@ class Usage:
     """CPU seconds at some trials' ends."""
 
     at: list[tuple[float, float, float, float]] = field(default_factory=list)
+    #: What looking for them has taken, which is no part of a sweep.
+    looked_s: float = 0.0
 
     def observe(self, event: Event, _: TrialRecord | None) -> None:
         """Take the CPU times at the end of a trial."""
         if event is not Event.TRIAL_ENDED:
             return
+        began_s = time.thread_time()
         process = psutil.Process()
-        own, writer, others = time.process_time(), 0.0, 0.0
+        own, writer, others = time.process_time() - self.looked_s, 0.0, 0.0
         for child in process.children(recursive=True):
             try:
                 times, line = child.cpu_times(), " ".join(child.cmdline())
@@ -70,6 +73,7 @@ class Usage:
         ended = process.cpu_times()
         others += ended.children_user + ended.children_system
         self.at.append((time.monotonic(), own, writer, others))
+        self.looked_s += time.thread_time() - began_s
 
     def per_trial_ms(self, skip: int) -> tuple[float, float, float]:
         """Milliseconds of CPU a trial: of this process, of the writer, of all."""
