@@ -264,14 +264,18 @@ def _growth(before: Params, now: Params) -> float:
 def _below(params: Params, known: Sequence[Taking]) -> Iterator[float]:
     """What a trial takes at most that is smaller than two others by one size, and else like them.
 
-    Memory grows with the square of a size at most, as with the width of a layer or the length of a
-    sequence. So the less of it lies between two sizes, the more of it is there at any size.
+    Memory is taken to grow no faster than with the square of a size, as with the width of a layer
+    or the length of a sequence. Of all such curves through two sizes, the one that grows by the
+    square alone is the highest below both.
     """
     for name, now in params.items():
         if not _is_size(now):
             continue
-        alike = [one for one in known if _all_but(name, one.params) == _all_but(name, params)]
-        sizes = [(size, one) for one in alike if _is_size(size := one.params.get(name))]
+        sizes = [
+            (size, one)
+            for one in known
+            if _is_alike_but(name, one.params, params) and _is_size(size := one.params[name])
+        ]
         if not sizes:
             continue
         nearest, smaller = min(sizes, key=lambda it: (it[0], -it[1].grown_bytes))
@@ -288,13 +292,13 @@ def _below(params: Params, known: Sequence[Taking]) -> Iterator[float]:
             yield at_zero + per_square * now**2
 
 
-def _all_but(name: str, params: Params) -> dict[str, object]:
-    """The params that move memory, without one."""
-    return {
-        other: None if isinstance(value, float) else value
-        for other, value in params.items()
+def _is_alike_but(name: str, some: Params, others: Params) -> bool:
+    """Whether two trials differ in one param only, and in numbers with fractions."""
+    return some.keys() == others.keys() and all(
+        isinstance(value, float) or some[other] == value
+        for other, value in others.items()
         if other != name
-    }
+    )
 
 
 def _is_size(value: object) -> TypeGuard[int]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ....trials import RunningTrial
 
-#: How many trials tell, the latest ones, and how many it takes.
+#: Ends are expected from so many of the latest trials at most, and at least.
 _MOST, _LEAST = 8, 2
-#: Trials take equally long of which none took so many times as long as another one.
+#: Trials count as equally long if the longest took at most so many times as long as the shortest.
 _ALIKE = 1.05
 #: The part of its time before or after its expected end in which a trial is about to end.
 _ABOUT = 0.03

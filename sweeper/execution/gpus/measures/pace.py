@@ -162,7 +162,7 @@ class Pace:
         if n_trials < 2 or n_trials in self._refuted:
             return
         if any(self._is_unhindered(trial, n_trials) for trial in self._trials.values()):
-            # Whom so many others do not slow down, fewer do not either.
+            # A trial that so many others do not slow down is not slowed down by fewer.
             self._refuted.update(range(2, n_trials + 1))
             return
         gains = [g for t in self._trials.values() if (g := self._gain(t, n_trials)) is not None]
