@@ -90,9 +90,7 @@ REGIMES = {
     "memory": Regime(host_s=0.040, gpu_s=0.004, least=4, most=17, trials=48, trial_s=30.0),
     "processors": Regime(host_s=0.010, gpu_s=0.030, share=0.4, mode="mps"),
     # Two at once get most done: each one beyond them slows all by 35 %.
-    "interference": Regime(
-        host_s=0.002, gpu_s=0.040, share=0.25, mode="crowd", trials=48, trial_s=12.0
-    ),
+    "interference": Regime(host_s=0.002, gpu_s=0.040, share=0.25, mode="crowd", trial_s=12.0),
 }
 #: How many trials the GPU's processors carry at full pace, by mode.
 _AT_FULL_PACE = {"slice": 1, "crowd": 2}
