@@ -355,20 +355,21 @@ class GpuAllocator:
 
     def _look_at(self, gpu: Gpu) -> None:
         found = self._on(gpu)
+        busy_share = self._measure(gpu) if found else None
         if gpu.name in self._paces:
-            self._paces[gpu.name].look([share.running for share, _ in found], time.monotonic())
-        if found:
-            self._measure(gpu)
+            running = [share.running for share, _ in found]
+            self._paces[gpu.name].look(running, time.monotonic(), busy_share=busy_share)
 
-    def _measure(self, gpu: Gpu) -> None:
-        """See what a GPU does, and what its trials take of it."""
+    def _measure(self, gpu: Gpu) -> float | None:
+        """See what its trials take of a GPU, and how busy it is, where that is known."""
         if gpu.uuid is None:
-            return
+            return None
         taken = list(taken_by(self._on(gpu), self._driver, gpu.uuid))
         for share, used_bytes in taken:
             self._estimates.note(share, used_bytes)
             self._claim_expected(share)
-        self._usage.look(gpu, {share.lease.holding: n_bytes for share, n_bytes in taken})
+        used_by = {share.lease.holding: n_bytes for share, n_bytes in taken}
+        return self._usage.look(gpu, used_by).busy_share
 
     def _claim_expected(self, share: Share) -> None:
         """Claim for a trial what it is expected to take by now."""

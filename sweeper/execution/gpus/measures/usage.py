@@ -247,19 +247,20 @@ class GpuUsage:
             meter.settle(self._clock())
             meter.holders.remove(holding)
 
-    def look(self, gpu: Gpu, used_by: Mapping[Holding, int]) -> None:
+    def look(self, gpu: Gpu, used_by: Mapping[Holding, int]) -> GpuActivity:
         """See what a GPU has done since the last call, or since trials began to hold it.
 
         Args:
             used_by: the memory that trials hold, as far as it is known.
         """
         if gpu.uuid is None:
-            return
+            return GpuActivity()
         used_bytes = self._driver.used_bytes(gpu.uuid)
         reading = _Reading(self._driver.activity(gpu.uuid), used_bytes)
         meter = self._meters[gpu.name]
         meter.settle(self._clock())
         meter.read(reading, used_by, at_s=time.time())
+        return reading.activity
 
     def totals(self) -> list[GpuTotal]:
         """What each GPU did until now."""
