@@ -17,11 +17,7 @@ import pytest
 from gpu_drivers import GIB, StatedDriver
 from studies import PATIENCE_S, until
 
-from sweeper.execution.gpus import (
-    Gpu,
-    GpuAllocator,
-    Lease,
-)
+from sweeper.execution.gpus import Gpu, GpuActivity, GpuAllocator, Lease
 from sweeper.execution.machine.ledger import Ledger, StoppedWaiting
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import trial_spec
@@ -551,6 +547,32 @@ def test_a_small_trial_does_not_take_the_place_of_a_large_one_that_is_about_to_f
             ending.close()
             assert large.wait(PATIENCE_S)
             assert has_to_wait(small)
+
+
+@pytest.mark.parametrize("busy_share", [0.9, 0.1])
+def test_a_third_trial_waits_for_two_to_be_watched_only_where_one_keeps_the_gpu_busy(
+    make: Make, busy_share: float
+) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.activities["GPU-a"] = GpuActivity(busy_share=busy_share)
+    gpus = make("GPU-a", driver=driver, holds_back=True, window_s=0.5)
+    first, second, stop = RunningTrial(), RunningTrial(), threading.Event()
+
+    def step(*those: RunningTrial) -> None:
+        while not stop.wait(0.01):
+            for one in those:
+                one.steps, one.stepped_at_s = one.steps + 1, time.monotonic()
+
+    with ExitStack() as stack:
+        stack.callback(stop.set)
+        stack.enter_context(share(gpus, gib(1), first))
+        threading.Thread(target=step, args=[first], daemon=True).start()
+        until(lambda: first.steps > 20)  # alone
+        stack.enter_context(share(gpus, gib(1), second))
+        has_share = stack.enter_context(waiting(gpus, gib(1)))
+        assert has_to_wait(has_share) == (busy_share == 0.9)
+        threading.Thread(target=step, args=[second], daemon=True).start()
+        assert has_share.wait(PATIENCE_S)
 
 
 def in_its_last_cell(*, steps: int) -> RunningTrial:
