@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from ....trials import RunningTrial
 
-#: By how much more one trial fewer has to get done before it is preferred, and several fewer. These
-#: need less, as the number half way is tried then: where each trial more adds less than the one
-#: before, it gets at least as much done as both do on average.
+#: How many times as much n - 1 trials have to get done as n before n - 1 run, and still fewer ones.
+#: These need less, because the number half way runs then: where each further trial adds less than
+#: the one before it, that number gets at least as much done as the mean of the two compared.
 _GAIN, _GAIN_OF_SEVERAL = 1.08, 1.05
 #: A trial that steps no slower than this in company does not suffer from it.
 _UNHINDERED = 0.9
@@ -22,7 +22,7 @@ _STEPS, _EVIDENCE = 5, 2
 _BUSY = 0.5
 #: For how many windows a sweep begins with two trials at most, to see how fast those step.
 _PAIR_WINDOWS = 3
-#: How many readings tell how busy it keeps the GPU: the latest ones.
+#: How busy the first trial keeps the GPU is the mean of so many of the latest readings at most.
 _MOST_READINGS = 10
 #: How much of a trial's time a probe may take at most.
 _PROBE_SHARE = 0.1
@@ -79,7 +79,7 @@ class _Trial:
     stretches: dict[int, _Stretch] = field(default_factory=dict)
 
     def look(self, n_trials: int) -> None:
-        """Count its steps to those with so many trials on the GPU; 0 if these count nowhere."""
+        """Count its steps as made with so many trials on the GPU; with 0, they are not counted."""
         if n_trials != self.n_trials:
             if self.n_trials in self.stretches:
                 self.stretches[self.n_trials].close()
@@ -100,7 +100,10 @@ class _Trial:
         return steps / time_s if steps >= least_steps and time_s >= least_s else None
 
     def gain(self, fewer: int, more: int, *, least_s: float) -> float | None:
-        """How much more fewer trials get done, as this one shows; None if it does not."""
+        """How many times as much `fewer` trials get done as `more`, by this one's own steps.
+
+        None where it has not been watched for long enough as both.
+        """
         as_fewer, as_more = (self.rate(n, least_s=least_s) for n in (fewer, more))
         return None if as_fewer is None or as_more is None else fewer * as_fewer / (more * as_more)
 
@@ -260,7 +263,7 @@ class Pace:
                 return
 
     def _hold_back(self, fewer: int, n_trials: int, gain: float) -> None:
-        """Have fewer than n trials from now on, of which so many fewer got more done."""
+        """Lower the limit: n trials got less done than so many fewer, which did `gain` times that."""
         self._limit = (fewer + n_trials) // 2
         self.finding = (
             f"at most {self._limit} trials share a GPU: {n_trials} at once got "
@@ -269,7 +272,7 @@ class Pace:
         )
 
     def _gains_over(self, trial: _Trial, n_trials: int) -> Iterator[tuple[int, float]]:
-        """Every smaller number of trials as which one was watched, and how much more those did."""
+        """The gain over n trials of every smaller number in which this trial has been watched."""
         for fewer in trial.stretches:
             if fewer < n_trials:
                 gain = trial.gain(fewer, n_trials, least_s=self._window_s)
