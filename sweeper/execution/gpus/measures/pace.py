@@ -263,7 +263,7 @@ class Pace:
                 return
 
     def _hold_back(self, fewer: int, n_trials: int, gain: float) -> None:
-        """Lower the limit: n trials got less done than so many fewer, which did `gain` times that."""
+        """Lower the limit, because so many fewer trials got `gain` times as much done as n."""
         self._limit = (fewer + n_trials) // 2
         self.finding = (
             f"at most {self._limit} trials share a GPU: {n_trials} at once got "
