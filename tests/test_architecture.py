@@ -35,7 +35,6 @@ LAYERS = (
 )
 LAYER_OF = {folder: layer for layer, folders in enumerate(LAYERS) for folder in folders}
 ROOF = "__init__"  # shows the public names, so it stands above all folders
-MOST_ENTRIES, MOST_FILES, MOST_LINES, MOST_CLASS_LINES = 22, 12, 400, 360
 
 #: Every outside library that is imported anywhere, and the only folders that know it.
 OWNERS = {
@@ -182,11 +181,17 @@ def imported_modules(path: Path) -> set[str]:
     return {full if full in known else module for module, full in named} & known
 
 
-def test_the_plan_can_be_seen_at_once() -> None:
-    entries = {path for path in PACKAGE.iterdir() if path.name != "__pycache__"}
-    assert len(entries) <= MOST_ENTRIES
-    for folder in {path.parent for path in sources()} - {PACKAGE}:
-        assert len(list(folder.glob("*.py"))) <= MOST_FILES, folder.name
+def test_no_folder_has_more_lines_than_the_page_of_the_architecture_allows() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text("utf-8")
+    _, _, table = page.partition("### Lines of each folder")
+    rows = re.findall(r"^\| (.+?) \| ([\d,]+) \|$", table, re.M)
+    allowed = {folder.strip("`/"): int(lines.replace(",", "")) for folder, lines in rows}
+    lines: dict[str, int] = {}
+    for path in MODULES:
+        where = folder_of(path) if path.parent != PACKAGE else "modules beside them"
+        lines[where] = lines.get(where, 0) + len(path.read_text("utf-8").splitlines())
+    assert lines.keys() == allowed.keys()
+    assert {name: n for name, n in lines.items() if n > allowed[name]} == {}
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent.name for path in MODULES} - {"sweeper"}))
@@ -242,22 +247,10 @@ def test_the_package_imports_its_own_modules_relatively() -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_module_is_small_and_says_what_it_is(path: Path) -> None:
-    assert len(path.read_text("utf-8").splitlines()) <= MOST_LINES
+def test_a_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(sources()[path])
     words = set(path.stem.split("_"))
     assert words.isdisjoint({"util", "utils", "helper", "helpers", "common", "misc"})
-
-
-def test_a_class_can_be_read_in_one_go() -> None:
-    too_long = [
-        f"{path.relative_to(PACKAGE)}: {node.name}"
-        for path, tree in sources().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        and (node.end_lineno or 0) - node.lineno >= MOST_CLASS_LINES
-    ]
-    assert too_long == []
 
 
 @pytest.mark.slow

@@ -115,12 +115,12 @@ def test_every_module_and_folder_that_a_page_names_exists(page: Path) -> None:
         assert any((top / name).exists() for top in (ROOT, ROOT / "sweeper", page.parent)), name
 
 
-def test_architecture_names_every_module_that_starts_a_thread_or_a_process() -> None:
+def test_internals_names_every_module_that_starts_a_thread_or_a_process() -> None:
     starts = re.compile(
         r"\b(?:Thread|Timer|ThreadPoolExecutor|Popen|Parallel)\(|os\.fork\(|\bLive\("
     )
     names = re.compile(r'(?:\bThread\([^)]*?\bname|thread_name_prefix)="([^"]+)"')
-    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    text = (ROOT / "docs" / "internals.md").read_text("utf-8")
     package = ROOT / "sweeper"
     for path in package.rglob("*.py"):
         name = path.relative_to(package).as_posix()
