@@ -29,6 +29,7 @@ import logging
 import os
 import signal
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,12 +39,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import psutil
 from fleet_simulation import Coordinator, Figures, FleetExecutor, WatchedStudy
+from postgres_servers import PostgresServer
 
 from sweeper import Settings, Sweep
 from sweeper.sweep import opening
-from sweeper.testing import PostgresServer, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.tracking import Tracker
 
 SPACE = {

@@ -33,8 +33,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import numpy as np
 from scipy.optimize import LinearConstraint, milp
+from simulated_gpu import DEVICE_CELL, SimulatedGpus
 
 from sweeper import Settings, Sweep
 from sweeper.execution.gpus import Gpu, GpuAllocator
@@ -42,7 +45,6 @@ from sweeper.execution.gpus.loads import usable_bytes
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.machine.ledger import Ledger
 from sweeper.testing import write_notebook
-from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
 from sweeper.trials import Event, SweepResult, TrialRecord
 
 GB = 10**9

@@ -1,15 +1,101 @@
-"""A PostgreSQL server of a test module's own, where PostgreSQL is installed."""
+"""PostgreSQL servers of a test module's own, where PostgreSQL is installed."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from sweeper.testing import PostgresServer
+
+class PostgresServer:
+    """A PostgreSQL server of one's own, where it is installed; it keeps nothing on a crash.
+
+    Args:
+        folder: a new one with a short path, for its data and its socket.
+        port: where it listens as well; None for the socket alone.
+        address: of this machine, at which it has the port; for the machines of its network.
+    """
+
+    def __init__(
+        self, folder: Path, *, port: int | None = None, address: str = "127.0.0.1"
+    ) -> None:
+        self._folder, self._port, self._address = folder, port, address
+        self._process: subprocess.Popen[bytes] | None = None
+        # It refuses to run as root.
+        self._user = "postgres" if os.geteuid() == 0 else None
+        folder.mkdir(parents=True)
+        if self._user is not None:
+            shutil.chown(folder, self._user)
+        self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "-N")
+        with open(folder / "data" / "pg_hba.conf", "a") as accepted:
+            accepted.write("host all all samenet trust\n")
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        """Whether there is one on this machine."""
+        return _postgres("initdb") is not None
+
+    @property
+    def url(self) -> str:
+        """Of its database, for SQLAlchemy."""
+        return self.database("postgres")
+
+    def database(self, name: str) -> str:
+        """The URL of one of its databases, for SQLAlchemy."""
+        if self._port is not None:
+            return f"postgresql+psycopg://postgres@{self._address}:{self._port}/{name}"
+        return f"postgresql+psycopg://postgres@/{name}?host={self._folder}"
+
+    def make_database(self, name: str) -> str:
+        """Make an empty database in the running server; its URL."""
+        self._run("createdb", "-h", str(self._folder), *self._on_port, "-U", "postgres", name)
+        return self.database(name)
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        command = [_postgres("postgres") or "", "-D", str(self._folder / "data"), *self._on_port]
+        addresses = "" if self._port is None else self._address
+        self._process = subprocess.Popen(
+            [*command, "-k", str(self._folder), "-c", f"listen_addresses={addresses}", "-F"],
+            user=self._user,
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        deadline_s = time.monotonic() + 60
+        while subprocess.run(
+            [_postgres("pg_isready") or "", "-q", "-h", str(self._folder), *self._on_port],
+            check=False,
+        ).returncode:
+            assert time.monotonic() < deadline_s, "PostgreSQL does not start"
+            time.sleep(0.1)
+
+    def stop(self, *, clean: bool = True) -> None:
+        """Stop it; unless `clean`, as a crash would."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT if clean else signal.SIGQUIT)
+            self._process.wait(timeout=60)
+            self._process = None
+
+    @property
+    def _on_port(self) -> list[str]:
+        return [] if self._port is None else ["-p", str(self._port)]
+
+    def _run(self, *command: str) -> None:
+        path = _postgres(command[0])
+        assert path is not None
+        subprocess.run(
+            [path, *command[1:]], user=self._user, cwd=self._folder, check=True, capture_output=True
+        )
 
 
 @contextmanager
@@ -29,3 +115,9 @@ def started_postgres(
             yield server
         finally:
             server.stop(clean=False)
+
+
+def _postgres(program: str) -> str | None:
+    """One of its programs; Debian keeps them off the path."""
+    beside = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
+    return shutil.which(program) or (str(beside[-1]) if beside else None)

@@ -6,6 +6,5 @@ uses it.
 
 from .builders import trial_spec, write_notebook
 from .inline_executor import InlineExecutor
-from .postgres import PostgresServer
 
-__all__ = ["InlineExecutor", "PostgresServer", "trial_spec", "write_notebook"]
+__all__ = ["InlineExecutor", "trial_spec", "write_notebook"]

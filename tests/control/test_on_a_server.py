@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from postgres_servers import started_postgres
+from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
 from sweeper.control import steering
@@ -18,7 +18,6 @@ from sweeper.control.status import look
 from sweeper.errors import StudyError
 from sweeper.settings import Settings
 from sweeper.study import SamplerFactory, Study
-from sweeper.testing import PostgresServer
 from sweeper.trials import StudyPaths, TrialState, run_id_of
 
 pytestmark = pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 from commands import call
+from simulated_gpu import DEVICE_CELL, SimulatedGpus
 from studies import until
 
 from sweeper import Settings, Sweep
@@ -20,7 +21,6 @@ from sweeper.execution.gpus import GpuAllocator
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.machine.ledger import Ledger
 from sweeper.testing import write_notebook
-from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
 from sweeper.tracking.files import forget_connections
 from sweeper.trials import Reason, SweepResult, TrialState
 

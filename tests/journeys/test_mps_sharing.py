@@ -10,6 +10,7 @@ from typing import Any
 import mps_stand_in
 import nbformat
 import pytest
+from simulated_gpu import DEVICE_CELL, SimulatedGpus
 from studies import forked, run_until, until
 
 from sweeper import Settings, Sweep
@@ -18,7 +19,6 @@ from sweeper.execution.local import LocalExecutor
 from sweeper.execution.machine.ledger import Ledger
 from sweeper.execution.workload import Workload
 from sweeper.testing import write_notebook
-from sweeper.testing.simulated_gpu import DEVICE_CELL, SimulatedGpus
 from sweeper.trials import Reason, SweepResult, TrialState
 
 pytestmark = pytest.mark.kernel

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 from commands import Command
-from postgres_servers import started_postgres
+from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
 from sweeper.notebooks import read_metadata
-from sweeper.testing import PostgresServer, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.tracking import RunWriter, free_port, store_of
 from sweeper.trials import TrialRecord, TrialState
 

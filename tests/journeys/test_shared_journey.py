@@ -13,11 +13,10 @@ import pytest
 from commands import Command
 from joint_study import EVENTS, MACHINE, Events, write_files
 from jupyter_client.kernelspec import KernelSpecManager
-from postgres_servers import started_postgres
+from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
 from sweeper.study import Study
-from sweeper.testing import PostgresServer
 from sweeper.tracking import free_port
 from sweeper.trials import TrialState
 

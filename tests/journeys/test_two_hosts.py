@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 from commands import Command
 from joint_study import EVENTS, MACHINE, Events, write_files
-from postgres_servers import started_postgres
+from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
 from sweeper.study import Study
 from sweeper.study.coordinators.leadership import Leadership
-from sweeper.testing import PostgresServer
 from sweeper.tracking import free_port
 from sweeper.trials import TrialState
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import optuna
 import pytest
 from commands import Command
-from postgres_servers import started_postgres
+from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
 from sweeper.errors import BrokenError, StorageAwayError, StudyError
@@ -25,7 +25,7 @@ from sweeper.settings import Settings
 from sweeper.study import SamplerFactory, Study, proposals
 from sweeper.study.access import open_storage
 from sweeper.study_folder.loss import LostFileError
-from sweeper.testing import PostgresServer, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 ROOT = Path(__file__).parents[2]

@@ -41,10 +41,11 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2]))  # for the long form, which pytest does not start
 
 from commands import Command
+from postgres_servers import PostgresServer
 
 from sweeper import Settings, Sweep
 from sweeper.guard import MARK_VARIABLE, mark_of
-from sweeper.testing import InlineExecutor, PostgresServer, write_notebook
+from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 ROOT = Path(__file__).parents[3]

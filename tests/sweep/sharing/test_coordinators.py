@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from postgres_servers import started_postgres
+from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
 from sweeper.errors import HeldStudyError, SettingsError, StudyError
@@ -23,7 +23,7 @@ from sweeper.study.coordinators.leadership import Leadership
 from sweeper.study.coordinators.session_lock import holder_in
 from sweeper.sweep.sharing import coordinator as coordinator_module
 from sweeper.sweep.sharing.coordinator import Coordinator
-from sweeper.testing import PostgresServer, write_notebook
+from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """A simulated GPU: it grants memory and time to real notebooks, and counts both.
 
-    python -m sweeper.testing.simulated_gpu SOCKET BYTES MODE
+    python tests/simulated_gpu.py SOCKET BYTES MODE
 
 is the GPU, a process that answers on a UNIX socket. Notebooks wait for it and never compute, so
 many of them fit onto two cores. It runs work of one process at a time ("slice"), or of all that its
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..execution.gpus import Gpu, GpuActivity
+from sweeper.execution.gpus import Gpu, GpuActivity
 
 #: What is left of each one's pace with every client beyond two, in a crowd.
 _CROWDED = 0.65
@@ -116,7 +116,7 @@ class SimulatedGpus:
     def __enter__(self) -> SimulatedGpus:
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in self._names:
-            command = [sys.executable, "-m", __name__, str(self._path(name))]
+            command = [sys.executable, __file__, str(self._path(name))]
             command += [str(self._memory_bytes), self._mode]
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE))
         for name in self._names:
