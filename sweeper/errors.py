@@ -6,16 +6,13 @@ SweepError
 ├── OutputError      the output template, its folder, or a file in the way
 ├── KernelError      the notebook's kernel is not installed
 ├── StudyError       the study's storage cannot be used, or belongs to somebody else
-│   ├── HeldStudyError      another process sweeps the study now
 │   └── StorageAwayError    the storage does not answer now, but may do so later
 ├── TrackingError    the MLflow store or server cannot be used
 │   └── TrackingAwayError    it cannot be used now, but may be later
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
-│   └── HeldCopyError       another process writes it now
 ├── DataError        the trials' data cannot be fetched or pushed, or is not what it was
 └── BrokenError      a sweep that had begun cannot go on
 
-HeldStudyError and HeldCopyError are also a HeldError, which names the other process.
 BrokenError alone can be raised after a kernel has started. A trial that fails is not an error but
 an outcome (`sweeper.trials.TrialOutcome`).
 """
@@ -23,18 +20,6 @@ an outcome (`sweeper.trials.TrialOutcome`).
 
 class SweepError(Exception):
     """Base of all errors; its text is the whole message for the user."""
-
-
-class HeldError(SweepError):
-    """Another process has what this one needs; it may end soon.
-
-    Attributes:
-        held_by: that process, for people.
-    """
-
-    def __init__(self, message: str, *, held_by: str) -> None:
-        super().__init__(message)
-        self.held_by = held_by
 
 
 class SettingsError(SweepError):
@@ -57,10 +42,6 @@ class StudyError(SweepError):
     """The study's storage cannot be opened, or the study does not fit this call."""
 
 
-class HeldStudyError(HeldError, StudyError):
-    """Another process sweeps the study."""
-
-
 class StorageAwayError(StudyError):
     """The study's storage does not answer, is locked or full; it may work again later."""
 
@@ -75,10 +56,6 @@ class TrackingAwayError(TrackingError):
 
 class SyncError(SweepError):
     """The remote copy cannot be reached or used, or another machine continues its study."""
-
-
-class HeldCopyError(HeldError, SyncError):
-    """Another process writes the remote copy of a study."""
 
 
 class DataError(SweepError):

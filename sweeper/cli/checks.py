@@ -61,5 +61,4 @@ def _plan(options: argparse.Namespace, console: ConsoleOutput) -> SweepPlan:
         timeout_s=None,
         allow_changes=True,
         executor=None,
-        is_shared=False,
     )

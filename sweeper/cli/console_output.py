@@ -19,7 +19,6 @@ from ..trials import Params, Snapshot, SweepResult, TrialRecord, TrialState
 if TYPE_CHECKING:
     from ..control.lookup import ExistingStudy
     from ..sweep import Sweep
-    from ..sweep.sharing.coordinator import Ended
     from ..trials import Event
 
 #: How many ended trials `status` prints; with `-v` it prints all.
@@ -85,17 +84,6 @@ class ConsoleOutput:
         """Print the summary of a sweep."""
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
             self._print(screen.summary(result))
-
-    def followed(self, study: str, ended: Ended) -> None:
-        """Print why this machine runs no more trials for the one that leads a study."""
-        if ended.is_stopped:
-            again = f"; {ended.leader} runs again what ran here" if ended.leader else ""
-            line = f"this machine has left ({ended.why}){again}"
-        else:
-            line = f"the sweep that {ended.leader} led has ended: {ended.why}"
-        if not self._quiet:
-            self._print(f"study {study}: {line}")
-        self.json({"study": study, "leader": ended.leader or None, "ended": ended.why})
 
     def status(self, result: SweepResult, snapshot: Snapshot, *, owner: str | None) -> None:
         """Print the state of a study.

@@ -49,15 +49,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "workers on this machine (default: the section cluster of the parameters file)",
     )
     parser.add_argument(
-        "--shared",
-        nargs="?",
-        const="",
-        metavar="ADDRESS",
-        help="sweep the study together with other machines that run the same command, over a "
-        "storage on PostgreSQL: one leads, and another one when it dies; the address is the one at "
-        "which the others reach this machine (default: the one on the way to the storage)",
-    )
-    parser.add_argument(
         "--timeout", metavar="DURATION", help="wall-clock limit of the sweep: 90s, 15m, 8h"
     )
     parser.add_argument(

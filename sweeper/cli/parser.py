@@ -47,8 +47,8 @@ class _Parser(argparse.ArgumentParser):
             return
         word = rest[0]
         flag = word.partition("=")[0]
-        if flag in ("--cluster", "--shared"):
-            raise SettingsError(f"{self.prog} uses this machine only; leave {flag} out")
+        if flag == "--cluster":
+            raise SettingsError(f"{self.prog} uses this machine only; leave --cluster out")
         if word.startswith("-"):
             raise SettingsError(
                 f"unknown option {flag!r}; {_nearest_or(flag, self.flags, f'see {self.prog} -h')}"

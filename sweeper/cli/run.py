@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ..errors import HeldError, StorageAwayError
 from ..trials import StudyPaths, TrialState
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
 
 if TYPE_CHECKING:
-    from ..execution.executor import Executor
-    from ..execution.workload import Workload
     from ..notebooks import ResearchNotebook
     from ..settings import Settings
     from ..sweep import Sweep
-    from ..sweep.sharing.coordinator import Coordinator
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,8 +28,6 @@ def run(options: argparse.Namespace) -> int:
     # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
     # store, which takes seconds, and on a busy machine a minute.
     console.preparing(call.notebook.display_name)
-    if options.shared is not None:
-        return _share(options, call, console)
     sweep = _build(options, call, console)
     with _signals(sweep) as received:
         return _sweep(sweep, console, received)
@@ -65,39 +58,6 @@ def _sweep(sweep: Sweep, console: ConsoleOutput, received: Sequence[int]) -> int
         return PREEMPTED
     completed = result.counts[TrialState.COMPLETED]
     return OK if completed else NOTHING_COMPLETED
-
-
-def _share(options: argparse.Namespace, call: _Call, console: ConsoleOutput) -> int:
-    """Sweep together with other machines: run trials for the one that leads, or lead."""
-    from ..sweep.sharing.coordinator import Coordinator
-
-    sharing = Coordinator.of(
-        call.settings,
-        notebook=call.notebook,
-        storage=options.storage,
-        tracking_uri=options.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"),
-        jobs=options.jobs,
-        host=options.shared,
-        timeout_s=call.timeout_s,
-        kernel=options.kernel,
-        allow_changes=options.allow_changes,
-        on_news=console.progress,
-    )
-    with closing(sharing) as coordinator, _signals(coordinator) as received:
-        while True:
-            ended = coordinator.follow()
-            if ended is not None:
-                console.followed(call.settings.name, ended)
-                return received[-1] if received else OK
-            now = replace(call, timeout_s=coordinator.left_s)
-            sweep = _build(options, now, console, executor=coordinator.executor)
-            try:
-                with coordinator.leading(sweep) as may_run:
-                    if may_run:
-                        return _sweep(sweep, console, received)
-                    sweep.plan.close()
-            except (HeldError, StorageAwayError) as error:
-                coordinator.wait_for_holder(error)
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -133,10 +93,7 @@ def _build(
     options: argparse.Namespace,
     call: _Call,
     console: ConsoleOutput,
-    *,
-    executor: Callable[[Workload], Executor] | None = None,
 ) -> Sweep:
-    """Build a sweep; with an executor, one that other coordinators may join."""
     from ..sweep import Sweep
 
     return Sweep.from_settings(
@@ -150,13 +107,11 @@ def _build(
         timeout_s=call.timeout_s,
         allow_changes=options.allow_changes,
         observer=console.observe,
-        executor=executor,
-        is_shared=executor is not None,
     )
 
 
 @contextmanager
-def _signals(sweep: Sweep | Coordinator) -> Iterator[list[int]]:
+def _signals(sweep: Sweep) -> Iterator[list[int]]:
     """Handle signals while the block runs.
 
     The first Ctrl-C starts no more trials, the second one stops the running ones. SIGHUP stops all

@@ -21,7 +21,7 @@ from ..trials import Reason, StudyPaths, TrialRecord, TrialState, display_path
 if TYPE_CHECKING:
     from ..settings import Settings
     from ..study import Study
-    from ..study.coordinators.session_lock import Holder
+    from ..study.session_lock import Holder
     from ..tracking import RunWriter
 
 _log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class ExistingStudy:
         """
         if not self.storage_url.is_postgres:
             return None
-        from ..study.coordinators.session_lock import holder_in
+        from ..study.session_lock import holder_in
 
         return holder_in(self.storage_url, self.study.name)
 

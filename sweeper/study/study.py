@@ -28,12 +28,12 @@ from ..settings.addresses import Address
 from ..study_folder.patience import Patience
 from ..trials import Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
-from .coordinators.session_lock import locked_storage
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import Insights
 from .proposals import BY_HAND, RETRY, TrialQueue, begun, is_planned
 from .pruners import why_pruned
 from .samplers import CONFIRMS, PROPOSAL_RULES, SamplerFactory, as_queued, check_fits
+from .session_lock import locked_storage
 from .storage import MirroredStorage
 from .stored import FACTS, SPENT
 from .trial_codec import RECORD, encode, record_of
@@ -94,20 +94,17 @@ class Study:
             raise StudyError(f"{place}: there is no study {name!r}") from error
 
     @classmethod
-    def open(
-        cls, storage: str | Address | RDBStorage, settings: Settings, *, is_shared: bool = False
-    ) -> Study:
+    def open(cls, storage: str | Address | RDBStorage, settings: Settings) -> Study:
         """Open the study of these settings for a sweep by this process; create it if it is new.
 
         Args:
             storage: the storage's URL, or an open storage.
-            is_shared: whether other coordinators may join the sweep, on a server.
 
         Raises:
-            HeldStudyError: another process sweeps the study on a server.
+            StudyError: another process sweeps the study on a server.
             StudyError: the storage cannot be opened, or its study of this name does not fit.
         """
-        held = locked_storage(storage, settings.name, is_shared=is_shared)
+        held = locked_storage(storage, settings.name)
         try:
             return cls._opened(held, settings)
         except BaseException:

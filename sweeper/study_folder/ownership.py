@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..errors import HeldStudyError, OutputError, StudyError
+from ..errors import OutputError, StudyError
 from ..files import write_atomically
 from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
@@ -47,7 +47,7 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
 
     Raises:
         OutputError: the folder cannot be written.
-        HeldStudyError: another process holds the folder.
+        StudyError: another process holds the folder.
     """
     made = _make_folders(paths.folder)
     held = HeldFolder(is_new=bool(made))
@@ -209,10 +209,9 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         lock.acquire(timeout=_PATIENCE_S)
     except Timeout as error:
         owner = owner_of(paths)
-        raise HeldStudyError(
+        raise StudyError(
             f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
-            f"{owner}; wait for it or stop it, or choose another name with --study",
-            held_by=owner,
+            f"{owner}; wait for it or stop it, or choose another name with --study"
         ) from error
     except OSError as error:
         raise _unwritable(paths.folder, error) from error
@@ -220,12 +219,11 @@ def _take_lock(paths: StudyPaths) -> FileLock:
     if alive_s is not None:
         lock.release()
         owner = owner_of(paths)
-        raise HeldStudyError(
+        raise StudyError(
             f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
             f"{owner}, which gave a sign of life {alive_s:.0f} s ago; if it is dead, "
             f"try again in {ALIVE_S - alive_s:.0f} s, else wait for it or stop it, or choose "
-            "another name with --study",
-            held_by=owner,
+            "another name with --study"
         )
     about = {
         "host": socket.gethostname(),

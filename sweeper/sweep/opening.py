@@ -102,7 +102,7 @@ def _study_with_inputs(plan: SweepPlan) -> Iterator[tuple[SweepPlan, Study]]:
     A study that an earlier version began goes on with the proposals of that version.
     """
     plan = with_data(with_inputs(plan))
-    with closing(Study.open(plan.storage_url, plan.settings, is_shared=plan.is_shared)) as study:
+    with closing(Study.open(plan.storage_url, plan.settings)) as study:
         samplers = plan.samplers.following(int(study.facts.get("rules", 1)))
         yield replace(plan, samplers=samplers), study
 

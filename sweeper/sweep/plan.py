@@ -35,7 +35,6 @@ class SweepPlan:
         fingerprint: what its trials are made of.
         allow_changes: whether to go on with a study whose trials were made of something else.
         is_frozen: whether its kernels import modules as they were when the sweep began.
-        is_shared: whether other coordinators may join the sweep, and lead when it dies.
         remote: the study's copy in an object storage; None where there is to be none.
         data: that its trials read, and each machine fetches; None where none is stated.
         inputs: what its trials use of other studies, known once the study is open; `stated_inputs`
@@ -51,7 +50,6 @@ class SweepPlan:
     fingerprint: Fingerprint
     allow_changes: bool
     is_frozen: bool
-    is_shared: bool
     remote: RemoteCopy | None
     data: Dataset | None = None
     inputs: Inputs = field(default_factory=dict)
@@ -91,7 +89,6 @@ def plan_sweep(
     timeout_s: float | None,
     allow_changes: bool,
     executor: Callable[[Workload], Executor] | None,
-    is_shared: bool,
 ) -> SweepPlan:
     """Check the arguments of `Sweep.from_settings`, which says what they are, and build the parts.
 
@@ -142,7 +139,6 @@ def plan_sweep(
         fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name, code=code),
         allow_changes=allow_changes,
         is_frozen=executor is not None or can_freeze(kernel_name),
-        is_shared=is_shared,
         remote=remote,
         data=data,
     )

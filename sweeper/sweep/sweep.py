@@ -91,7 +91,6 @@ class Sweep:
         allow_changes: bool = False,
         observer: Observer | None = None,
         executor: Callable[[Workload], Executor] | None = None,
-        is_shared: bool = False,
     ) -> Sweep:
         """Check everything that can be known before a kernel starts, and build the parts.
 
@@ -111,8 +110,6 @@ class Sweep:
                 stop the sweep, and what it raises is logged.
             executor: makes the place where trials run from what they have in common; default: the
                 cluster of the settings, else this machine, with `jobs` slots.
-            is_shared: whether other coordinators may join the sweep (`--shared`), whose executor
-                lets them.
 
         Raises:
             SweepError: whatever is wrong; nothing was started, nothing was written.
@@ -128,7 +125,6 @@ class Sweep:
             timeout_s=timeout_s,
             allow_changes=allow_changes,
             executor=executor,
-            is_shared=is_shared,
         )
         return cls(plan, observer=observer)
 

@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import replace
 
-from ..errors import HeldCopyError, SyncError
+from ..errors import SyncError
 from .manifest import LocalMarker, Owner
 from .object_store import ConflictError, Store, StoreError
 
@@ -46,7 +46,7 @@ class RemoteLease:
                 that wrote the copy from the same folder must have ended.
 
         Raises:
-            HeldCopyError: another process writes the copy; the text has its name, and how long to
+            SyncError: another process writes the copy; the text has its name, and how long to
                 wait if it is dead.
             StoreError: the store is away.
         """
@@ -60,18 +60,17 @@ class RemoteLease:
         age_s = self._store.age_s(self._name)
         left_s = _MISSED * owner.every_s - age_s
         if left_s > 0:
-            raise HeldCopyError(
+            raise SyncError(
                 f"sync: {self._display_url}: {owner.words} sweeps this study and gave a sign of "
                 f"life {age_s:.0f} s ago; if it is dead, wait {math.ceil(left_s)} s and try again, "
-                "else stop it there, or choose another name with --study",
-                held_by=owner.words,
+                "else stop it there, or choose another name with --study"
             )
 
     def take(self, copy_id: str) -> None:
         """Take the lease that `refuse_if_alive` has found free.
 
         Raises:
-            HeldCopyError: another process has taken it meanwhile.
+            SyncError: another process has taken it meanwhile.
             StoreError: the store is away.
         """
         mine = Owner(
@@ -88,10 +87,9 @@ class RemoteLease:
             owner = self._look()
             if owner is None or owner.token != mine.token:  # else only the answer was lost
                 whose = "another process" if owner is None else owner.words
-                raise HeldCopyError(
+                raise SyncError(
                     f"sync: {self._display_url}: {whose} has begun to sweep this study at the same "
-                    "time; wait for it or stop it there, or choose another name with --study",
-                    held_by=whose,
+                    "time; wait for it or stop it there, or choose another name with --study"
                 ) from error
         self._mine = mine
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)

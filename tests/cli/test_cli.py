@@ -57,13 +57,12 @@ def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(
     assert message in refused(arguments, capsys)
 
 
-@pytest.mark.parametrize("flag", ["--cluster", "--shared"])
 @pytest.mark.parametrize("command", ["check -i n.ipynb -p p.yml", "replay a.ipynb"])
 def test_what_runs_on_this_machine_only_refuses_others(
-    command: str, flag: str, capsys: pytest.CaptureFixture[str]
+    command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = refused([*command.split(), flag, "local:2"], capsys)
-    assert f"uses this machine only; leave {flag} out" in message
+    message = refused([*command.split(), "--cluster", "local:2"], capsys)
+    assert "uses this machine only; leave --cluster out" in message
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])

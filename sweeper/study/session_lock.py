@@ -14,17 +14,16 @@ from optuna.storages import RDBStorage
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from ...errors import HeldStudyError, StorageAwayError, StudyError, first_line
-from ...settings.addresses import Address
-from ..access import open_storage, place_of
+from ..errors import StorageAwayError, StudyError, first_line
+from ..settings.addresses import Address
+from .access import open_storage, place_of
 
 #: The server releases the lock of a machine that has vanished, within two minutes.
 _SERVER_KEEPALIVES = ("tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10")
 #: PostgreSQL cuts the name of a session to this many bytes.
 _NAME_BYTES = 63
-#: The first word of a session's name: a sweep alone, or one that other coordinators may join.
-_ALONE, _SHARED = "sweep", "shared"
-_SESSION = re.compile(rf"({_ALONE}|{_SHARED}) ([0-9a-f]+) (.+)")
+#: The name of a sweep's session: its token and its process.
+_SESSION = re.compile("sweep ([0-9a-f]+) (.+)")
 _HOLDER = """
 SELECT activity.pid, activity.application_name
 FROM pg_locks AS locks JOIN pg_stat_activity AS activity ON activity.pid = locks.pid
@@ -43,13 +42,11 @@ class Holder:
         pid: of the server's process for the session.
         token: another one for each sweep; empty where another program holds the lock.
         process: the sweep's process for people, such as `process 12 on alpha`.
-        is_shared: whether other coordinators may join the sweep.
     """
 
     pid: int
     token: str
     process: str
-    is_shared: bool
 
 
 def _holder_of(cursor: Any, study: str) -> Holder | None:
@@ -65,8 +62,8 @@ def _holder_of(cursor: Any, study: str) -> Holder | None:
     pid, name = found
     named = _SESSION.fullmatch(name)
     if named is None:
-        return Holder(pid=pid, token="", process="another process", is_shared=False)
-    return Holder(pid=pid, token=named[2], process=named[3], is_shared=named[1] == _SHARED)
+        return Holder(pid=pid, token="", process="another process")
+    return Holder(pid=pid, token=named[1], process=named[2])
 
 
 def holder_in(storage: str | Address | Engine, study: str) -> Holder | None:
@@ -99,9 +96,7 @@ def holder_in(storage: str | Address | Engine, study: str) -> Holder | None:
             cursor.close()
 
 
-def locked_storage(
-    storage: str | Address | RDBStorage, study: str, *, is_shared: bool = False
-) -> RDBStorage:
+def locked_storage(storage: str | Address | RDBStorage, study: str) -> RDBStorage:
     """A storage for the sweep of a study, which on PostgreSQL no other sweep of it can have.
 
     There it has a single connection, whose session holds the lock of the study. The server releases
@@ -110,10 +105,9 @@ def locked_storage(
 
     Args:
         storage: its URL, or an open storage, which is replaced by the returned one.
-        is_shared: whether other coordinators may join the sweep; its session has that in its name.
 
     Raises:
-        HeldStudyError: another session holds the study now.
+        StudyError: another session holds the study now.
         StudyError: the storage cannot be opened, or another session holds the study when the
             connection is opened again.
     """
@@ -124,35 +118,26 @@ def locked_storage(
     storage.engine.dispose()
     held = open_storage(storage.url, is_known=True, pool_size=1, max_overflow=0, pool_timeout=None)
     held.engine.dispose()
-    lock = _SessionLock(study, place=place_of(held.engine.url), is_shared=is_shared)
+    lock = _SessionLock(study, place=place_of(held.engine.url))
     event.listen(held.engine, "connect", lambda connection, _: lock.take(connection))
     return held
-
-
-def refusal(study: str, place: str, process: str) -> str:
-    """Why a study cannot be swept that another process sweeps, with the remedy."""
-    return (
-        f"the study {study!r} in {place} is being swept by {process}; wait for it or stop it, or "
-        "choose another name with --study"
-    )
 
 
 class _SessionLock:
     """An advisory lock of PostgreSQL, which a session holds until the session ends."""
 
-    def __init__(self, study: str, *, place: str, is_shared: bool) -> None:
+    def __init__(self, study: str, *, place: str) -> None:
         self._study = study
         self._place = place
         self._has_held = False
         self._token = secrets.token_hex(4)
-        kind = _SHARED if is_shared else _ALONE
-        self._name = f"{kind} {self._token} process {os.getpid()} on {socket.gethostname()}"
+        self._name = f"sweep {self._token} process {os.getpid()} on {socket.gethostname()}"
 
     def take(self, connection: Any) -> None:
         """Take the lock for a new session.
 
         Raises:
-            HeldStudyError: another session holds the lock.
+            StudyError: another session holds the lock.
             StudyError: the same, after this sweep had held it.
             StorageAwayError: the server has not noticed yet that an earlier session of this sweep
                 has ended.
@@ -178,8 +163,10 @@ class _SessionLock:
                 f"{self._place}: {holder.process} has begun to sweep the study {self._study!r} "
                 "while this sweep had no connection"
             )
-        message = refusal(self._study, self._place, holder.process)
-        raise HeldStudyError(message, held_by=holder.process)
+        raise StudyError(
+            f"the study {self._study!r} in {self._place} is being swept by {holder.process}; wait "
+            "for it or stop it, or choose another name with --study"
+        )
 
     @property
     def _short_name(self) -> str:
