@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import random
-import subprocess
-import sys
-import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset
 
 from sweeper import checks, seeded_loader
-from sweeper.notebook_api.checks.bits import differing, digests
+from sweeper.notebook_api.checks import _differing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,14 +71,14 @@ class Training:
         names = ("model", "optimizer", "schedule", "loader")
         return {name: getattr(self, name) for name in names}
 
-    def bits(self) -> dict[str, str]:
-        """Digests of all that the rest of the training depends on."""
+    def state(self) -> list[Any]:
+        """All that the rest of the training depends on."""
         states = {name: part.state_dict() for name, part in self.parts.items()}
         gradients = [parameter.grad for parameter in self.model.parameters()]
         modes = [part.training for part in self.model.modules()]
         rngs = random.getstate(), np.random.get_state(), torch.get_rng_state()
         dataset = self.loader.dataset.rng.bit_generator.state
-        return digests([states, gradients, modes, rngs, dataset, self.batch])
+        return copy.deepcopy([states, gradients, modes, rngs, dataset, self.batch])
 
 
 class Noisy:
@@ -112,37 +110,14 @@ def step(model: Any, optimizer: Any, schedule: Any, loader: Any, **_: Any) -> fl
     return float(loss.item())
 
 
-# --- how results display themselves ----------------------------------------------------------
-
-
-def test_a_result_is_true_where_the_check_passed_and_displays_itself() -> None:
-    good, bad = checks.near_chance(1.1, 3), checks.near_chance(9, 3)
+def test_a_result_is_true_where_the_check_passed_and_raises_only_where_asked_to() -> None:
+    good, bad = checks.near_chance(1.1, 3, raises=True), checks.near_chance(9, 3)
     assert (bool(good), bool(bad)) == (True, False)
     assert repr(good) == "✓ near_chance: loss 1.1, by chance ln(3) = 1.099"
     assert repr(bad).startswith("✗ near_chance: loss 9, by chance ln(3) = 1.099; the untrained")
-    assert repr(bad).count("\n") == 0
-    assert "<b>near_chance</b>: loss 9, by chance" in bad._repr_html_()
-    with pytest.raises(AttributeError):
-        good.passed = False  # type: ignore[misc]
-
-
-def test_a_check_raises_only_where_it_is_asked_to() -> None:
-    assert checks.near_chance(1.1, 3, raises=True)
     with pytest.raises(checks.CheckFailed, match=r"✗ near_chance: loss 9, .* normalise") as caught:
         checks.near_chance(9, 3, raises=True)
-    assert caught.value.result == checks.near_chance(9, 3)
-
-
-def test_the_module_imports_neither_torch_nor_numpy() -> None:
-    code = (
-        "import sys; from sweeper import checks; checks.near_chance(1, 3); "
-        "print({'torch', 'numpy'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-# --- each check ------------------------------------------------------------------------------
+    assert caught.value.result == bad
 
 
 @pytest.mark.parametrize(
@@ -175,35 +150,19 @@ def test_one_batch_is_learned_by_heart() -> None:
 
 def test_a_model_that_cannot_learn_its_batch_is_found() -> None:
     training = Training()
-    inputs, labels = training.batch
-    model, batch = training.model, (torch.zeros_like(inputs), labels)  # one input, three labels
-    result = checks.overfits_one_batch(model, batch, loss_of, steps=20)
-    assert not result
-    assert result.figures["steps"] == 20
-    assert "are the labels those of the inputs" in repr(result)
-    assert checks.overfits_one_batch(model, batch, loss_of, target=99)
-
-
-def test_a_loss_that_does_not_use_the_model_it_gets_is_found() -> None:
-    training = Training()
-    before = training.bits()
-    model, batch = training.model, training.batch
-    for loss_fn in (
-        lambda _, batch: loss_of(model, batch),
-        lambda model, batch: loss_of(model, batch).detach(),
+    before = training.state()
+    model, (inputs, labels) = training.model, training.batch
+    for batch, loss_fn, n_steps, remedy in (
+        ((torch.zeros_like(inputs), labels), loss_of, 9, "are the labels those of the inputs"),
+        (training.batch, lambda _, batch: loss_of(model, batch), 9, "from the model that it gets"),
+        (training.batch, lambda *both: loss_of(*both).detach(), 9, "from the model that it gets"),
+        (training.batch, lambda *both: loss_of(*both) * float("nan"), 0, "the log of zero"),
     ):
-        result = checks.overfits_one_batch(model, batch, loss_fn)
-        assert "no gradient reaches the model" in repr(result)
-        assert differing(before, training.bits()) == []
-
-
-def test_a_loss_that_is_not_finite_ends_the_check() -> None:
-    training = Training()
-    result = checks.overfits_one_batch(
-        training.model, training.batch, lambda *both: loss_of(*both) * float("nan")
-    )
-    assert "log of zero" in result.remedy
-    assert result.figures["steps"] == 0
+        result = checks.overfits_one_batch(model, batch, loss_fn, steps=9)
+        assert not result
+        assert (result.figures["steps"], remedy in result.remedy) == (n_steps, True)
+        assert _differing(before, training.state()) == []
+    assert checks.overfits_one_batch(model, training.batch, loss_of, target=99)
 
 
 def test_gradients_reach_all_parameters() -> None:
@@ -237,7 +196,7 @@ def test_parameters_without_a_proper_gradient_are_named() -> None:
 def test_a_seeded_loader_gives_the_same_batches() -> None:
     result = checks.loader_is_seeded(Training().loader)
     assert result.finding == (
-        "3 batches are the same bits with other global seeds and with 0 or 2 workers"
+        "3 batches are the same bits with other global seeds and 2 in place of 0 workers"
     )
     loader: Any = DataLoader(range(8), batch_size=2, shuffle=True, generator=torch.Generator())  # type: ignore[arg-type]
     assert checks.loader_is_seeded(loader, batches=2).figures["batches"] == 2
@@ -322,13 +281,10 @@ def test_a_step_that_does_not_repeat_is_not_taken_for_a_bad_checkpoint() -> None
 
 def test_a_step_that_changes_the_objects_themselves_is_found_and_undone() -> None:
     training = Training()
-    before = training.bits()
+    before = training.state()
     result = checks.checkpoint_round_trip(step=lambda **_: step(**training.parts), **training.parts)
     assert "step has changed the objects themselves" in result.finding
-    assert differing(before, training.bits()) == []
-
-
-# --- nothing is changed ----------------------------------------------------------------------
+    assert _differing(before, training.state()) == []
 
 
 @pytest.mark.parametrize(
@@ -347,33 +303,23 @@ def test_the_training_goes_on_as_if_no_check_had_run(check: Callable[[Training],
     if check.__code__.co_names.count("eval"):  # the check's own call of it is not to be undone
         checked.model.eval()
         alone.model.eval()
-    before = checked.bits()
+    before = checked.state()
     try:
         check(checked)
     except ZeroDivisionError:
         pass
-    assert differing(before, checked.bits()) == []
+    assert _differing(before, checked.state()) == []
     torch.manual_seed(1)
-    after_check = step(**checked.parts), checked.bits()
+    after_check = step(**checked.parts), checked.state()
     torch.manual_seed(1)
-    assert (step(**alone.parts), alone.bits()) == after_check
+    assert _differing(after_check, (step(**alone.parts), alone.state())) == []
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: checks.near_chance("?", 10), TypeError, "expected one number, got str"),
         (lambda: checks.near_chance(1.0, 1), ValueError, r"n_classes=…\): expected 2 or more"),
-        (lambda: checks.near_chance(1.0, 3, tolerance=0), ValueError, "more than 0, got 0"),
-        (lambda: checks.gradients_flow(nn.ReLU(), torch.ones(())), TypeError, "no trainable"),
-        (lambda: checks.gradients_flow(Net(), 1.0), TypeError, "one element, got a float"),
-        (lambda: checks.gradients_flow(Net(), torch.ones(3)), TypeError, "got one of 3"),
-        (lambda: checks.overfits_one_batch(nn.ReLU(), None, loss_of), TypeError, "no trainable"),
-        (
-            lambda: checks.overfits_one_batch(Net(), (1, 2), F.cross_entropy),
-            TypeError,
-            "it takes the model and the batch",
-        ),
+        (lambda: checks.gradients_flow(nn.ReLU(), torch.ones(())), ValueError, "no trainable"),
         (
             lambda: checks.overfits_one_batch(
                 Net(), 1, lambda model, _: -model.last.bias.exp().sum()
@@ -385,7 +331,6 @@ def test_the_training_goes_on_as_if_no_check_had_run(check: Callable[[Training],
         (lambda: checks.loader_is_seeded(seeded_loader([])), ValueError, "no batches"),
         (lambda: checks.loader_is_seeded(seeded_loader([1]), batches=0), ValueError, "1 or more"),
         (lambda: checks.checkpoint_round_trip(), ValueError, "as in model=model"),
-        (lambda: checks.checkpoint_round_trip(x=threading.Lock()), TypeError, "cannot be"),
     ],
 )
 def test_wrong_arguments_are_refused_in_words(
@@ -395,34 +340,17 @@ def test_wrong_arguments_are_refused_in_words(
         call()
 
 
-# --- the comparison of bits ------------------------------------------------------------------
-
-
 def test_values_are_compared_bit_for_bit_by_place() -> None:
     nan = float("nan")
-    value = {"a": [torch.tensor([1.0, nan]), np.arange(3)], "b": {1: nan, "c": {"x", "y"}}}
-    same = {"a": (torch.tensor([1.0, nan]), np.arange(3)), "b": {1: nan, "c": {"y", "x"}}}
-    assert differing(digests(value, "v"), digests(same, "v")) == []
+    value = {"a": [torch.tensor([1.0, nan]), np.arange(3)], "b": {1: nan, "c": slice(1, 2)}}
+    assert _differing(value, copy.deepcopy(value), "v") == []
     for place, other in (
         ("v.a[0]", {**value, "a": [torch.tensor([1.0, 2.0]), np.arange(3)]}),
         ("v.a[0]", {**value, "a": [torch.tensor([1.0, nan]).double(), np.arange(3)]}),
         ("v.a[1]", {**value, "a": [torch.tensor([1.0, nan]), np.arange(3)[::-1]]}),
-        ("v.b.1", {**value, "b": {1: 0.0, "c": {"x", "y"}}}),
+        ("v.b.1", {**value, "b": {1: 0.0, "c": slice(1, 2)}}),
+        ("v.b.c", {**value, "b": {1: nan}}),
     ):
-        assert differing(digests(value, "v"), digests(other, "v")) == [place]
-    assert differing(digests(-0.0), digests(0.0)) == [""]
-    assert differing(digests(torch.zeros(2, 3)), digests(torch.zeros(3, 2))) == [""]
-    assert differing(digests(True), digests(1)) == [""]
-
-
-def test_objects_with_tensors_inside_are_compared_by_content() -> None:
-    class Sample:
-        def __init__(self, value: float) -> None:
-            self.x, self.y = torch.tensor(value), [value]
-
-    globals()["Sample"] = Sample
-    Sample.__qualname__ = "Sample"  # so that it can be pickled
-    try:
-        assert digests(Sample(1.0)) == digests(Sample(1.0)) != digests(Sample(2.0))
-    finally:
-        del globals()["Sample"]
+        assert _differing(value, other, "v") == [place]
+    assert _differing([-0.0, torch.zeros(2, 3)], [0.0, torch.zeros(3, 2)]) == ["[0]", "[1]"]
+    assert _differing(slice(torch.ones(1)), slice(torch.zeros(1)), "v") == ["v"]
