@@ -14,7 +14,6 @@ from .gpus import GpuAllocator, Mps
 from .gpus.mps import why_not
 from .gpus.present import gpus_shared_by_count
 from .machine.capacity import read_jobs
-from .machine.core_sets import CoreSets
 from .machine.host_memory import HostMemory
 from .machine.shared_memory import advice
 from .worker import Worker, opened_worker
@@ -33,7 +32,6 @@ class LocalExecutor:
         memory: of the machine; default: this machine's.
         other_gpus: of another make than NVIDIA's, in words; trials share them by count.
         mps: lets trials on one GPU compute at the same time; None where they take turns.
-        cores: gives trials cores of their own; None where all run on all.
     """
 
     def __init__(
@@ -46,7 +44,6 @@ class LocalExecutor:
         memory: HostMemory | None = None,
         other_gpus: str = "",
         mps: Mps | None = None,
-        cores: CoreSets | None = None,
     ) -> None:
         self._workload = workload
         self._gpus = gpus
@@ -55,7 +52,6 @@ class LocalExecutor:
         self._why = why
         self._other_gpus = other_gpus
         self._mps = mps
-        self._cores = cores
 
     @classmethod
     def on_this_machine(cls, workload: Workload, jobs: int | str) -> LocalExecutor:
@@ -86,7 +82,6 @@ class LocalExecutor:
             why=slots.why,
             other_gpus=_other_gpus(resources, gpus),
             mps=_mps(resources, gpus, jobs=slots.count),
-            cores=CoreSets.find(resources, workers=workers, jobs=slots.count),
         )
 
     @property
@@ -101,9 +96,8 @@ class LocalExecutor:
         if self._other_gpus and self._jobs > 1:
             gpus += " shared by count (-j), not by memory"
         gpus += " with MPS" if self._mps is not None else ""
-        cores = "" if self._cores is None else f"each on {_cores(self._cores.per_trial)} of its own"
         why = f"({self._why})" if self._why else ""
-        return ", ".join(part for part in (why, cores, gpus) if part)
+        return ", ".join(part for part in (why, gpus) if part)
 
     @property
     def has_gpus(self) -> bool:
@@ -126,7 +120,6 @@ class LocalExecutor:
             time_left=source,
             memory=self._memory,
             mps=self._mps,
-            cores=self._cores,
         ) as worker:
             # One thread more than slots: with a single one joblib would use the main thread, which
             # has to stay free for signals.
@@ -144,10 +137,6 @@ def _serve(worker: Worker, source: TrialSource) -> None:
     while (trial := source.next_trial()) is not None:
         spec, running = trial
         source.finish_trial(spec, worker.run_trial(spec, running))
-
-
-def _cores(count: int) -> str:
-    return "1 core" if count == 1 else f"{count} cores"
 
 
 def _other_gpus(resources: Resources, gpus: GpuAllocator) -> str:

@@ -6,7 +6,7 @@ import datetime
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from .. import kernels
@@ -29,7 +29,6 @@ from ..trials import (
 )
 from .environment import TrialEnvironment
 from .gpus import CONTEXT_BYTES, GpuAllocator, Mps, MpsUse
-from .machine.core_sets import CoreSets
 from .machine.host_memory import HostMemory, Stay
 from .machine.ledger import StoppedWaiting
 from .verdict import does_not_fit, judge
@@ -43,7 +42,6 @@ class NotebookRunner:
         patience: waits for the disk with the executed notebooks, when it is full.
         environment: where its trials run.
         snapshot: the name of the code that they run; empty where none was kept.
-        cores: gives trials cores of their own; None where all run on all.
         host: the machine, for people; empty on that of the sweep.
         data: which data the trials read, for their notebooks; empty where none is stated.
     """
@@ -59,7 +57,6 @@ class NotebookRunner:
     host: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     mps: Mps = field(default_factory=Mps)
-    cores: CoreSets | None = None
 
     def new_file(self, spec: TrialSpec) -> ExecutedNotebook:
         """The executed notebook of a trial that has not run; it is not written yet."""
@@ -146,8 +143,6 @@ class NotebookRunner:
         try:
             with _closed_on_error(held):
                 stay = held.enter_context(self.memory.share(spec, running))
-                own_cores = nullcontext(()) if self.cores is None else self.cores.lease(running)
-                cores = held.enter_context(own_cores)
                 lease = held.enter_context(self.gpus.allocate(spec, running))
                 use = held.enter_context(self.mps.used(spec, running, lease))
         except StoppedWaiting:
@@ -170,7 +165,6 @@ class NotebookRunner:
             on_kernel_gone=held.close,
             env={**_environment(spec), **lease.env, **use.env},
             own_params=self._own_params(spec),
-            cores=cores,
             origin=origin,
             prepares_next=origin is None and running.trials_left > 0,
             score_sources=self.settings.scores,

@@ -31,7 +31,6 @@ from ..trials import (
 from .environment import TrialEnvironment, environment_of
 from .executor import TimeLeft
 from .gpus import GpuAllocator, Mps
-from .machine.core_sets import CoreSets
 from .machine.host_memory import HostMemory
 from .notebook_runner import NotebookRunner
 from .proving import evidence_of, wait_for_fork
@@ -54,7 +53,6 @@ def opened_worker(
     time_left: TimeLeft,
     memory: HostMemory | None = None,
     mps: Mps | None = None,
-    cores: CoreSets | None = None,
 ) -> Iterator[Worker]:
     """A worker with its kernel pool; none of its processes outlives the block, however it ends.
 
@@ -66,7 +64,6 @@ def opened_worker(
         time_left: of the sweep whose trials it runs.
         memory: of the machine; default: this machine's.
         mps: lets trials on one GPU compute at the same time; started and ended here.
-        cores: gives trials cores of their own; None where all run on all.
     """
     with guarded(workload.paths.folder) as (token, folder):
         if mps is not None:
@@ -92,7 +89,6 @@ def opened_worker(
             pool=pool,
             patience=patience,
             mps=mps or Mps(),
-            cores=cores,
             environment=_environment(workload, gpus, token=token),
             snapshot="" if workload.snapshot is None else workload.snapshot.name,
             host=workload.host,

@@ -12,7 +12,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -179,12 +179,6 @@ class Kernel:
     def pid(self) -> int:
         """The number of the kernel's process."""
         return int(self._process.pid)
-
-    def pin(self, cores: Sequence[int]) -> None:
-        """Let the kernel, and all that it starts from now on, run on these cores; empty for all."""
-        with contextlib.suppress(OSError):  # it has ended, as its first request will show
-            for task in Path(f"/proc/{self.pid}/task").iterdir() if cores else ():
-                os.sched_setaffinity(int(task.name), cores)
 
     def ask_to_stop(self, kind: str, message: str) -> None:
         """Let the notebook's next report raise, and `should_stop` return True."""

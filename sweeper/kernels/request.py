@@ -24,7 +24,6 @@ class ExecutionRequest:
         write: called whenever the notebook's file should be brought up to date.
         on_kernel_gone: called once the kernel and all processes that it has started have ended,
             which may be after the result is there.
-        cores: the only ones on which its kernel may run; empty for all.
         env: variables that this trial adds to the environment of its kernel.
         own_params: injected parameters that not all trials have in common.
         origin: how the kernel has to come to be; None for the best way that is trusted.
@@ -44,7 +43,6 @@ class ExecutionRequest:
     on_kernel_gone: Callable[[], None]
     env: Mapping[str, str]
     own_params: Params
-    cores: Sequence[int] = ()
     origin: KernelOrigin | None = None
     prepares_next: bool = False
     score_sources: Mapping[str, ScoreSource] = field(default_factory=dict)

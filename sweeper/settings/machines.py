@@ -100,10 +100,6 @@ class Resources(SettingsModel):
         Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
     ] = "auto"
     """The number of threads that each kernel computes with; `auto` is 1, whatever `--jobs` is."""
-    pin_cpus: Literal["auto", "off"] = "off"
-    """Cores of its own for each trial, as many as it has threads and loader workers: `auto` pins
-    its kernel to cores on which no other trial runs that is pinned, of any sweep of the machine,
-    and lets the trial wait where too few are free. Linux only; elsewhere a line says why not."""
     preemption: Literal["none", "gcp", "aws"] = "none"
     """The cloud whose metadata service is asked whether the machine is about to be taken away."""
 

@@ -31,7 +31,6 @@ from ...trials import Reason, RunningTrial, StudyPaths, TrialOutcome
 from ..environment.record import python_of
 from ..gpus import GpuAllocator, Mps
 from ..gpus.mps import why_not
-from ..machine.core_sets import CoreSets
 from ..worker import Worker, opened_worker
 from ..workload import Workload
 from .followed_files import FollowedFiles
@@ -179,10 +178,9 @@ class Host:
             self._pipe.send(Opened(obstacle=obstacle))
             return
         gpus = _gpus(workload.settings.resources)
-        cores = CoreSets.find(workload.settings.resources, workers=workload.loader_workers)
         files = FollowedFiles(mirror, self._pipe.send, paths=home_paths)
         with opened_worker(
-            workload, gpus=gpus, time_left=self._time, mps=_mps(workload, gpus), cores=cores
+            workload, gpus=gpus, time_left=self._time, mps=_mps(workload, gpus)
         ) as worker:
             self._pipe.send(Opened())
             looking = threading.Thread(target=self._look, args=[files], name="look", daemon=True)

@@ -105,7 +105,6 @@ class SweepEngine(Engine):
         """Take a kernel, run the cells in it, and have it end while the caller goes on."""
         try:
             kernel = pool.take(request.env, request.origin)
-            kernel.pin(request.cores)
         except OSError as error:
             request.on_kernel_gone()
             return KernelResult(ending=Ending.NOT_STARTED, error=first_line(error))
