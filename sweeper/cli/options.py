@@ -189,7 +189,6 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         help="on a machine without the trials' kernel or GPU, too",
     )
     _add_jobs(parser, "replays at once")
-    parser.add_argument("--cold", action="store_true", help="start every kernel anew")
     _add_stores_of_study(parser)
     _add_output(parser)
 

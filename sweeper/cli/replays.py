@@ -11,16 +11,14 @@ from .codes import DIFFERENT, OK
 from .console_output import ConsoleOutput
 
 if TYPE_CHECKING:
-    from ..control.replaying.verdict import Verdict
+    from ..control.replay import Verdict
 
 
 def replay(options: argparse.Namespace) -> int:
     """Run trials again and compare; 0 where all numbers are the same bits."""
+    from ..control import replay as replaying
     from ..control.lookup import clean_up_after_crash
-    from ..control.replaying import runs
-    from ..control.replaying.recording import record_in_mlflow
-    from ..control.replaying.targets import targets_of
-    from ..control.replaying.verdict import ReplayState
+    from ..control.replay_targets import targets_of
 
     console = ConsoleOutput(options)
     existing, targets = targets_of(
@@ -36,23 +34,22 @@ def replay(options: argparse.Namespace) -> int:
         for line in verdict.lines():
             console.line(line)
 
-    verdicts = runs.replay(
+    verdicts = replaying.replay(
         existing,
         targets,
         jobs=options.jobs or 1,
         here=options.here,
-        cold=options.cold,
         on_verdict=announce,
     )
     try:
-        record_in_mlflow(existing, verdicts)
+        replaying.record_in_mlflow(existing, verdicts)
     except TrackingError as error:
         console.line(f"MLflow does not have the verdicts: {first_line(error)}")
     if len(verdicts) > 1:
         console.line(f"{existing.study.name}: {_summary(verdicts)}")
     found = [verdict.to_json() for verdict in verdicts]
     console.json({"study": existing.study.name, "replays": found})
-    is_same = all(verdict.state is ReplayState.EQUAL for verdict in verdicts)
+    is_same = all(verdict.state is replaying.ReplayState.EQUAL for verdict in verdicts)
     return OK if is_same else DIFFERENT
 
 

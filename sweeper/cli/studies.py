@@ -104,7 +104,7 @@ def retry(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Print what differs between two trials."""
-    from ..control.differences import differences
+    from ..control.diff import diff_in_words, diff_trials
     from ..control.lookup import find_study
 
     console = ConsoleOutput(options)
@@ -112,10 +112,11 @@ def diff(options: argparse.Namespace) -> int:
         raise SettingsError("diff compares two trials; give two run ids: diff out/digits 0003 0007")
     *wanted, first, second = options.targets
     existing = find_study(wanted[0] if wanted else None, storage=options.storage)
-    found = differences(existing, first, second)
-    for line in found.lines():
+    found = diff_trials(existing, first, second)
+    for line in diff_in_words(first, second, found):
         console.line(line)
-    console.json({"study": existing.study.name, **found.to_json()})
+    run_ids = [first, second]
+    console.json({"study": existing.study.name, "run_ids": run_ids, **found.to_json()})
     return OK
 
 

@@ -81,7 +81,6 @@ def check(
     for found in judge(
         measured,
         settings=plan.settings,
-        notebook=plan.notebook,
         has_seed=_has_seed(plan),
         kernel_findings=kernel_findings,
     ):

@@ -6,23 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...display.quantities import duration, size
 from ...display.screen import params_line
-from ...notebooks import ResearchNotebook
-from ...notebooks.fingerprint import modules_beside
 from ...settings import Settings
-from ..replaying.suspects import find_suspects
 from .findings import Finding
 from .forecast import SweepForecast
 from .probes import Measured, Role
-
-#: How many suspicious lines are listed.
-_MOST_SUSPECTS = 5
 
 
 def judge(
     measured: Sequence[Measured],
     *,
     settings: Settings,
-    notebook: ResearchNotebook,
     has_seed: bool,
     kernel_findings: Sequence[str],
 ) -> Iterator[Finding]:
@@ -43,7 +36,7 @@ def judge(
         return
     yield _score(typical, settings)
     if (again := by_role.get(Role.AGAIN)) is not None and again.is_completed:
-        repeats = _repeats(typical, again, notebook)
+        repeats = _repeats(typical, again)
         yield repeats
         if not repeats.holds:
             # Any two runs differ, so that a difference shows nothing.
@@ -86,20 +79,16 @@ def _score(it: Measured, settings: Settings) -> Finding:
     return Finding(name="score", holds=True, text=text)
 
 
-def _repeats(first: Measured, second: Measured, notebook: ResearchNotebook) -> Finding:
+def _repeats(first: Measured, second: Measured) -> Finding:
     difference = _difference(first, second)
     if difference is None:
         text = "the same seed gives the same score, to the last bit"
         return Finding(name="repeats", holds=True, text=text)
-    suspects = find_suspects(notebook.code, modules_beside(notebook.code, notebook.path.parent))
     return Finding(
         name="repeats",
         holds=False,
         text=f"the same seed gives another score: {difference}",
-        remedy="call sweeper.seed_everything(seed), and look at these lines"
-        if suspects
-        else "call sweeper.seed_everything(seed) before anything random",
-        details=[str(suspect) for suspect in suspects[:_MOST_SUSPECTS]],
+        remedy="call sweeper.seed_everything(seed) before anything random",
     )
 
 

@@ -3,7 +3,6 @@
 What a trial is made of does not belong here, nor what a machine still has free.
 """
 
-from .changes import environment_changes
-from .record import TrialEnvironment, environment_of
+from .record import TrialEnvironment, environment_facts, environment_of
 
-__all__ = ["TrialEnvironment", "environment_changes", "environment_of"]
+__all__ = ["TrialEnvironment", "environment_facts", "environment_of"]

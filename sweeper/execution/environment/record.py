@@ -99,6 +99,28 @@ def environment_of(
     return {name: value for name, value in found.items() if value is not None}
 
 
+def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
+    """What of an environment can change results, as text by its name for people.
+
+    Args:
+        environment: as `environment_of` returns it.
+    """
+    names = {
+        "cpu": "the processor",
+        "gpus": "the GPU",
+        "gpu_driver": "the driver of the GPU",
+        "platform": "the system",
+    }
+    known = {words: environment[name] for name, words in names.items() if name in environment}
+    facts = {
+        words: ", ".join(fact) if isinstance(fact, list) else str(fact)
+        for words, fact in known.items()
+    }
+    if (python := environment.get("python")) is not None:
+        facts |= {"Python": python["version"], **python["packages"]}
+    return facts
+
+
 def python_of(
     interpreter: Sequence[str], env: Mapping[str, str], modules: Sequence[str] = ()
 ) -> dict[str, Any] | None:

@@ -131,15 +131,14 @@ def test_a_planted_fault_is_found_with_its_remedy(
     assert "✗" in found.printed
 
 
-def test_an_unseeded_generator_is_named_with_its_line(
+def test_a_notebook_that_does_not_repeat_is_told_to_seed_its_generators(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = checked(tmp_path, capsys, "import random\nval = x + seed + random.random()")
     assert found.faults == ["repeats"]
     assert "seed" not in {it["name"] for it in found.result["findings"]}, "it shows nothing"
     assert found.finding("not judged")["remedy"]
-    (line,) = found.finding("repeats")["details"]
-    assert line.startswith("code cell 2, line 2: `random.random()` draws from the global generator")
+    assert "sweeper.seed_everything(seed)" in found.finding("repeats")["remedy"]
 
 
 def test_a_storage_that_cannot_be_reached_is_found_and_its_password_not_printed(

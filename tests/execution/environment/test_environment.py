@@ -13,7 +13,7 @@ import pytest
 
 from sweeper.execution.environment import (
     TrialEnvironment,
-    environment_changes,
+    environment_facts,
     environment_of,
 )
 from sweeper.execution.environment.git import git_state
@@ -87,18 +87,14 @@ def test_without_a_commit_or_without_git_there_is_no_state(tmp_path: Path) -> No
     assert git_state(tmp_path, {"PATH": str(tmp_path)}) is None
 
 
-def test_only_what_both_environments_know_is_compared() -> None:
-    python = {"version": "3.11.7", "packages": {"numpy": "2.0", "torch": "2.4", "six": "1"}}
-    before = {"cpu": "EPYC", "gpus": ["A100"], "gpu_driver": "550", "python": python}
-    packages = {"numpy": "2.1", "torch": "2.4", "rich": "13"}
-    now = {"cpu": "EPYC", "gpus": ["H200"], "python": {"version": "3.11.9", "packages": packages}}
-    assert environment_changes(before, now) == [
-        "the GPU was A100, and is H200",
-        "Python was 3.11.7, and is 3.11.9",
-        "packages differ: numpy 2.0 (now 2.1), rich missing (now 13), six 1 (now missing)",
-    ]
-    assert environment_changes(before, before) == []
-    assert environment_changes({}, now) == environment_changes(now, {}) == []
+def test_the_facts_of_an_environment_are_texts_by_their_names_for_people() -> None:
+    python = {"version": "3.11.7", "packages": {"numpy": "2.0"}}
+    assert environment_facts({"gpus": ["A100", "H200"], "threads": 2, "python": python}) == {
+        "the GPU": "A100, H200",
+        "Python": "3.11.7",
+        "numpy": "2.0",
+    }
+    assert environment_facts({}) == {}
 
 
 def test_a_trial_that_ends_waits_for_the_look_that_the_first_has_begun() -> None:

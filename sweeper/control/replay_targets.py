@@ -1,4 +1,4 @@
-"""Find the trials that are to be run again, from executed notebooks or from a study."""
+"""Find the trials that `replay` is to run again, from executed notebooks or from a study."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import NotebookError, OutputError, SettingsError, StudyError
-from ...notebooks import read_metadata
-from ...study_folder.saved import is_intact
-from ...trials import InputFile, StudyPaths, TrialRecord, TrialState, display_path
-from ..lookup import ExistingStudy, find_study
+from ..errors import NotebookError, OutputError, SettingsError, StudyError
+from ..notebooks import read_metadata
+from ..study_folder.saved import is_intact
+from ..trials import InputFile, StudyPaths, TrialRecord, TrialState, display_path
+from .lookup import ExistingStudy, find_study
 
 _STORAGE_NAME = "study.db"
 #: What the name of a replay's notebook ends in.
@@ -33,6 +33,11 @@ class ReplayTarget:
     def replay(self) -> Path:
         """Where the notebook of the replay goes: beside that of the trial."""
         return self.original.with_name(self.original.stem + _SUFFIX)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of its executed notebook."""
+        return read_metadata(self.original) or {}
 
 
 def targets_of(
@@ -80,7 +85,7 @@ def targets_of(
 
 def inputs_of_target(paths: StudyPaths, target: ReplayTarget) -> dict[str, InputFile]:
     """What a trial has used of other studies, where the study keeps it."""
-    stored: Mapping[str, Any] = (read_metadata(target.original) or {}).get("inputs", {})
+    stored = target.metadata.get("inputs", {})
     files = {name: InputFile.decode(data) for name, data in stored.items()}
     return {
         name: replace(file, path=paths.input(file.sha256, file.artifact))
@@ -172,14 +177,13 @@ def _chosen(
 
 
 def _sample(records: list[TrialRecord], size: int, *, first: set[str]) -> list[TrialRecord]:
-    """Choose the best trials first, and the others evenly over the study."""
+    """Choose the best trial, and others evenly over the study."""
     if size < 1:
         raise SettingsError(f"--sample {size}: expected a whole number of 1 or more")
     best = [record for record in records if record.run_id in first][:1]
     others = [record for record in records if record not in best]
-    n_others = min(size - len(best), len(others))
-    step = len(others) / n_others if n_others > 0 else 0.0
-    chosen = [*best, *(others[int(index * step)] for index in range(max(0, n_others)))]
+    n_others = max(0, min(size - len(best), len(others)))
+    chosen = [*best, *(others[index * len(others) // n_others] for index in range(n_others))]
     return sorted(chosen, key=lambda record: record.number)
 
 

@@ -14,8 +14,9 @@ from studies import small_settings
 
 from sweeper import Sweep
 from sweeper.cli import main
-from sweeper.control.differences import Differences, Parting, differences
+from sweeper.control.diff import diff_in_words, diff_trials
 from sweeper.control.lookup import find_study
+from sweeper.notebooks.compare import Differences
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
@@ -70,48 +71,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def between(folder: Path, first: str, second: str) -> Differences:
-    return differences(find_study(str(folder), storage=None), first, second)
+    return diff_trials(find_study(str(folder), storage=None), first, second)
 
 
 def test_two_trials_that_came_to_the_same_differ_in_their_seeds_only(folder: Path) -> None:
     found = between(folder, "0000", "0001")
-    assert set(found.facts) == {"seed"}
-    assert (found.params, found.scores, found.cells) == ({}, {}, [])
-    assert found.series == {"val": Parting(steps=2)}  # a NaN is like a NaN
-    assert [line for line in found.lines() if "no difference" in line] == [
+    assert found.environment.keys() == {"seed"}
+    lines = diff_in_words("0000", "0001", found)
+    assert [line for line in lines if "no difference" in line] == [
         *("params: no difference", "scores: no difference", "outputs: no difference")
     ]
-    assert "  val: equal at all 2 points" in found.lines()
+    assert "  val: equal at all 2 points" in lines
 
 
-def test_params_and_scores_that_differ_are_listed_with_both_values(folder: Path) -> None:
-    found = between(folder, "0000", "0002")
-    assert set(found.params) == {"x"}
-    assert found.params["x"][0] == "0.5"
-    assert found.scores == {"val": (0.0, 1.0)}
-    assert "  val: 0.0 → 1.0 (+1)" in found.lines()
-
-
-def test_the_step_at_which_series_part_is_named(folder: Path) -> None:
-    parting = between(folder, "0000", "0002").series["val"]
-    assert (parting.steps, parting.step, parting.second) == (1, 1, 0.25)
-    shorter = between(folder, "0002", "0003")
-    assert shorter.series["val"] == Parting(steps=1, step=1, first=0.25, second=None)
-    words = "  val: equal at the first 1 points; from step 1 on 0.25 → none"
-    assert words in shorter.lines()
-    later = between(folder, "0000", "0004").series["val"]
-    assert later == Parting(steps=0, step=0, first=0.5, second=None)
-
-
-def test_the_first_line_that_a_cell_puts_out_differently_is_quoted(folder: Path) -> None:
-    (cell,) = between(folder, "0000", "0002").cells
-    assert (cell.line, cell.first, cell.second) == (2, "two", "2")
-    words = between(folder, "0000", "0002").lines()[-1]
-    assert words == f"  cell {cell.cell}, from line 2 on: 'two' → '2'"
-
-
-def test_pictures_that_differ_are_named(folder: Path) -> None:
-    assert "a picture, or another output" in between(folder, "0000", "0004").lines()[-1]
+def test_params_scores_steps_and_outputs_that_differ_are_listed(folder: Path) -> None:
+    lines = diff_in_words("0000", "0002", between(folder, "0000", "0002"))
+    assert lines[2] == "params"
+    assert lines[3].startswith("  x: 0.5 → ")
+    assert lines[4:] == [
+        "scores",
+        "  val: 0.0 → 1.0 (+1)",
+        "series",
+        "  val: equal at the first 1 points; from step 1 on nan → 0.25 (+nan)",
+        "outputs",
+        f"  cell {between(folder, '0000', '0002').outputs[0].cell}, from line 2 on: 'two' → '2'",
+    ]
 
 
 def test_the_command_prints_the_differences_and_an_object(

@@ -1,0 +1,448 @@
+"""Run trials again as they were, and compare every score and every step: the command `replay`.
+
+Each replay gets a kernel that is started for it, never a forked one. Nothing here proposes trials
+or changes the study.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import math
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ..errors import KernelError, StudyError, SweepError
+from ..execution.environment import environment_facts
+from ..execution.local import LocalExecutor
+from ..execution.workload import Workload
+from ..kernels import can_freeze, check_kernel
+from ..notebook_api.messages import Point, StopReason, decode_float
+from ..notebooks import ResearchNotebook, annotate, read_executed, read_metadata
+from ..notebooks.compare import Differences, Execution, compare
+from ..notebooks.fingerprint import changed_modules
+from ..notebooks.scores import Scraped, scrape
+from ..settings import Settings
+from ..study_folder.snapshots import (
+    CodeSnapshot,
+    keep_environment,
+    read_environment,
+    read_snapshot,
+)
+from ..sync.datasets import Dataset
+from ..trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState, display_path
+from .lookup import ExistingStudy
+from .replay_targets import ReplayTarget, inputs_of_target
+from .side_trials import SideTrials
+
+_log = logging.getLogger(__name__)
+
+#: The kernel for trials whose own is not installed.
+_KERNEL_HERE = "python3"
+_HERE = "--here replays it on this machine as it is, and gives the difference as a number"
+_NOT_FINITE = ("nan", "inf", "-inf")
+
+
+class ReplayState(StrEnum):
+    """What a replay came to."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the replay of one trial came to; the numbers decide, and outputs do not.
+
+    Attributes:
+        found: what differs, the trial first.
+        n_scores: how many final scores were compared.
+        n_points: how many reported points were compared.
+        causes: what has changed since the trial ran.
+        message: why there is nothing to compare; empty for a replay that ended as its trial.
+    """
+
+    target: ReplayTarget
+    found: Differences
+    n_scores: int = 0
+    n_points: int = 0
+    causes: Sequence[str] = ()
+    message: str = ""
+    duration_s: float = 0.0
+
+    @property
+    def run_id(self) -> str:
+        """Of the trial."""
+        return self.target.record.run_id
+
+    @property
+    def state(self) -> ReplayState:
+        """Whether all numbers are the same bits."""
+        if self.message:
+            return ReplayState.FAILED
+        return ReplayState.EQUAL if self.found.has_equal_numbers else ReplayState.DIFFERENT
+
+    @property
+    def difference(self) -> str:
+        """What differs, in one line; empty for an equal replay."""
+        return self.message or "; ".join(self.found.numbers_in_words())
+
+    def lines(self) -> list[str]:
+        """The verdict for people, the first line by itself enough to go on."""
+        if self.state is ReplayState.FAILED:
+            return [f"{self.run_id}: not compared: {self.message}", *self._cause_lines()]
+        if self.state is ReplayState.EQUAL:
+            compared = f"final scores: {self.n_scores}, reported points: {self.n_points}"
+            lines = [f"{self.run_id}: equal, bit for bit ({compared}; {self.duration_s:.1f} s)"]
+            return lines + [f"  an output differs: {it}" for it in self.found.outputs[:1]]
+        distance = self.found.distance
+        far = "" if math.isinf(distance) else f"; at most {distance:.2g} apart, relatively"
+        files = (display_path(path) for path in (self.target.original, self.target.replay))
+        return [
+            f"{self.run_id}: different: {self.difference}{far}",
+            *self._cause_lines(),
+            f"  compare {' and '.join(files)}",
+        ]
+
+    def _cause_lines(self) -> list[str]:
+        none = "nothing that is known to change results was found in the code or the environment"
+        return [f"  {cause}" for cause in self.causes or [none]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints; numbers that JSON does not have are text."""
+        distance = self.found.distance
+        return {
+            "run_id": self.run_id,
+            "verdict": str(self.state),
+            "notebook": display_path(self.target.original),
+            "replay": display_path(self.target.replay),
+            "compared": {"scores": self.n_scores, "points": self.n_points},
+            "distance": distance if math.isfinite(distance) else str(distance),
+            "causes": list(self.causes),
+            "message": self.message,
+            "duration_s": round(self.duration_s, 3),
+            **self.found.to_json(),
+        }
+
+
+def replay(
+    existing: ExistingStudy,
+    targets: Sequence[ReplayTarget],
+    *,
+    jobs: int | str = 1,
+    here: bool = False,
+    on_verdict: Callable[[Verdict], None],
+) -> list[Verdict]:
+    """Run trials again with the same cells, params, seed and threads, and compare the results.
+
+    Args:
+        jobs: how many at once, or `"auto"`.
+        here: whether a machine without the trials' kernel or GPU will do.
+        on_verdict: called with each verdict, one at a time.
+
+    Raises:
+        SweepError: this machine has not what the trials need; nothing was run.
+    """
+    verdicts: list[Verdict] = []
+    lock = threading.Lock()
+
+    def note(verdict: Verdict) -> None:
+        with lock:
+            verdicts.append(verdict)
+            on_verdict(verdict)
+
+    with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+        groups = list(_groups(existing, targets, Path(folder), here=here))
+        runs = [(group, LocalExecutor.on_this_machine(group.workload, jobs)) for group in groups]
+        on_gpu = [target.record.run_id for target in targets if target.record.gpu is not None]
+        if on_gpu and not here and not all(executor.has_gpus for _, executor in runs):
+            raise StudyError(f"trial {on_gpu[0]} ran on a GPU, and none is used here; {_HERE}")
+        for group, executor in runs:
+            executor.run(_Replays(group, note))
+    return sorted(verdicts, key=lambda verdict: verdict.run_id)
+
+
+def record_in_mlflow(existing: ExistingStudy, verdicts: Iterable[Verdict]) -> None:
+    """Tag the run of each trial with the verdict of its replay.
+
+    Raises:
+        TrackingError: MLflow is away.
+    """
+    from ..tracking import usable
+
+    at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    runs = existing.runs()
+    with usable(existing.tracking):
+        for verdict in verdicts:
+            tags = {"sweeper.replay": str(verdict.state), "sweeper.replayed_at": at}
+            # An empty text replaces that of an earlier replay.
+            runs.tag(verdict.run_id, {**tags, "sweeper.replay_difference": verdict.difference})
+
+
+# --- what is run ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Trials that ran the same cells with the same fixed values, so that one workload has them.
+
+    Attributes:
+        fixed: the values that the sweep of these trials had fixed.
+        changes: what has changed of their code and data since, in words.
+    """
+
+    existing: ExistingStudy
+    workload: Workload
+    fixed: Mapping[str, Any]
+    targets: Sequence[ReplayTarget]
+    changes: Sequence[str]
+
+    def spec(self, target: ReplayTarget) -> TrialSpec:
+        """The trial, to be run as if for the first time and written beside its own notebook."""
+        spec = target.record.spec(
+            study=self.existing.study.name,
+            study_id=self.existing.study.study_id,
+            fixed=self.fixed,
+            checkpoint_dir=self.workload.paths.checkpoints(target.record.run_id),
+            artifact_dir=self.workload.paths.saved(target.record.run_id),
+            inputs=inputs_of_target(self.existing.paths, target),
+            code=str(target.metadata.get("code", "")),
+        )
+        return replace(spec, attempt=1, notebook=target.replay)
+
+
+def _groups(
+    existing: ExistingStudy, targets: Sequence[ReplayTarget], folder: Path, *, here: bool
+) -> Iterator[_Group]:
+    facts = existing.study.facts
+    if "notebook" not in facts:
+        raise StudyError(
+            f"the study {existing.study.name!r} has not stored where its notebook is; sweep it once"
+        )
+    cwd = Path(facts["notebook"]).parent
+    if not cwd.is_dir():
+        raise StudyError(
+            f"{cwd}: the folder of the notebook is gone, in which trials find their data and "
+            "modules; put it back"
+        )
+    settings = _settings_for(existing, here=here)
+    kernel = _kernel_for(existing, here=here)
+    alike: dict[str, list[ReplayTarget]] = {}
+    for target in targets:
+        common = [target.metadata.get(name) for name in ("code", "snapshot", "fixed", "data")]
+        alike.setdefault(str(common), []).append(target)
+    for index, members in enumerate(alike.values()):
+        notebook = ResearchNotebook(members[0].original, is_executed=True)
+        metadata = members[0].metadata
+        paths = StudyPaths.parse(f"{folder}/{index}/{{run_id}}.ipynb", study="replay")
+        paths.folder.mkdir(parents=True)
+        snapshot = _snapshot(existing, metadata)
+        data, changes = _data(settings, cwd, metadata)
+        if snapshot is None or not can_freeze(kernel):
+            changes += changed_modules(facts["made_of"], notebook.code, cwd)
+        yield _Group(
+            existing=existing,
+            workload=Workload(
+                notebook=notebook,
+                settings=settings,
+                kernel_name=kernel,
+                cwd=cwd,
+                paths=paths,
+                snapshot=snapshot,
+                data=data,
+            ),
+            fixed=_decoded(metadata.get("fixed", {}), settings.fixed),
+            targets=members,
+            changes=changes,
+        )
+
+
+def _decoded(stored: Any, known: Any = None) -> Any:
+    """A fixed value from a notebook's metadata, where `.inf` and `.nan` are texts.
+
+    Args:
+        known: the same of the study's settings: a text there stays a text.
+    """
+    if isinstance(stored, Mapping):
+        known = known if isinstance(known, Mapping) else {}
+        return {name: _decoded(value, known.get(name)) for name, value in stored.items()}
+    if isinstance(stored, list):
+        return [_decoded(value) for value in stored]
+    return decode_float(stored) if stored in _NOT_FINITE and stored != known else stored
+
+
+def _data(
+    settings: Settings, cwd: Path, metadata: Mapping[str, Any]
+) -> tuple[Dataset | None, list[str]]:
+    """The data of a trial, fetched where it is missing; and in words what has changed of it.
+
+    A trial is replayed with other data, too: the verdict says how far its numbers differ then.
+    """
+    version = metadata.get("data", {}).get("version")
+    if settings.data is None or version is None:
+        return None, []
+    stated = settings.data.model_copy(update={"version": version})
+    data = Dataset(stated, folder=cwd)
+    try:
+        data.settle()
+        data.bring(_log.warning)
+    except SweepError as error:
+        _log.warning("the data is not what the trial has used: %s", error)
+        place = display_path(data.place())
+        return None, [f"data.path {place} is not version {version} any more, which the trial used"]
+    return data, []
+
+
+def _snapshot(existing: ExistingStudy, metadata: Mapping[str, Any]) -> CodeSnapshot | None:
+    """The modules of a trial; None where they were not kept, so that those on disk have to do."""
+    name = metadata.get("snapshot")
+    try:
+        return read_snapshot(existing.paths, name) if name else None
+    except StudyError as error:
+        _log.warning("%s; the modules beside the notebook are used as they are now", error)
+        return None
+
+
+def _settings_for(existing: ExistingStudy, *, here: bool) -> Settings:
+    settings = existing.settings
+    execution = settings.execution.model_copy(update={"kernels": "cold"})
+    resources = settings.resources
+    if here:  # the numbers of the other machine's GPUs mean nothing here
+        resources = resources.model_copy(update={"gpus": "auto", "gpus_per_trial": 1})
+    return settings.model_copy(update={"execution": execution, "resources": resources})
+
+
+def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
+    name = str(existing.study.facts["made_of"]["kernel"])
+    try:
+        check_kernel(name, asked_by=f"the study {existing.study.name!r}")
+    except KernelError as error:
+        if not here:
+            raise KernelError(f"{error}; {_HERE}") from error
+        check_kernel(_KERNEL_HERE, asked_by="--here")
+        _log.warning("the kernel %r is not installed; %r takes its place", name, _KERNEL_HERE)
+        return _KERNEL_HERE
+    return name
+
+
+class _Replays(SideTrials[ReplayTarget]):
+    """Gives the trials of a group to an executor, and judges each that has ended."""
+
+    def __init__(self, group: _Group, on_verdict: Callable[[Verdict], None]) -> None:
+        super().__init__(group.targets)
+        self._group = group
+        self._on_verdict = on_verdict
+
+    def begin(self, item: ReplayTarget, running: RunningTrial) -> TrialSpec:
+        """Make the spec of a replay."""
+        if item.record.state is TrialState.PRUNED:
+            running.subscribe(_CutAsBefore(item, self._group.workload.settings, running))
+        return self._group.spec(item)
+
+    def end(self, item: ReplayTarget, spec: TrialSpec, outcome: TrialOutcome) -> None:
+        """Compare a replay with its trial."""
+        verdict = _judge(self._group, item, outcome)
+        try:
+            self._keep(item, verdict)
+        except OSError as error:  # the verdict counts, wherever it cannot be written
+            _log.warning("%s: %s", display_path(item.replay), error.strerror or error)
+        self._on_verdict(verdict)
+
+    def _keep(self, item: ReplayTarget, verdict: Verdict) -> None:
+        """Keep the verdict in the replay's notebook, and its environment with the trials'."""
+        if read_metadata(item.replay) is None:
+            return
+        if environment := _environment(self._group.workload.paths, item.replay):
+            keep_environment(self._group.existing.paths, environment)
+        of, state = item.original.name, str(verdict.state)
+        noted = {"of": of, "verdict": state, "difference": verdict.difference}
+        annotate(item.replay, replay=noted)
+
+
+class _CutAsBefore:
+    """Ends the replay of a pruned trial when it has reported as many points as the trial had."""
+
+    def __init__(self, target: ReplayTarget, settings: Settings, running: RunningTrial) -> None:
+        series = _scraped(read_executed(target.original), settings).series
+        self._left = {name: len(points) for name, points in series.items()}
+        self._running = running
+
+    def __call__(self, point: Point) -> None:
+        for name in point.metrics:
+            if point.step is not None and name in self._left:
+                self._left[name] -= 1
+        if all(left <= 0 for left in self._left.values()):
+            self._running.stop(StopReason.PRUNED, "the trial was pruned here")
+
+
+# --- what it came to -----------------------------------------------------------------------------
+
+
+def _judge(group: _Group, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
+    """Compare a trial with its replay; a pruned one as far as it came, by its series only."""
+    record, settings = target.record, group.workload.settings
+    is_compared = outcome.state in (TrialState.COMPLETED, record.state)
+    is_cut = record.state is TrialState.PRUNED
+    places = (group.existing.paths, target.original), (group.workload.paths, target.replay)
+    before, now = (
+        _execution(paths, path, settings, is_compared=is_compared, is_cut=is_cut)
+        for paths, path in places
+    )
+    if is_cut:
+        cut = {name: now.series.get(name, ())[: len(it)] for name, it in before.series.items()}
+        now = replace(now, series=cut)
+    if not (before.environment and now.environment):
+        before, now = (replace(it, environment={}) for it in (before, now))
+    found = compare(before, now)
+    causes = [*group.changes, *found.environment_in_words()]
+    causes = [f"since the study was swept: {change}" for change in causes]
+    if record.attempt > 1 or record.retry_of is not None:
+        causes.append(
+            "the trial was interrupted and begun again: if it went on from a checkpoint, that may "
+            "lack a part of its state, such as the optimizer's or a generator's"
+        )
+    return Verdict(
+        target=target,
+        found=found,
+        n_scores=len(before.scores),
+        n_points=sum(map(len, before.series.values())),
+        causes=causes,
+        message="" if is_compared else f"the replay is {outcome.state}: {outcome.message}",
+        duration_s=outcome.duration_s,
+    )
+
+
+def _execution(
+    paths: StudyPaths, path: Path, settings: Settings, *, is_compared: bool, is_cut: bool
+) -> Execution:
+    """What an executed notebook is compared by."""
+    environment = environment_facts(_environment(paths, path))
+    if not is_compared:
+        return Execution(scores={}, series={}, environment=environment)
+    node = read_executed(path)
+    scraped = _scraped(node, settings)
+    return Execution(
+        cells=() if is_cut else node.cells,
+        scores={} if is_cut else scraped.scores,
+        series=scraped.series,
+        environment=environment,
+    )
+
+
+def _scraped(node: Any, settings: Settings) -> Scraped:
+    return scrape(node, sources=settings.scores, objectives=settings.objective)
+
+
+def _environment(paths: StudyPaths, notebook: Path) -> Mapping[str, Any]:
+    """Where a trial ran; empty where that is not known."""
+    name = (read_metadata(notebook) or {}).get("environment")
+    try:
+        return read_environment(paths, name) if name else {}
+    except StudyError:  # the file was removed
+        return {}

@@ -1,0 +1,173 @@
+"""When two executions of a notebook count as equal, and in what they differ."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+from sweeper.notebooks.compare import Execution, Likeness, Parting, compare
+
+v4: Any = nbformat.v4
+
+
+def ran(*outputs: NotebookNode, **stated: Any) -> Execution:
+    """An execution of a notebook with one cell."""
+    cell = v4.new_code_cell("…", outputs=list(outputs))
+    return Execution(**{"scores": {"val": 0.5}, "series": {}, "cells": [cell], **stated})
+
+
+def printed(text: str, name: str = "stdout") -> NotebookNode:
+    return NotebookNode(v4.new_output("stream", name=name, text=text))
+
+
+def displayed(**data: Any) -> NotebookNode:
+    named = {name.replace("_", "/", 1): part for name, part in data.items()}
+    return NotebookNode(v4.new_output("display_data", data=named))
+
+
+# --- scores and steps -----------------------------------------------------------------------------
+
+
+def test_a_score_that_differs_in_its_last_bit_differs() -> None:
+    one, other = ran(scores={"val": 0.1 + 0.2}), ran(scores={"val": 0.3})
+    found = compare(one, other)
+    assert not found.has_equal_numbers
+    assert str(found) == "val 0.30000000000000004 → 0.3 (-5.55e-17)"
+    assert 0 < found.distance < 1e-15
+    assert compare(one, one).is_equal
+    assert str(compare(one, one)) == ""
+
+
+def test_nan_equals_nan_and_a_missing_score_is_infinitely_far() -> None:
+    nan = ran(scores={"val": math.nan}, series={"loss": [(0, math.nan)]})
+    also = ran(scores={"val": float("nan")}, series={"loss": [(0, float("nan"))]})
+    assert compare(nan, also).is_equal
+    lost = compare(ran(), ran(scores={}))
+    assert (lost.distance, lost.agrees_in_kind) == (math.inf, False)
+
+
+@pytest.mark.parametrize(
+    ("other", "parting", "words"),
+    [
+        ([(0, 1.0), (1, 0.5)], Parting(n_equal=2), "equal at all 2 points"),
+        (
+            [(0, 1.0), (1, 0.25)],
+            Parting(n_equal=1, step=1, first=0.5, second=0.25, distance=0.5),
+            "equal at the first 1 points; from step 1 on 0.5 → 0.25 (-0.25)",
+        ),
+        (
+            [(0, 1.0)],
+            Parting(n_equal=1, step=1, first=0.5, second=None, distance=math.inf),
+            "equal at the first 1 points; from step 1 on 0.5 → none",
+        ),
+        (
+            [(1, 0.5)],
+            Parting(n_equal=0, step=0, first=1.0, second=None, distance=math.inf),
+            "from step 0 on 1.0 → none",
+        ),
+    ],
+)
+def test_series_part_at_the_first_step_that_differs(
+    other: list[tuple[int, float]], parting: Parting, words: str
+) -> None:
+    found = compare(ran(series={"loss": [(0, 1.0), (1, 0.5)]}), ran(series={"loss": other}))
+    assert found.series == {"loss": parting}
+    assert str(parting) == words
+    assert found.has_equal_numbers == (parting.step is None)
+
+
+def test_of_several_series_the_one_that_parts_at_the_smallest_step_is_first() -> None:
+    one = ran(series={"a": [(0, 1.0), (1, 1.0)], "b": [(0, 1.0), (1, 1.0)]})
+    other = ran(series={"a": [(0, 1.0), (1, 2.0)], "b": [(0, 3.0), (1, 1.0)]})
+    found = compare(one, other)
+    assert found.first_parting is not None
+    assert found.first_parting[0] == "b"
+    assert str(found).startswith("b: from step 0 on")
+
+
+def test_params_and_facts_that_differ_have_both_values() -> None:
+    facts = {f"package{n}": "1.0" for n in range(20)}
+    found = compare(
+        ran(params={"x": 1, "y": "a"}, environment={"Python": "3.11", **facts}),
+        ran(params={"x": 2, "y": "a"}, environment={"Python": "3.11"}),
+    )
+    assert found.params == {"x": (1, 2)}
+    assert found.environment_in_words()[0] == "package0: 1.0 → none"
+    assert found.environment_in_words()[-1] == "and 12 more"
+    assert found.to_json()["params"] == {"x": [1, 2]}
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("took 1.52 s", "took 1.49 s"),
+        ("<Model at 0x7f3a12b4c5d0>", "<Model at 0x7f11aabbccdd>"),
+        ("started 2026-11-21 10:11:12", "started 2026-11-22 09:00:01"),
+        ("epoch 1, 93.2 it/s", "epoch 1, 88.1 it/s"),
+        ("Elapsed: 12.25", "Elapsed: 13.5"),
+        ("run 1b4e28ba-2fa1-11d2-883f-0016d3cca427", "run 6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+        ("100%|████| 10/10 [00:01<00:00, 9.31]", "100%|███▌| 10/10 [00:02<00:00, 4.02]"),
+        ("/tmp/ipykernel_123/4567.py:1: UserWarning", "/tmp/ipykernel_9/88.py:1: UserWarning"),
+    ],
+)
+def test_times_rates_and_addresses_may_differ(one: str, other: str) -> None:
+    assert compare(ran(printed(one)), ran(printed(other))).is_equal
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("acc 0.91", "acc 0.92"),
+        ("0.6177530000000001", "0.6177530000000002"),
+        ("3 rows", "4 rows"),
+        ("cat", "dog"),
+    ],
+)
+def test_other_numbers_and_words_may_not_but_are_alike_in_kind(one: str, other: str) -> None:
+    found = compare(ran(printed(f"a\n{one}")), ran(printed(f"a\n{other}")))
+    assert found.has_equal_numbers
+    assert not found.is_equal
+    assert (found.likeness, found.agrees_in_kind) == (Likeness.IN_KIND, True)
+    assert str(found) == f"cell 1, from line 2 on: {one!r} → {other!r}"
+
+
+def test_of_a_long_line_the_place_where_it_differs_is_quoted() -> None:
+    one, other = ("x" * 500 + f" {word} " + "y" * 500 for word in ("here", "there"))
+    words = str(compare(ran(printed(one)), ran(printed(other))))
+    assert "here" in words
+    assert "there" in words
+    assert len(words) < 200
+
+
+def test_outputs_are_compared_in_their_order_and_streams_between_displays_are_not() -> None:
+    figure, out, err = displayed(image_png="aGk="), printed("a"), printed("b", "stderr")
+    assert compare(ran(out, figure), ran(figure, out)).likeness is Likeness.DIFFERENT
+    assert compare(ran(out, err), ran(err, out)).is_equal
+    assert not compare(ran(out, figure, err), ran(err, figure, out)).is_equal
+    pieces = [printed("a"), err, printed("c")]
+    assert compare(ran(*pieces), ran(printed("ac"), err)).is_equal
+
+
+def test_errors_that_a_cell_may_raise_are_compared_but_for_their_tracebacks() -> None:
+    def raised(evalue: str, line: int) -> Execution:
+        frames = [f"line {line}"]
+        return ran(v4.new_output("error", ename="ValueError", evalue=evalue, traceback=frames))
+
+    assert compare(raised("a", 1), raised("a", 2)).is_equal
+    words = "cell 1, from line 1 on: 'ValueError: a' → 'ValueError: b'"
+    assert str(compare(raised("a", 1), raised("b", 1))) == words
+
+
+def test_pictures_are_compared_and_views_of_widgets_are_not() -> None:
+    one, other = ran(displayed(image_png="aGk=")), ran(displayed(image_png="aGo="))
+    assert "a picture, or another output that is no text" in str(compare(one, other))
+    view = "application/vnd.jupyter.widget-view+json"
+    widgets = [ran(v4.new_output("display_data", data={view: {"model_id": n}})) for n in "ab"]
+    assert compare(*widgets).is_equal
