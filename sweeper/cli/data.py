@@ -1,4 +1,4 @@
-"""The command `data`: push the data of trials, fetch it before a sweep, verify what is here."""
+"""The command `data`: push the data of trials, or fetch it before a sweep."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from .console_output import ConsoleOutput
 
 
 def data(options: argparse.Namespace) -> int:
-    """Push, fetch or verify the data of a parameters file."""
+    """Push or fetch the data of a parameters file."""
     from ..settings import Settings
-    from ..settings.units import size
-    from ..sync.datasets import Dataset
+    from ..sync.archive import Dataset
 
     console = ConsoleOutput(options)
     settings = Settings.load(options.parameters)
@@ -30,19 +29,14 @@ def data(options: argparse.Namespace) -> int:
     dataset = Dataset(settings.data, folder=beside.absolute().parent)
     place = display_path(dataset.place())
     if options.action == "push":
-        pushed = dataset.push(console.progress)
-        what = f"{pushed.n_files} file{'s' if pushed.n_files != 1 else ''}, "
-        what += f"{size(pushed.size_bytes)}"
-        console.line(
-            f"{place}: version {pushed.version} ({what}) is at {dataset.url}; "
-            + (f"{size(pushed.sent_bytes)} were sent" if pushed.is_new else "it was there already")
-        )
-        sent = pushed.sent_bytes
+        pushed, is_new = dataset.push(console.progress)
+        done = "was sent" if is_new else "was there already"
+        console.line(f"{place}: version {pushed.version} ({pushed}) {done}: {dataset.url}")
+        sent = pushed.size_bytes if is_new else 0
         console.json({"version": pushed.version, "path": place, "sent_bytes": sent})
         return OK
     dataset.settle()
-    dataset.bring(console.progress, reads_all=options.action == "verify")
-    done = "every file was read and is" if options.action == "verify" else "is"
-    console.line(f"{place}: {done} version {dataset.version} of {dataset.url}")
+    dataset.bring(console.progress)
+    console.line(f"{place}: is version {dataset.version} of {dataset.url}")
     console.json({"version": dataset.version, "path": place})
     return OK

@@ -237,10 +237,10 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Example: notebook_hpo.py data push -i my.ipynb -p my.yml"
     parser.add_argument(
         "action",
-        choices=("push", "fetch", "verify"),
-        metavar="push|fetch|verify",
+        choices=("push", "fetch"),
+        metavar="push|fetch",
         help="push: put data.path at data.from, as its newest version; fetch: have here what a "
-        "sweep would fetch; verify: the same, and read every file whatever was verified before",
+        "sweep would fetch",
     )
     parser.add_argument(
         "-i",

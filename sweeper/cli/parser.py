@@ -127,5 +127,5 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
             "write the comparison page of a study, its trials as a table, or the code of one",
         )
     )
-    options.add_data(command("data", "push the data of trials, fetch it, or verify what is here"))
+    options.add_data(command("data", "push the data of trials, or fetch it before a sweep"))
     return parser, made

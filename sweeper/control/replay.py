@@ -34,7 +34,7 @@ from ..study_folder.snapshots import (
     read_environment,
     read_snapshot,
 )
-from ..sync.datasets import Dataset
+from ..sync.archive import Dataset
 from ..trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState, display_path
 from .lookup import ExistingStudy
 from .replay_targets import ReplayTarget, inputs_of_target

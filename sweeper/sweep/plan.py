@@ -20,7 +20,7 @@ from ..settings.addresses import Address
 from ..settings.machines import Cluster
 from ..study import SamplerFactory, make_pruner
 from ..sync import RemoteCopy
-from ..sync.datasets import Dataset
+from ..sync.archive import Dataset
 from ..trials import Inputs, StudyPaths
 from .frozen_code import snapshot_of
 from .preemption import check_service
@@ -56,7 +56,9 @@ class SweepPlan:
     stated_inputs: Mapping[str, Any] = field(default_factory=dict)
 
     def close(self) -> None:
-        """End what the executor has started before the sweep began, as workers of a cluster."""
+        """End what the executor has started before the sweep began, and let go of the data."""
+        if self.data is not None:
+            self.data.close()
         close = getattr(self.executor, "close", None)
         if close is not None:
             close()

@@ -13,7 +13,6 @@ from ...execution.machine.shared_memory import advice
 from ...study.access import call_server
 from ...sweep.plan import SweepPlan
 from ...tracking import sqlite_file, store_of
-from ...trials import display_path
 from .findings import Finding
 
 #: Less free disk than this is too little for any sweep: databases, notebooks and their copies.
@@ -58,23 +57,11 @@ def _data(plan: SweepPlan) -> Iterator[Finding]:
     if plan.data is None:
         return
 
-    def files(n_files: int) -> str:
-        return f"{n_files} file{'s' if n_files != 1 else ''}"
-
-    what = f"data {plan.data.version} of {plan.data.url}"
     try:
-        found, free = plan.data.look()
+        text = f"data {plan.data.version} of {plan.data.url}: {plan.data.look()}"
     except DataError as error:
         yield Finding(name="data", holds=False, text=str(error))
         return
-    place = display_path(plan.data.place())
-    if found.missing:
-        missing = f"{size(found.missing_bytes)} in {files(len(found.missing))}"
-        text = f"{what}: {missing} will be fetched to {place}, where {size(free)} are free"
-    elif found.unread:
-        text = f"{what} seems to be in {place}: {files(len(found.unread))} to verify"
-    else:
-        text = f"{what} is in {place}: {files(len(found.present))}, nothing will be fetched"
     yield Finding(name="data", holds=True, text=text)
 
 

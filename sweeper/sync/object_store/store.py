@@ -105,6 +105,12 @@ class Store:
             except FileNotFoundError:
                 return None
 
+    def get_range(self, name: str, start: int, end: int) -> bytes:
+        """The bytes of an object from one offset to before another."""
+        with self._errors():
+            fs, path = self._at(name)
+            return bytes(fs.cat_file(path, start=start, end=end))
+
     def put(self, name: str, data: bytes) -> None:
         """Write an object atomically; it may exist already."""
         with self._errors():

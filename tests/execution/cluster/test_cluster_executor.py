@@ -21,7 +21,7 @@ from sweeper.settings import Settings
 from sweeper.settings.machines import Cluster
 from sweeper.settings.sections import Data
 from sweeper.study_folder.snapshots import CodeSnapshot
-from sweeper.sync.datasets import Dataset
+from sweeper.sync.archive import Dataset
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract, ListedTrials
 from sweeper.trials import StudyPaths, TrialOutcome, TrialSpec
@@ -171,7 +171,7 @@ def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
     Dataset(first, folder=tmp_path).push(lambda _: None)
     data = Dataset(second, folder=tmp_path)
     data.settle()
-    shutil.rmtree(remote / "objects")
+    shutil.rmtree(remote / "archives")
     notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
     workload = replace(workload_of(notebook, {"act": ["complete"]}), data=data)
     settings = Cluster.model_validate({"url": two_slots, "wait": "600s"})
@@ -182,4 +182,4 @@ def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
     assert time.monotonic() - began_s < 120
     (reason,) = source.reasons
     assert "no worker can run these trials: worker tcp://" in reason
-    assert "some.txt" in reason or "objects" in reason
+    assert "archives" in reason

@@ -15,7 +15,7 @@ from sweeper.control.lookup import find_study
 from sweeper.errors import DataError
 from sweeper.settings.sections import Data
 from sweeper.sweep.inputs.data import with_data
-from sweeper.sync.datasets import Dataset
+from sweeper.sync.archive import Dataset
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
@@ -63,13 +63,13 @@ def test_the_first_trial_waits_for_the_data_and_the_study_keeps_its_version(
 ) -> None:
     plan = with_data(make_sweep(2).plan)
     (finding,) = (it for it in check_surroundings(plan) if it.name == "data")
-    assert "0 kB in 1 file will be fetched" in finding.text
+    assert "1 file, 10 kB will be fetched" in finding.text
     result = make_sweep(2).run()
     assert result.counts[TrialState.COMPLETED] == 2
     first = find_study(str(tmp_path / "machine/out"), storage=None).study.facts["made_of"]["data"]
 
     (home.place() / "train.txt").write_text("dogs")
-    second = home.push(lambda _: None)
+    second, _ = home.push(lambda _: None)
     assert make_sweep(3).run().counts[TrialState.COMPLETED] == 3
     made_of = find_study(str(tmp_path / "machine/out"), storage=None).study.facts["made_of"]
     assert made_of["data"] == first != second.version
@@ -81,7 +81,7 @@ def test_a_sweep_without_its_data_leaves_nothing_behind(
     data = tmp_path / "machine" / "data"
     data.mkdir(parents=True)
     (data / "train.txt").write_text("mice")
-    with pytest.raises(DataError, match=r"train\.txt\. Nothing was overwritten"):
+    with pytest.raises(DataError, match=r"files of its own.*Nothing was changed"):
         make_sweep(2).run()
     with pytest.raises(DataError, match="there is no data at"):
         make_sweep(2, **{"from": f"{home.url}/nowhere"}).run()

@@ -1,0 +1,325 @@
+"""The data of trials: pushed once, fetched once by each machine, and never overwritten."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from sweeper.errors import DataError
+from sweeper.settings.sections import Data
+from sweeper.sync import archive
+from sweeper.sync.archive import Dataset
+from sweeper.sync.object_store import Store, StoreError
+
+LONG = f"a/{'ü' * 120}.png"
+FILES = {"a/1.png": b"one" * 9, LONG: b"two" * 9, "large.bin": bytes(range(256)) * 99, "none": b""}
+OURS = ".notebook-hpo-data.json"
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Blocks of 1,000 bytes, so that an archive has many; and an empty store."""
+    monkeypatch.setattr(archive, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(os, "sync", lambda: None)
+    MemoryFileSystem.store.clear()
+    yield
+    MemoryFileSystem.store.clear()
+
+
+@pytest.fixture
+def gets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the objects of which blocks were fetched."""
+    names: list[str] = []
+    get_range = Store.get_range
+
+    def noted(self: Store, name: str, start: int, end: int) -> bytes:
+        names.append(name)
+        return get_range(self, name, start, end)
+
+    monkeypatch.setattr(Store, "get_range", noted)
+    return names
+
+
+Make = Callable[..., Dataset]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """A dataset for a notebook in one of several folders, as if each were another machine."""
+
+    def made(machine: str, *, url: str = "memory://bucket/data", **stated: Any) -> Dataset:
+        settings = Data.model_validate({"path": "./data", "from": url, **stated})
+        return Dataset(settings, folder=tmp_path / machine)
+
+    return made
+
+
+def write(dataset: Dataset, files: dict[str, bytes] = FILES) -> None:
+    for name, content in files.items():
+        path = dataset.place() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def pushed(dataset: Dataset, files: dict[str, bytes] = FILES) -> str:
+    write(dataset, files)
+    return dataset.push(lambda _: None)[0].version
+
+
+def content_of(place: Path) -> dict[str, bytes]:
+    found = {path.relative_to(place).as_posix(): path for path in place.rglob("*")}
+    return {n: p.read_bytes() for n, p in found.items() if p.is_file() and p.name != OURS}
+
+
+def fetched(dataset: Dataset, begun_with: str | None = None) -> list[str]:
+    lines: list[str] = []
+    dataset.settle(begun_with=begun_with)
+    dataset.bring(lines.append)
+    return lines
+
+
+def test_what_one_machine_has_pushed_another_has_after_a_fetch(make: Make, gets: list[str]) -> None:
+    away = make("away")
+    version = pushed(make("home"))
+    lines = fetched(away)
+    assert content_of(away.place()) == FILES
+    assert away.facts["version"] == version
+    assert lines[0].endswith("from memory://bucket/data: 4 files, 31 kB")
+    assert len(gets) > 20
+    assert pushed(make("third"), FILES) == version  # equal files, whenever they were written
+
+
+def test_a_machine_that_has_the_data_asks_the_store_for_nothing(
+    make: Make, gets: list[str]
+) -> None:
+    home, away = make("home"), make("away")
+    version = pushed(home)
+    assert fetched(home) == []
+    fetched(away)
+    away.close()
+    MemoryFileSystem.store.clear()
+    del gets[:]
+    write(away, {"mine": b"written by the notebook"})
+    assert fetched(make("away"), begun_with=version) == []
+    assert fetched(make("home", version=version[:6])) == []
+    assert gets == []
+
+
+def test_a_study_goes_on_with_its_version_and_a_new_one_takes_the_newest(make: Make) -> None:
+    home, away = make("home"), make("away")
+    old = pushed(home)
+    new = pushed(home, {"more": b"x"})
+    fetched(away, begun_with=old)
+    assert (away.version, content_of(away.place())) == (old, FILES)
+    write(away, {"mine": b"x"})
+    with pytest.raises(DataError, match=r"another sweep uses .* in another version"):
+        fetched(make("away"))
+    away.close()
+
+    newest = make("away")
+    assert f"version {old} is in data.{old} now" in fetched(newest)
+    assert content_of(newest.place()) == {**FILES, "more": b"x"}
+    assert content_of(newest.place().with_name(f"data.{old}")) == {**FILES, "mine": b"x"}
+    newest.close()
+    MemoryFileSystem.store["/bucket/data/archives/" + f"{old}.tar"].truncate(0)
+    fetched(away, begun_with=old)  # which lies here, and is not fetched again
+    assert content_of(away.place()) == {**FILES, "mine": b"x"}
+    assert newest.version == new
+    with pytest.raises(DataError, match="no such version; the newest is"):
+        fetched(make("fourth", version="abcdef"))
+
+
+def test_what_the_user_has_in_the_folder_is_never_changed(make: Make) -> None:
+    old = pushed(make("home"))
+    pushed(make("home"), {"more": b"x"})
+    with pytest.raises(DataError, match=r"has version .*, pushed from it, and the trials use"):
+        fetched(make("home", version=old))
+    by_hand = make("away")
+    write(by_hand, {"large.bin": b"mine"})
+    with pytest.raises(DataError, match=r"files of its own.*Nothing was changed"):
+        fetched(by_hand)
+    assert content_of(by_hand.place()) == {"large.bin": b"mine"}
+    changed = make("third")
+    fetched(changed)
+    write(changed, {"a/1.png": b"mine"})
+    with pytest.raises(DataError, match=r"a/1\.png is not as it was in version"):
+        fetched(changed)
+    assert content_of(changed.place())["a/1.png"] == b"mine"
+
+
+def test_the_same_data_is_sent_once_and_may_be_the_newest_again(make: Make) -> None:
+    home = make("home")
+    old = pushed(home)
+    pushed(home, {"more": b"x"})
+    (home.place() / "more").unlink()
+    found, is_new = home.push(lambda _: None)
+    assert (found.version, is_new) == (old, False)
+    fetched(make("away", version=old))
+
+
+def test_half_a_push_is_never_used(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    home = make("home")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put_if_unchanged", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pushed(home)
+    with pytest.raises(DataError, match=r"there is no data at memory://bucket/data; put .* push"):
+        fetched(make("away"))
+    pushed(home)
+    assert not list(home.place().parent.glob(".data-*"))
+
+
+def test_a_store_that_is_away_is_no_obstacle_where_the_data_is(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = make("home")
+    version = pushed(home)
+
+    def away(*_: Any) -> None:
+        raise StoreError("it is away", is_refusal=True)
+
+    monkeypatch.setattr(Store, "get", away)
+    fetched(home)
+    assert f"it is away; see the guide for credentials; the trials use version {version}" in (
+        caplog.text
+    )
+    with pytest.raises(DataError, match="it is away"):
+        fetched(make("away"))
+
+
+@pytest.mark.parametrize("place", [600, 20_000])
+def test_bytes_that_were_changed_in_the_store_are_not_used(make: Make, place: int) -> None:
+    away = make("away")
+    pushed(make("home"))
+    (name,) = (name for name in MemoryFileSystem.store if "/archives/" in name)
+    MemoryFileSystem.store[name].seek(place)
+    MemoryFileSystem.store[name].write(b"other")
+    with pytest.raises(DataError, match="has other bytes than were pushed"):
+        fetched(away)
+    assert not list(away.place().parent.glob("*data*/*"))
+
+
+def test_a_disk_without_room_is_named_before_anything_is_fetched(
+    make: Make, gets: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = make("away")
+    pushed(make("home"))
+    away.settle()
+    assert away.look().startswith("4 files, 31 kB will be fetched to ")
+    monkeypatch.setattr(archive, "_free_bytes", lambda _: 100_000_100)
+    with pytest.raises(
+        DataError, match=r"31 kB are missing in .*, and 100 MB are free there; make"
+    ):
+        fetched(away)
+    assert gets == []
+
+
+def test_folders_that_cannot_be_pushed_are_named(make: Make) -> None:
+    home = make("home")
+    with pytest.raises(DataError, match=r"there is no folder .*/data; a relative path begins in"):
+        home.push(lambda _: None)
+    home.place().mkdir(parents=True)
+    with pytest.raises(DataError, match="has no files to push"):
+        home.push(lambda _: None)
+
+
+def test_a_copy_of_the_notebooks_folder_leads_to_the_users_cache(
+    make: Make, gets: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    home = make("home")
+    pushed(home)
+    fetched(home)
+    for name in ("worker 1", "worker 2"):
+        there = pickle.loads(pickle.dumps(home))
+        there.bring(lambda _: None, folder=tmp_path / name, is_copy=True)
+        assert content_of(tmp_path / name / "data") == FILES
+        n_gets = len(gets)
+    assert len(gets) == n_gets
+
+
+def test_two_that_begin_at_once_fetch_once_and_a_stop_ends_the_wait(
+    make: Make, gets: list[str]
+) -> None:
+    pushed(make("home"))
+    lines: list[str] = []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow_line(line: str) -> None:
+        lines.append(line)
+        begun.set()
+        may_end.wait(30)
+
+    def fetch() -> None:
+        first.settle()
+        first.bring(slow_line)
+
+    first, second = make("away"), make("away")
+    thread = threading.Thread(target=fetch)
+    thread.start()
+    begun.wait(30)
+    second.settle()
+    second.bring(lines.append, iter([False, True]).__next__)
+    assert "waiting for another process that fetches" in lines[-1]
+    may_end.set()
+    second.bring(lines.append)
+    thread.join()
+    assert sum(line.startswith("fetching ") for line in lines) == 1
+    assert content_of(second.place()) == FILES
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from sweeper.settings.sections import Data
+from sweeper.sync import archive
+archive._BLOCK_BYTES, archive._AT_ONCE, left = 1000, 1, [15]
+get = archive.Store.get_range
+def until_killed(*args):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return get(*args)
+archive.Store.get_range = until_killed
+data = Data.model_validate({"path": "data", "from": sys.argv[1]})
+dataset = archive.Dataset(data, folder=pathlib.Path("."))
+dataset.settle()
+dataset.bring(print)
+"""
+
+
+@pytest.mark.slow  # a process with the package's imports
+def test_a_fetch_that_was_killed_leaves_nothing_half(make: Make, tmp_path: Path) -> None:
+    url = (tmp_path / "bucket").as_uri()
+    away = make("away", url=url)
+    pushed(make("home", url=url))
+    away.place().parent.mkdir()
+    done = subprocess.run([sys.executable, "-c", KILLED, url], cwd=away.place().parent, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not away.place().exists()
+    fetched(away)
+    assert content_of(away.place()) == FILES
+    assert not list(away.place().parent.glob("*.part"))
+
+
+@pytest.mark.slow  # a server
+def test_data_travels_through_s3(make: Make, s3: str) -> None:
+    away = make("away", url=f"{s3}/datasets")
+    pushed(make("home", url=f"{s3}/datasets"))
+    fetched(away)
+    assert content_of(away.place()) == FILES
+    missing = make("missing", url="s3://no-such-bucket/datasets")
+    with pytest.raises(DataError, match="bucket does not exist"):
+        pushed(missing)
