@@ -27,8 +27,6 @@ from sweeper.execution.executor import TrialSource
 from sweeper.notebook_api.messages import Point
 from sweeper.study import Study
 from sweeper.trials import (
-    GpuSample,
-    GpuTotal,
     GpuUse,
     KernelUse,
     Params,
@@ -49,8 +47,6 @@ MACHINE = 8
 NOTICED_S, REPLACED_S = 30.0, 180.0
 #: How much durations differ, of their logarithm; how many trials take how many times as long.
 SPREAD, STRAGGLERS, SLOWER = 0.25, 0.02, 3.0
-#: What a machine's monitor keeps of a trial's GPU.
-GPU_SAMPLES = 30
 #: How often the fleet waits for MLflow, in simulated seconds.
 LOOK_S = 60.0
 
@@ -208,7 +204,6 @@ class FleetExecutor:
     """
 
     description = "simulated"
-    gpu_totals: Sequence[GpuTotal] = ()
 
     def __init__(
         self,
@@ -339,8 +334,7 @@ class FleetExecutor:
             message=running.message,
             duration_s=self.now_s - slot.begun_s,
             kernel=KernelUse(is_forked=True),
-            gpu=GpuUse(peak_bytes=gpu_bytes(spec.params), held_s=self.now_s - slot.begun_s),
-            gpu_samples=_gpu_samples(),
+            gpu=GpuUse(peak_bytes=gpu_bytes(spec.params)),
             host=f"machine-{slot.machine}",
         )
         self._finish(slot, outcome)
@@ -427,14 +421,6 @@ def gpu_bytes(params: Params) -> int:
 
 def _number(params: Params, name: str) -> float:
     return float(str(params[name]))
-
-
-def _gpu_samples() -> list[GpuSample]:
-    now_s = time.time()
-    return [
-        GpuSample(at_s=now_s + i, busy_share=0.9, used_bytes=10**10, power_w=300.0, sm_share=0.8)
-        for i in range(GPU_SAMPLES)
-    ]
 
 
 def _write_notebook(spec: TrialSpec, state: str, scores: dict[str, float]) -> None:

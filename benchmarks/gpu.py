@@ -27,7 +27,7 @@ from typing import Any
 
 from sweeper import Settings, Sweep
 from sweeper.testing import write_notebook
-from sweeper.trials import Reason, SweepResult, TrialState, total_of
+from sweeper.trials import Reason, SweepResult, TrialState
 
 TRIALS = 12
 IMPORTS = """
@@ -111,9 +111,7 @@ class Run:
         forked: trials whose kernel was forked.
         shared: those of them that began after shared cells.
         peak_gb: the most memory that a trial took.
-        busy_share: of the time, in which the GPUs ran anything; None where that is not known.
-        sm_share: of their processors, that worked meanwhile; None likewise.
-        energy_wh: what they took; None likewise.
+        busy_share: of the time of its trials, in which GPUs ran anything; None if not known.
         hashes: of the weights, by trial.
     """
 
@@ -125,8 +123,6 @@ class Run:
     shared: int
     peak_gb: float
     busy_share: float | None
-    sm_share: float | None
-    energy_wh: float | None
     hashes: dict[str, float | None]
 
 
@@ -164,8 +160,8 @@ def train(root: Path, *, mode: str, slots: str, options: argparse.Namespace) -> 
         study={"trials": TRIALS},
     )
     records = result.records
-    total = total_of(result.gpus)
-    energy_j = None if total is None else total.energy_j
+    uses = [record.gpu for record in records if record.gpu is not None]
+    busy_shares = [use.busy_share for use in uses if use.busy_share is not None]
     begins = [record.started_at_s for record in records]
     ends = [record.started_at_s + record.duration_s for record in records]
     return Run(
@@ -175,10 +171,8 @@ def train(root: Path, *, mode: str, slots: str, options: argparse.Namespace) -> 
         completed=result.counts["completed"],
         forked=sum(kernel.is_forked for kernel in result.kernels),
         shared=sum(bool(kernel.shared_cells) for kernel in result.kernels),
-        peak_gb=max((r.gpu.peak_bytes for r in records if r.gpu is not None), default=0) / 1e9,
-        busy_share=None if total is None else total.busy_share,
-        sm_share=None if total is None else total.sm_share,
-        energy_wh=None if energy_j is None else energy_j / 3600,
+        peak_gb=max((use.peak_bytes or 0 for use in uses), default=0) / 1e9,
+        busy_share=sum(busy_shares) / len(busy_shares) if busy_shares else None,
         hashes={record.run_id: record.scores.get("digest") for record in records},
     )
 
@@ -249,7 +243,7 @@ def main() -> None:
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     began_s, runs, left_out = time.monotonic(), list[Run](), list[str]()
     print(f"{os.cpu_count()} cores, {_of_the_machine()}\n")
-    head = "mode slots seconds gain completed forked shared GB busy processors Wh".split()
+    head = "mode slots seconds gain completed forked shared GB busy".split()
     print(f"| {' | '.join(head)} | same bits |\n" + "|---" * (len(head) + 1) + "|")
     memory: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -267,8 +261,7 @@ def main() -> None:
                 print(
                     f"| {mode} | {slots} | {one.took_s:.1f} | {runs[0].took_s / one.took_s:.2f} "
                     f"| {one.completed} | {one.forked} | {one.shared} | {one.peak_gb:.2f} "
-                    f"| {_text(one.busy_share)} | {_text(one.sm_share)} | {_text(one.energy_wh)} "
-                    f"| {same} of {TRIALS} |",
+                    f"| {_text(one.busy_share)} | {same} of {TRIALS} |",
                     flush=True,
                 )
         if not options.cpu and time.monotonic() - began_s < options.budget_s - 60:

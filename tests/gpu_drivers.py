@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sweeper.execution.gpus import Gpu, GpuActivity
+from sweeper.execution.gpus import Gpu
 
 GIB = 1024**3
 
@@ -15,13 +15,13 @@ class StatedDriver:
     Attributes:
         used: bytes of each GPU in use, by UUID.
         by_process: the same by process id.
-        activities: of each GPU.
+        busy: share of the time in which each GPU works.
     """
 
     def __init__(self, *names: str, memory_bytes: int | None = 40 * GIB) -> None:
         self.gpus = [Gpu(name=name, uuid=name, memory_bytes=memory_bytes) for name in names]
         self.used = dict.fromkeys(names, 0)
-        self.activities = dict.fromkeys(names, GpuActivity())
+        self.busy: dict[str, float | None] = dict.fromkeys(names)
         self.by_process: dict[str, dict[int, int]] = {name: {} for name in names}
 
     def installed(self) -> Sequence[Gpu]:
@@ -33,5 +33,5 @@ class StatedDriver:
     def used_by(self, uuid: str) -> Mapping[int, int]:
         return self.by_process[uuid]
 
-    def activity(self, uuid: str) -> GpuActivity:
-        return self.activities[uuid]
+    def busy_share(self, uuid: str) -> float | None:
+        return self.busy[uuid]

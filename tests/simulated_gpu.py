@@ -22,14 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sweeper.execution.gpus import Gpu, GpuActivity
+from sweeper.execution.gpus import Gpu
 
 #: What is left of each one's pace with every client beyond two, in a crowd.
 _CROWDED = 0.65
 #: What changes from one process's work to another's, in seconds.
 _SWITCH_S = 0.00005
-#: What a GPU draws without work, and with as much as it can do.
-_IDLE_W, _BUSY_W = 100.0, 400.0
 #: Work that is nearly done is done: clocks are not finer.
 _DONE_S = 1e-5
 
@@ -109,7 +107,7 @@ class SimulatedGpus:
     ) -> None:
         self.folder, self._memory_bytes, self._mode = folder, memory_bytes, mode
         self._names = [f"GPU-{number}" for number in range(count)]
-        #: What each GPU had counted when `activity` was last called.
+        #: What each GPU had counted when `busy_share` was last called.
         self._states: dict[str, dict[str, Any]] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -145,17 +143,15 @@ class SimulatedGpus:
         """How much memory each process has."""
         return {int(pid): n_bytes for pid, n_bytes in self.state(uuid)["used_by"].items()}
 
-    def activity(self, uuid: str) -> GpuActivity:
-        """How busy a GPU was since the last call, and what a real one would have drawn."""
+    def busy_share(self, uuid: str) -> float | None:
+        """How busy a GPU was since the last call; None for the first one."""
         state = self.state(uuid)
         before = self._states.get(uuid)
         self._states[uuid] = state
         if before is None or state["at_s"] <= before["at_s"]:
-            return GpuActivity()
-        busy, share, passed_s = (state[n] - before[n] for n in ("busy_s", "share_s", "at_s"))
-        sm_share = share / passed_s
-        power_w = _IDLE_W + (_BUSY_W - _IDLE_W) * sm_share
-        return GpuActivity(busy_share=busy / passed_s, sm_share=sm_share, power_w=power_w)
+            return None
+        busy_s, passed_s = (state[n] - before[n] for n in ("busy_s", "at_s"))
+        return float(busy_s / passed_s)
 
     def state(self, uuid: str) -> dict[str, Any]:
         """What a GPU has counted; see `_Device.state`."""

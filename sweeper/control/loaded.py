@@ -282,7 +282,7 @@ def _row(record: TrialRecord, scores: Sequence[str], params: Sequence[str]) -> d
     row |= {_score_column(name): record.scores.get(name) for name in scores}
     others = {
         "duration_s": record.duration_s,
-        "gpu_peak_gb": None if record.gpu is None else record.gpu.peak_bytes / 1e9,
+        "gpu_peak_gb": record.gpu and record.gpu.peak_bytes and record.gpu.peak_bytes / 1e9,
         "seed": record.seed,
         "attempt": record.attempt,
         "reason": None if record.reason is None else str(record.reason),

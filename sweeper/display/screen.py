@@ -19,7 +19,6 @@ from ..trials import (
     TrialRecord,
     TrialState,
     display_path,
-    total_of,
     value_text,
 )
 from .confirmed import confirmation_lines, progress_line, won_by
@@ -150,7 +149,7 @@ def summary(result: SweepResult) -> str:
             f"  {result.undelivered} messages did not reach MLflow; "
             "the same command sends them again"
         )
-    lines += gpu_lines(result.records) + gpu_time_lines(result)
+    lines += gpu_lines(result.records)
     lines += replicability_lines(result.records)
     if result.kernels:
         lines.append(kernels_line(result.kernels, findings=result.findings))
@@ -159,7 +158,8 @@ def summary(result: SweepResult) -> str:
 
 def gpu_lines(records: Iterable[TrialRecord]) -> list[str]:
     """How much memory of their GPUs trials took; empty where none took any."""
-    took = [(r.gpu.peak_bytes, r.run_id, r.gpu.was_short) for r in records if r.gpu is not None]
+    uses = [(record.gpu, record.run_id) for record in records if record.gpu is not None]
+    took = [(u.peak_bytes, name, u.was_short) for u, name in uses if u.peak_bytes is not None]
     least, most = min(took, default=None), max(took, default=None)
     if least is None or most is None or not most[0]:
         return []
@@ -194,21 +194,6 @@ def cost_lines(result: SweepResult) -> list[str]:
     if result.cost_per_trial is not None:
         line += f", {_amount(result.cost_per_trial)} per completed trial"
     return [line]
-
-
-def gpu_time_lines(result: SweepResult) -> list[str]:
-    """For how long trials held the sweep's GPUs and what these did; empty where none was held."""
-    total = total_of(result.gpus)
-    if total is None or not total.held_s:
-        return []
-    parts = [f"{duration(total.held_s)} of {duration(result.gpu_s)} held by trials"]
-    if total.busy_share is not None:
-        parts.append(f"busy for {100 * total.busy_share:.0f} % of that")
-    if total.sm_share is not None:
-        parts.append(f"{100 * total.sm_share:.0f} % of the processors at work")
-    if total.energy_j is not None:
-        parts.append(f"{total.energy_j / 3600:.3g} Wh")
-    return [f"GPU time: {', '.join(parts)}"]
 
 
 def _amount(cost: float) -> str:

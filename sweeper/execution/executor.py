@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..trials import GpuTotal, RunningTrial, TrialOutcome, TrialSpec
+from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
 
 class TimeLeft(Protocol):
@@ -56,7 +56,6 @@ class Executor(Protocol):
     Attributes:
         jobs: how many trials run at once.
         description: what the place has beside its slots, such as `2 GPU`; may be empty.
-        gpu_totals: what each of its GPUs did so far; empty where it has none, or does not know.
     """
 
     @property
@@ -64,9 +63,6 @@ class Executor(Protocol):
 
     @property
     def description(self) -> str: ...
-
-    @property
-    def gpu_totals(self) -> Sequence[GpuTotal]: ...
 
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from joblib import Parallel, delayed
 
 from ..settings.machines import Resources
-from ..trials import GpuTotal
 from .executor import TrialSource
 from .gpus import GpuAllocator, Mps
 from .gpus.mps import why_not
@@ -103,11 +102,6 @@ class LocalExecutor:
     def has_gpus(self) -> bool:
         """Whether trials get shares of GPUs here."""
         return bool(self._gpus.gpus)
-
-    @property
-    def gpu_totals(self) -> Sequence[GpuTotal]:
-        """What each GPU did so far, while trials had shares of it."""
-        return self._gpus.totals()
 
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.

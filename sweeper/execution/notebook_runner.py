@@ -119,12 +119,11 @@ class NotebookRunner:
         )
         if use is None or lease is None or lease.gpu is None:
             return result, outcome
-        seen, samples = self.gpus.use_of(lease)
-        gpu = _larger_use(seen, result.gpu)
-        file.metadata.update(to_metadata(gpu, samples))
-        if result.ending is Ending.FINISHED:
+        gpu = _larger_use(self.gpus.use_of(lease), result.gpu)
+        file.metadata.update(to_metadata(gpu))
+        if result.ending is Ending.FINISHED and gpu.peak_bytes is not None:
             self.gpus.learn(gpu.peak_bytes)
-        outcome = replace(outcome, gpu=gpu, gpu_samples=samples, gpu_need=lease.need)
+        outcome = replace(outcome, gpu=gpu, gpu_need=lease.need)
         return result, self.mps.settle(use, outcome)
 
     def _execute(
@@ -219,7 +218,7 @@ def _larger_use(seen: GpuUse, of_kernel: GpuUse | None) -> GpuUse:
     """What a trial took of its GPU: the larger of what was seen from outside and in its kernel."""
     if of_kernel is None:
         return seen
-    peak = max(seen.peak_bytes, of_kernel.peak_bytes + CONTEXT_BYTES)
+    peak = max(seen.peak_bytes or 0, (of_kernel.peak_bytes or 0) + CONTEXT_BYTES)
     return replace(seen, peak_bytes=peak, was_short=of_kernel.was_short)
 
 

@@ -286,7 +286,6 @@ class Sweep:
             undelivered=undelivered,
             cost=spending.cost,
             budget=snapshot.budget,
-            gpus=plan.executor.gpu_totals,
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
             findings=[*findings, *self._changed_code()],

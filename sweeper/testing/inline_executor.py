@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ..execution.executor import TrialSource
-from ..trials import GpuTotal, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 
 class InlineExecutor:
@@ -20,7 +20,6 @@ class InlineExecutor:
     """
 
     description = ""
-    gpu_totals: Sequence[GpuTotal] = ()
 
     def __init__(
         self, run_trial: Callable[[TrialSpec, RunningTrial], TrialOutcome], *, jobs: int = 1

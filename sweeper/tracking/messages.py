@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..settings.addresses import Address
-from ..trials import GpuSample, TrialRecord, TrialState
+from ..trials import TrialRecord, TrialState
 from .views import View
 
 #: The (step, value) pairs of each score of a trial.
@@ -97,7 +97,6 @@ class Ended:
     series: Series
     tags: Mapping[str, str]
     at_ms: int
-    gpu_samples: Sequence[GpuSample] = ()
 
     what = "the end of trial"
 

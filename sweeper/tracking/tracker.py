@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from ..notebook_api.messages import Point
-from ..trials import GpuSample, TrialRecord
+from ..trials import TrialRecord
 from .delivery import Delivery
 from .messages import (
     Confirmed,
@@ -126,17 +126,13 @@ class Tracker:
         record: TrialRecord,
         series: Series,
         tags: Mapping[str, str],
-        gpu_samples: Sequence[GpuSample] = (),
     ) -> None:
         """Write that a trial has ended; its executed notebook is complete.
 
         Args:
             series: all points of the trial; those that MLflow does not have yet are written.
-            gpu_samples: what its GPUs did meanwhile.
         """
-        self._delivery.put(
-            Ended(record=record, series=series, tags=tags, at_ms=now_ms(), gpu_samples=gpu_samples)
-        )
+        self._delivery.put(Ended(record=record, series=series, tags=tags, at_ms=now_ms()))
 
     def confirmed(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
         """Write what runs on fresh seeds have come to for a trial; all of it replaces what was."""

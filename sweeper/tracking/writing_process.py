@@ -203,13 +203,7 @@ def write(writer: RunWriter, store: Store, message: Message) -> str | None:
             case Reported():
                 writer.log(message.run_id, message.points)
             case Ended():
-                writer.end(
-                    message.record,
-                    message.series,
-                    message.tags,
-                    message.gpu_samples,
-                    at_ms=message.at_ms,
-                )
+                writer.end(message.record, message.series, message.tags, at_ms=message.at_ms)
             case Described():
                 writer.describe(message.note, message.best)
             case Confirmed():

@@ -14,11 +14,10 @@ from .confirmation import (
 from .durations import mean_at_once, seconds_left, seconds_not_run
 from .events import Event, Events, Observer
 from .forecast import BudgetForecast, forecast_budget
-from .gpu_usage import GpuTotal, samples_in, to_metadata, total_of, use_in
+from .gpu_usage import to_metadata, use_in
 from .paths import StudyPaths, attempt_path, display_path, run_id_of
 from .records import (
     GpuNeed,
-    GpuSample,
     GpuUse,
     InputFile,
     Inputs,
@@ -48,8 +47,6 @@ __all__ = [
     "Event",
     "Events",
     "GpuNeed",
-    "GpuSample",
-    "GpuTotal",
     "GpuUse",
     "ImportanceRange",
     "InputFile",
@@ -79,11 +76,9 @@ __all__ = [
     "left_to_begin",
     "mean_at_once",
     "run_id_of",
-    "samples_in",
     "seconds_left",
     "seconds_not_run",
     "to_metadata",
-    "total_of",
     "use_in",
     "value_text",
 ]

@@ -78,20 +78,12 @@ class GpuUse:
         peak_bytes: the most memory that it held at once, CUDA's own share included.
         was_short: whether memory ran short and some was freed to go on, which is slower and may
             change the algorithms that libraries choose, and with them the last bits.
-        held_s: GPU seconds: for how long it had a share, times its GPUs.
-        busy_share: of that time, in which its GPU worked for anybody.
-        sm_share: of the GPU's processors, that worked on average (SM activity).
-        mean_bytes: the memory that it held on average, while it held any.
-        energy_j: its part of the GPU's energy, which is divided by the trials that were on it.
+        busy_share: of the time, in which its GPU worked for anybody.
     """
 
-    peak_bytes: int
+    peak_bytes: int | None = None
     was_short: bool = False
-    held_s: float | None = None
     busy_share: float | None = None
-    sm_share: float | None = None
-    mean_bytes: int | None = None
-    energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,27 +99,6 @@ class SettledMemory:
     first_bytes: int
     peak_bytes: int
     may_grow: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSample:
-    """What a whole GPU did while a trial had a share of it, whoever used it; None if unknown.
-
-    Attributes:
-        at_s: the end of the time that it stands for, in seconds since 1970.
-        gpu: as the trial counts its GPUs.
-        busy_share: of the time, in which the GPU worked for anybody.
-        sm_share: of its processors, that worked on average (SM activity).
-        used_bytes: of its memory.
-        power_w: that it drew.
-    """
-
-    at_s: float
-    gpu: int = 0
-    busy_share: float | None = None
-    sm_share: float | None = None
-    used_bytes: int | None = None
-    power_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +225,6 @@ class TrialOutcome:
         message: why the trial did not complete, for people.
         gpu: what it took of its GPU; None where that is not known.
         is_infeasible: whether it ran out of memory with no other trial beside it.
-        gpu_samples: what its GPUs did meanwhile, one after the other; at most 60 of each.
         not_replicable: the operations that need not repeat bit for bit, by torch's own names.
         gpu_need: what it was expected to need when it got its share of a GPU; None where it had
             none.
@@ -271,7 +241,6 @@ class TrialOutcome:
     kernel: KernelUse | None = None
     gpu: GpuUse | None = None
     is_infeasible: bool = False
-    gpu_samples: Sequence[GpuSample] = ()
     not_replicable: tuple[str, ...] = ()
     gpu_need: GpuNeed | None = None
     environment: str = ""

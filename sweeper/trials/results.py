@@ -12,7 +12,6 @@ from typing import Any
 
 from .confirmation import Confirmation
 from .forecast import BudgetForecast
-from .gpu_usage import GpuTotal, total_of
 from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 from .result_html import headline, link, trials_table
@@ -146,7 +145,6 @@ class SweepResult:
             sends them again.
         cost: the cost of all sweeps of the study so far; None when no price is known.
         budget: for how many of the trials left it lasts; None where it lasts for all, if known.
-        gpus: what each GPU of the sweep did, while its trials had shares of it.
         sync_lag_s: how far the remote copy is behind: 0 when it is complete; None without one.
         kernels: how the kernels of this sweep's trials came to be, in the order of their ends.
         findings: why kernels were not forked, what keeps the notebook from being replicable, and
@@ -169,7 +167,6 @@ class SweepResult:
     duration_s: float = 0.0
     cost: float | None = None
     budget: BudgetForecast | None = None
-    gpus: Sequence[GpuTotal] = ()
     sync_lag_s: float | None = None
     kernels: Sequence[KernelUse] = ()
     findings: Sequence[str] = ()
@@ -192,11 +189,6 @@ class SweepResult:
         """
         completed = sum(record.state is TrialState.COMPLETED for record in self.records)
         return self.cost / completed if self.cost is not None and completed else None
-
-    @property
-    def gpu_s(self) -> float:
-        """GPU seconds: the time of the sweep, times its GPUs, whether trials held them or not."""
-        return self.duration_s * len(self.gpus)
 
     def __repr__(self) -> str:
         return f"<{self._headline()}>"
@@ -239,7 +231,6 @@ class SweepResult:
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),
             "budget_lasts_for": None if self.budget is None else self.budget.trials,
-            "gpu": self._gpu(),
             "sync_lag_s": _rounded(self.sync_lag_s, 1),
             "kernels": {
                 "forked": sum(kernel.is_forked for kernel in self.kernels),
@@ -250,19 +241,6 @@ class SweepResult:
             "findings": list(self.findings),
             "page": None if self.page is None else display_path(self.page),
             "compare_url": self.compare_url,
-        }
-
-    def _gpu(self) -> dict[str, Any] | None:
-        total = total_of(self.gpus)
-        if total is None:
-            return None
-        return {
-            "count": len(self.gpus),
-            "hours": round(self.gpu_s / 3600, 4),
-            "held_hours": round(total.held_s / 3600, 4),
-            "busy_share": _rounded(total.busy_share, 3),
-            "sm_share": _rounded(total.sm_share, 3),
-            "energy_wh": _watt_hours(total.energy_j),
         }
 
     def _best(self, record: TrialRecord) -> dict[str, Any]:
@@ -309,16 +287,8 @@ def _gpu_of(use: GpuUse | None) -> dict[str, Any]:
     """What a trial took of its GPU; every value None where that is not known."""
     return {
         "gpu_peak_bytes": use and use.peak_bytes,
-        "gpu_mean_bytes": use and use.mean_bytes,
-        "gpu_seconds": use and _rounded(use.held_s, 3),
         "gpu_busy_share": use and _rounded(use.busy_share, 3),
-        "gpu_sm_share": use and _rounded(use.sm_share, 3),
-        "gpu_energy_wh": use and _watt_hours(use.energy_j),
     }
-
-
-def _watt_hours(energy_j: float | None) -> float | None:
-    return None if energy_j is None else round(energy_j / 3600, 4)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

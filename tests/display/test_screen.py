@@ -13,7 +13,6 @@ import pytest
 from sweeper.display import screen
 from sweeper.trials import (
     BudgetForecast,
-    GpuTotal,
     GpuUse,
     KernelUse,
     Progress,
@@ -290,23 +289,6 @@ def result(**stated: Any) -> SweepResult:
         "duration_s": 7200.0,
     }
     return SweepResult(**{**usual, **stated})
-
-
-def test_a_summary_has_for_how_long_gpus_were_held_and_what_they_did() -> None:
-    assert screen.gpu_time_lines(result()) == []
-    unused = GpuTotal(name="GPU-b", held_s=0.0)
-    assert screen.gpu_time_lines(result(gpus=[unused])) == [], "no trial was given it"
-    used = GpuTotal(
-        name="GPU-a", held_s=5400.0, busy_share=0.876, sm_share=0.54, energy_j=1_800_000.0
-    )
-    line = (
-        "GPU time: 1h30m of 4h00m held by trials, busy for 88 % of that, 54 % of the processors at "
-        "work, 500 Wh"
-    )
-    assert screen.gpu_time_lines(result(gpus=[used, unused])) == [line]
-    assert line in screen.summary(result(gpus=[used, unused])).splitlines()
-    dark = GpuTotal(name="MIG-a", held_s=5400.0)  # a part of a GPU
-    assert screen.gpu_time_lines(result(gpus=[dark])) == ["GPU time: 1h30m of 2h00m held by trials"]
 
 
 def test_a_summary_has_what_a_completed_trial_costs() -> None:

@@ -23,7 +23,6 @@ from sweeper.settings import Settings
 from sweeper.testing import InlineExecutor, trial_spec, write_notebook
 from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract, act
 from sweeper.trials import (
-    GpuTotal,
     Reason,
     RunningTrial,
     StudyPaths,
@@ -67,7 +66,6 @@ class ProcessExecutor:
     """
 
     description = "processes"
-    gpu_totals: Sequence[GpuTotal] = ()
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs

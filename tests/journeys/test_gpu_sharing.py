@@ -21,7 +21,6 @@ from sweeper.execution.gpus import GpuAllocator
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.machine.ledger import Ledger
 from sweeper.testing import write_notebook
-from sweeper.tracking.files import forget_connections
 from sweeper.trials import Reason, SweepResult, TrialState
 
 pytestmark = pytest.mark.kernel
@@ -123,53 +122,11 @@ def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(shared: 
     assert node.metadata["sweeper"]["gpu_peak_bytes"] == 8_400_000_000
 
 
-def test_what_the_gpu_did_is_measured_for_the_sweep_and_for_each_trial(shared: Shared) -> None:
-    result, data = shared.result, shared.result.to_json()
-    (total,) = result.gpus
-    assert total.busy_share is not None
-    # The GPU has counted all of its work, also that of the trials that proved forking.
-    assert total.busy_share * total.held_s == pytest.approx(shared.state["busy_s"], rel=0.1)
-    assert 0 < total.held_s < result.gpu_s == result.duration_s
-    assert data["gpu"]["energy_wh"] == pytest.approx(
-        (100 * total.held_s + 300 * shared.state["share_s"]) / 3600, rel=0.1
-    )
-    uses = [record.gpu for record in result.records if record.gpu is not None]
-    assert len(uses) == TRIALS
-    energies = [use.energy_j for use in uses if use.energy_j is not None]
-    assert len(energies) == TRIALS
-    assert 0 < sum(energies) < 3600 * data["gpu"]["energy_wh"]
-    assert {use.mean_bytes for use in uses} == {8_400_000_000}
-    for trial in data["trials"]:
+def test_how_busy_the_gpu_was_and_what_it_held_is_measured_for_each_trial(shared: Shared) -> None:
+    for trial in shared.result.to_json()["trials"]:
         assert 0 < trial["gpu_busy_share"] <= 1
-        assert 0.5 < trial["gpu_seconds"] < result.duration_s, "ten steps of 0.05 s of work"
-    assert "GPU time: " in screen.summary(result)
-
-
-def test_what_the_gpu_did_is_in_mlflow_also_where_its_store_was_made_anew(shared: Shared) -> None:
-    def histories(result: SweepResult) -> list[tuple[str, list[tuple[int, float]]]]:
-        from mlflow import MlflowClient
-
-        client = MlflowClient(result.tracking_uri)
-        run_id = result.mlflow_run_ids["0005"]
-        names = client.get_run(run_id).data.metrics
-        found = {name: client.get_metric_history(run_id, name) for name in names}
-        return sorted((name, [(m.timestamp, m.value) for m in ms]) for name, ms in found.items())
-
-    before = {name: points for name, points in histories(shared.result) if "system/" in name}
-    assert set(before) == {
-        "system/gpu_0_memory_usage_megabytes",
-        "system/gpu_0_power_usage_watts",
-        "system/gpu_0_sm_activity_percentage",
-        "system/gpu_0_utilization_percentage",
-    }
-    memory = before["system/gpu_0_memory_usage_megabytes"]
-    assert 8400 <= max(value for _, value in memory) <= 4 * 8400
-    assert all(len(points) <= 60 for points in before.values())
-    forget_connections(shared.result.tracking_uri)
-    shared.folder.joinpath("out", "mlflow.db").unlink()
-    again = run(shared.gpus, shared.folder, TRAIN.format(gb=8.4) + MEET, study={"trials": TRIALS})
-    assert again.mlflow_run_ids["0005"] != shared.result.mlflow_run_ids["0005"]
-    assert {n: points for n, points in histories(again) if "system/" in n} == before
+        assert trial["gpu_peak_bytes"] == 8_400_000_000
+    assert "GPU memory of a trial: 8.4 GB" in screen.summary(shared.result)
 
 
 def test_two_sweeps_at_once_never_take_more_than_there_is(

@@ -119,6 +119,7 @@ def test_the_peak_of_each_trial_is_torchs_with_the_context_and_predicts_the_next
     result = run(tmp_path, take, trials=6, space={"size": [1, 2]})
     for record in result.records:
         assert record.gpu is not None
+        assert record.gpu.peak_bytes is not None
         assert record.scores["digest"] + 100e6 < record.gpu.peak_bytes < 2.5 * 2**30 + 1.5e9
     node = nbformat.read(result.records[0].notebook, as_version=4)
     assert node.metadata["sweeper"]["gpu_peak_bytes"] == result.records[0].gpu.peak_bytes  # type: ignore[union-attr]
@@ -197,12 +198,8 @@ def test_a_trial_that_computes_is_measured_as_busier_than_one_that_waits(tmp_pat
     """What the driver says of a real GPU: its parts (MIG) have none of these figures."""
     result = run(tmp_path, WORK_OR_WAIT, jobs=1, trials=2, execution={"kernels": "cold"})
     working, waiting = (record.gpu for record in result.records)
-    (total,) = [gpu for gpu in result.gpus if gpu.held_s]
     assert working is not None
     assert waiting is not None
-    if total.busy_share is None:
+    if working.busy_share is None:
         pytest.skip("the driver does not know how busy this GPU is")
-    assert 0 <= (waiting.busy_share or 0) < (working.busy_share or 0) <= 1
-    assert total.energy_j is None or total.energy_j > 0
-    if total.sm_share is not None:  # counted since Hopper
-        assert 0 <= (waiting.sm_share or 0) < (working.sm_share or 0) <= 1
+    assert 0 <= (waiting.busy_share or 0) < working.busy_share <= 1

@@ -142,11 +142,11 @@ def test_an_end_that_only_the_notebook_states_has_all_that_it_states(
     monkeypatch.chdir(tmp_path)
     opened = begin(trials=1)
     record = opened.ask()
-    use = GpuUse(peak_bytes=8, was_short=True, held_s=2.5, energy_j=90.0)
+    use = GpuUse(peak_bytes=8, was_short=True, busy_share=0.5)
     node = nbformat.read(write_notebook(record.notebook, "1"), as_version=4)
     ended = {"state": "completed", "attempt": 1, "scores": {"acc": 0.5}, "duration_s": 2.0}
     node.metadata["sweeper"] = {
-        "study_id": opened.study.study_id, **ended, **to_metadata(use, []),
+        "study_id": opened.study.study_id, **ended, **to_metadata(use),
         "not_replicable": ["put_"],
     }  # fmt: skip
     nbformat.write(node, record.notebook)

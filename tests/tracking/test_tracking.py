@@ -15,7 +15,6 @@ from contextlib import closing
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import nbformat
@@ -29,9 +28,8 @@ from sweeper.study_folder.saved import saved_in
 from sweeper.tracking import RunWriter, Tracker, store_of
 from sweeper.tracking.messages import Ended, Message, Reported, Started, Store
 from sweeper.tracking.runs import artifacts
-from sweeper.tracking.runs.points import gpu_points
 from sweeper.tracking.writing_process import write, write_all
-from sweeper.trials import GpuSample, GpuUse, TrialRecord, TrialState
+from sweeper.trials import GpuUse, TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -397,65 +395,6 @@ def test_a_run_has_what_its_trial_took_of_a_gpu(store: Path, tmp_path: Path) -> 
     assert tags["sweeper.infeasible"] == "true"
     assert tags["sweeper.gpu_peak_gb"] == "8.41"
     assert tags["sweeper.gpu_was_short"] == "true"
-
-
-@pytest.mark.slow  # MLflow
-def test_what_gpus_did_is_in_a_run_under_mlflows_own_names_over_time(
-    store: Path, tmp_path: Path
-) -> None:
-    writer, _ = writer_of(store, "over time")
-    samples = [
-        GpuSample(at_s=1e9, busy_share=0.5, used_bytes=2_000_000_000, power_w=250.0),
-        GpuSample(at_s=1e9 + 1, busy_share=0.8127, sm_share=0.25),
-        GpuSample(at_s=1e9, gpu=1, busy_share=1.0),
-    ]
-    gone_on = stopped(tmp_path)
-    writer.end(gone_on, {}, {}, samples)  # it is run again, and its samples begin anew
-    assert writer._client.get_run(writer.runs["0000"]).data.metrics == {}
-    ended = replace(gone_on, state=TrialState.FAILED, gpu=GpuUse(peak_bytes=1, energy_j=7200.0))
-    for _ in range(2):  # the first one may have been interrupted
-        writer.end(ended, {}, {}, samples)
-    run = writer._client.get_run(writer.runs["0000"])
-    histories = {
-        name.removeprefix("system/"): [
-            (one.step, one.timestamp - 10**12, one.value)
-            for one in writer._client.get_metric_history(run.info.run_id, name)
-        ]
-        for name in run.data.metrics
-    }
-    assert histories == {
-        "gpu_0_utilization_percentage": [(0, 0, 50.0), (1, 1000, 81.3)],
-        "gpu_0_memory_usage_megabytes": [(0, 0, 2000.0)],
-        "gpu_0_power_usage_watts": [(0, 0, 250.0)],
-        "gpu_0_sm_activity_percentage": [(1, 1000, 25.0)],
-        "gpu_1_utilization_percentage": [(0, 0, 100.0)],
-    }
-    assert run.data.tags["sweeper.gpu_energy_wh"] == "2.000"
-    assert "sweeper.gpu_busy_percent" not in run.data.tags
-
-
-@pytest.mark.slow  # MLflow is imported
-def test_names_of_system_metrics_are_those_that_mlflow_has_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from mlflow.system_metrics.metrics import gpu_monitor
-
-    class AnyGpu:
-        """Answers every question of NVML about one GPU."""
-
-        NVMLError = RuntimeError
-
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            answer = SimpleNamespace(used=1, total=1, gpu=1)
-            return lambda *_: answer if "Info" in name or "Rates" in name else 1
-
-    monkeypatch.setattr(gpu_monitor, "pynvml", AnyGpu(), raising=False)
-    make_monitor: Any = gpu_monitor.GPUMonitor
-    monitor = make_monitor()
-    monitor.collect_metrics()
-    theirs = {f"system/{name}" for name in monitor.aggregate_metrics()}
-    sample = GpuSample(at_s=1.0, busy_share=0.5, used_bytes=1, power_w=1.0)
-    assert {name for name, *_ in gpu_points([sample])} < theirs
 
 
 @pytest.mark.slow  # MLflow

@@ -178,7 +178,7 @@ def _checkpoints(typical: Measured, by_role: Mapping[Role, Measured]) -> Iterato
 
 def _memory(measured: Sequence[Measured]) -> Finding:
     peak = max((it.memory_bytes or 0 for it in measured), default=0)
-    on_gpu = max((it.outcome.gpu.peak_bytes for it in measured if it.outcome.gpu), default=0)
+    on_gpu = max((it.outcome.gpu.peak_bytes or 0 for it in measured if it.outcome.gpu), default=0)
     gpu = f", and {size(on_gpu)} of a GPU" if on_gpu else ""
     text = f"a trial takes at most {size(peak)} of memory{gpu}"
     return Finding(name="memory", holds=True, text=text)

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from ...study_folder.patience import Patience
-from ...trials import GpuTotal
 from ..executor import TimeLeft
 from ..workload import Workload
 from .acceptance import Acceptance, own_version
@@ -65,7 +64,7 @@ class Crew:
         self._reasons: Counter[str] = Counter()
         self._failures: Counter[DaskWorker] = Counter()
         self._released: set[DaskWorker] = set()
-        self._left: list[tuple[Sequence[str], Sequence[GpuTotal]]] = []
+        self._left: list[Sequence[str]] = []
         self._time_left: TimeLeft | None = None
         self._ready: set[WorkerLink] = set()
         self.changed = threading.Event()
@@ -164,7 +163,7 @@ class Crew:
         with self._lock:
             self._released.clear()
 
-    def end(self, *, patience_s: float) -> Sequence[tuple[Sequence[str], Sequence[GpuTotal]]]:
+    def end(self, *, patience_s: float) -> Sequence[Sequence[str]]:
         """End the processes on all workers; what each of them knows of its trials."""
         for thread in [
             self._in_thread(partial(self._close, link, patience_s)) for link in self.links()

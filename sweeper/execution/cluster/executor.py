@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ...errors import SettingsError
 from ...settings.machines import Cluster
 from ...study_folder.patience import Patience, patience_with_disk
-from ...trials import GpuTotal, Reason, RunningTrial, TrialOutcome, TrialSpec, display_path
+from ...trials import Reason, RunningTrial, TrialOutcome, TrialSpec, display_path
 from ..executor import TrialSource
 from ..machine.capacity import read_jobs
 from ..workload import Workload
@@ -66,7 +66,6 @@ class ClusterExecutor:
         self._slots: list[threading.Thread] = []
         self._is_over = False
         self._error: BaseException | None = None
-        self._gpu_totals: list[GpuTotal] = []
 
     @classmethod
     def open(
@@ -127,11 +126,6 @@ class ClusterExecutor:
         on = f" on {len(hosts)} hosts" if len(hosts) > 1 else ""
         return f"{workers}{on} of {self._cluster.place}"
 
-    @property
-    def gpu_totals(self) -> Sequence[GpuTotal]:
-        """What each GPU of the workers did, once the trials have ended."""
-        return self._gpu_totals
-
     def close(self) -> None:
         """End what was started on the workers, and the cluster that this sweep has started."""
         self._crew.close()
@@ -152,9 +146,8 @@ class ClusterExecutor:
                 slot.join()
             left_s = source.left_s()
             patience_s = _END_S if left_s is None else min(_END_S, left_s / 3)
-            for found, totals in self._crew.end(patience_s=patience_s):
+            for found in self._crew.end(patience_s=patience_s):
                 findings += [text for text in found if text not in findings]
-                self._gpu_totals += totals
             self.close()
         if self._error is not None:
             raise self._error

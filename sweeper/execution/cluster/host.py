@@ -191,7 +191,7 @@ class Host:
             for slot in self._slots:
                 slot.join()
         files.look(is_last=True)
-        self._pipe.send(Left(findings=worker.findings, gpu_totals=gpus.totals()))
+        self._pipe.send(Left(findings=worker.findings))
 
     def _fetch(self, workload: Workload, *, is_copy: bool) -> str:
         """Have the data of the trials on this machine; why it cannot be had, empty where it is."""

@@ -16,7 +16,6 @@ from typing import Any
 from ...errors import first_line
 from ...study_folder.patience import Patience
 from ...trials import (
-    GpuTotal,
     Reason,
     RunningTrial,
     TrialOutcome,
@@ -219,8 +218,8 @@ class WorkerLink:
         """Tell the process how long the sweep still has."""
         self._send(times)
 
-    def close(self, *, patience_s: float) -> tuple[Sequence[str], Sequence[GpuTotal]]:
-        """End the process; what it knows of its trials, and of its GPUs."""
+    def close(self, *, patience_s: float) -> Sequence[str]:
+        """End the process; what it knows of its trials."""
         self._send(End())
         left: FromHost | None = None
         deadline_s = time.monotonic() + patience_s
@@ -232,7 +231,7 @@ class WorkerLink:
             if left is None:
                 break
         self.lose()
-        return (left.findings, left.gpu_totals) if isinstance(left, Left) else ((), ())
+        return left.findings if isinstance(left, Left) else ()
 
     def lose(self) -> None:
         """End the connection: the worker is gone, or is not needed. Trials there are lost."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...notebook_api.messages import Point, StopReason
 from ...settings.machines import Resources
-from ...trials import GpuTotal, Reason, TrialOutcome, TrialSpec, TrialState
+from ...trials import Reason, TrialOutcome, TrialSpec, TrialState
 from ..executor import TimeLeft
 from ..workload import Workload
 
@@ -185,7 +185,6 @@ class Left:
     """From the host, last: what it knows of all its trials."""
 
     findings: Sequence[str]
-    gpu_totals: Sequence[GpuTotal]
 
 
 ToHost = Look | Begin | Open | Run | Stop | Times | End | FilePart | Remove

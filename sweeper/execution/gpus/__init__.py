@@ -4,7 +4,7 @@ Never initialises CUDA. What a kernel does with its GPU does not belong here.
 """
 
 from .allocator import GpuAllocator
-from .driver import CONTEXT_BYTES, Gpu, GpuActivity, GpuDriver
+from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 from .mps import Mps, MpsUse
 from .policy import FewestTrials, GpuPolicy
 from .shares import Lease
@@ -13,7 +13,6 @@ __all__ = [
     "CONTEXT_BYTES",
     "FewestTrials",
     "Gpu",
-    "GpuActivity",
     "GpuAllocator",
     "GpuDriver",
     "GpuPolicy",

@@ -9,14 +9,13 @@ import time
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 
-from ...trials import GpuNeed, GpuSample, GpuTotal, GpuUse, RunningTrial, TrialSpec
+from ...trials import GpuNeed, GpuUse, RunningTrial, TrialSpec
 from ..machine.ledger import Claim, Ledger, StoppedWaiting, Turn, closed_for
 from .driver import Gpu, GpuDriver
 from .environment import kernel_environment
 from .loads import GpuLoad, load_of
 from .measures.ends import ExpectedEnds
 from .measures.pace import Pace
-from .measures.usage import GpuUsage
 from .policy import FewestTrials, GpuPolicy, Waiting, WaitingTrials, next_to_go
 from .present import chosen_gpus, installed_driver
 from .shares import Estimates, Lease, Part, Share, lease_on, loads_soon, part_of, taken_by
@@ -96,7 +95,6 @@ class GpuAllocator:
         self._shares: list[Share] = []
         self._estimates = Estimates(settled_s=settled_s, unused_s=unused_s)
         self._ends = ExpectedEnds()
-        self._usage = GpuUsage(gpus, self._driver, width_s=look_s)
         self._changed = threading.Condition()
         self._turn = Turn(patience_s)
         self._is_watching = False
@@ -193,17 +191,15 @@ class GpuAllocator:
                 self._claim_expected(share)
             self._changed.notify_all()
 
-    def use_of(self, lease: Lease) -> tuple[GpuUse, Sequence[GpuSample]]:
-        """What a trial has taken of its GPUs until now, and what these did, one after the other."""
+    def use_of(self, lease: Lease) -> GpuUse:
+        """What a trial has taken of its GPUs until now."""
         with self._changed:
-            for gpu in lease.holding.gpus:
-                self._measure(gpu)
-            return lease.holding.use(lease.peak_bytes), lease.holding.samples()
-
-    def totals(self) -> Sequence[GpuTotal]:
-        """What each GPU did until now, while trials had shares of it."""
-        with self._changed:
-            return self._usage.totals()
+            for gpu in self._gpus:
+                if gpu.name in (lease.gpu or "").split(","):
+                    self._measure(gpu)
+            shares = lease.busy_shares
+            busy_share = round(sum(shares) / len(shares), 4) if shares else None
+            return GpuUse(peak_bytes=lease.peak_bytes, busy_share=busy_share)
 
     # --- who gets a share ---------------------------------------------------------------------
 
@@ -251,7 +247,6 @@ class GpuAllocator:
                     n_trials = len(self._on(part.gpu))
                     self._paces[part.gpu.name].ended(share.running, n_trials, now_s)
             self._shares.remove(share)
-            self._usage.end(share.lease.holding)
             for part in share.parts:
                 if part.held is not None:
                     part.held.release()
@@ -306,10 +301,9 @@ class GpuAllocator:
             return None
         chosen = found[1]
         parts = [part_of(load, need, ledger, self._used_bytes(load.gpu)) for load in chosen]
-        holding = self._usage.begin([load.gpu for load in chosen])
         return Share(
             running=waiting.running,
-            lease=lease_on(chosen, need, holding),
+            lease=lease_on(chosen, need),
             parts=parts,
             has_settled=need.memory_bytes is not None,
         )
@@ -368,8 +362,11 @@ class GpuAllocator:
         for share, used_bytes in taken:
             self._estimates.note(share, used_bytes)
             self._claim_expected(share)
-        used_by = {share.lease.holding: n_bytes for share, n_bytes in taken}
-        return self._usage.look(gpu, used_by).busy_share
+        busy_share = self._driver.busy_share(gpu.uuid)
+        for share, _ in taken:
+            if busy_share is not None:
+                share.lease.busy_shares.append(busy_share)
+        return busy_share
 
     def _claim_expected(self, share: Share) -> None:
         """Claim for a trial what it is expected to take by now."""

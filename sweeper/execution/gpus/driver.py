@@ -25,21 +25,6 @@ class Gpu:
     memory_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuActivity:
-    """What a GPU did for anybody since it was last asked, or in about the last second.
-
-    Attributes:
-        busy_share: of the time, in which it worked at all; None where that is not known.
-        sm_share: of its processors, that worked on average (SM activity); None likewise.
-        power_w: that it draws; None likewise.
-    """
-
-    busy_share: float | None = None
-    sm_share: float | None = None
-    power_w: float | None = None
-
-
 class GpuDriver(Protocol):
     """Answers what is on a machine and who uses it; no call initialises CUDA or raises."""
 
@@ -55,5 +40,5 @@ class GpuDriver(Protocol):
         In a container the driver may name processes by the ids that they have outside of it.
         """
 
-    def activity(self, uuid: str) -> GpuActivity:
-        """How busy a GPU is, and what it draws; without what is not known."""
+    def busy_share(self, uuid: str) -> float | None:
+        """The share of about the last second in which a GPU worked; None if not known."""

@@ -265,7 +265,7 @@ class Mps:
         if use.client is None:
             return outcome
         gpu = use.client.gpu
-        if gpu not in self._is_used and outcome.gpu is not None and outcome.gpu.peak_bytes > 0:
+        if gpu not in self._is_used and outcome.gpu is not None and outcome.gpu.peak_bytes:
             # The driver may know processes by other ids; a kernel knows what it has used itself.
             self._note(gpu, is_used=self._daemons[gpu].has_server())
         if self._is_used.get(gpu) is False:  # then a fault ends its own process only

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any
 import pynvml
 from pynvml import NVMLError
 
-from .driver import Gpu, GpuActivity
+from .driver import Gpu
 
 _log = logging.getLogger(__name__)
 
@@ -49,20 +48,12 @@ class Nvml:
                         used_by[one.pid] = one.usedGpuMemory
         return used_by
 
-    def activity(self, uuid: str) -> GpuActivity:
-        """How busy a GPU is, and what it draws; without what is not known, as of a part of one."""
-        handle = self._handles.get(uuid)
-        if handle is None:
-            return GpuActivity()
-        return GpuActivity(
-            busy_share=_busy_share(handle),
-            sm_share=self._sm_activity[uuid].share(),
-            power_w=_power_w(handle),
-        )
-
-    @cached_property
-    def _sm_activity(self) -> dict[str, _SmActivity]:
-        return {uuid: _SmActivity(handle) for uuid, handle in self._handles.items()}
+    def busy_share(self, uuid: str) -> float | None:
+        """The share of about the last second in which a GPU ran anything; None if not known."""
+        try:
+            return float(pynvml.nvmlDeviceGetUtilizationRates(self._handles[uuid]).gpu) / 100
+        except (NVMLError, KeyError):  # a part of a GPU has none
+            return None
 
     @cached_property
     def _handles(self) -> dict[str, Any]:
@@ -130,59 +121,6 @@ def _memory_bytes(handle: Any) -> int | None:
         # A GPU without memory of its own (GB10, Jetson) takes the machine's.
         is_shared = error.value == pynvml.NVML_ERROR_NOT_SUPPORTED
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_shared else None
-
-
-def _busy_share(handle: Any) -> float | None:
-    """The share of about the last second in which the GPU ran anything."""
-    try:
-        return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
-    except NVMLError:  # a part of a GPU has none
-        return None
-
-
-def _power_w(handle: Any) -> float | None:
-    try:
-        return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1000
-    except NVMLError:
-        return None
-
-
-class _SmActivity:
-    """The share of a GPU's processors (SMs) that work; chips since Hopper count it (GPM)."""
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self._before: Any = None
-        self._after: Any = None
-
-    @cached_property
-    def _is_counted(self) -> bool:
-        try:
-            is_counted = bool(pynvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice)
-            if is_counted:
-                self._before, self._after = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
-                pynvml.nvmlGpmSampleGet(self._handle, self._before)
-        except NVMLError:  # an older driver, or a part of a GPU
-            return False
-        return is_counted
-
-    def share(self) -> float | None:
-        """On average since the last call; None where that is not known."""
-        if not self._is_counted:
-            return None
-        asked = pynvml.c_nvmlGpmMetricsGet_t()
-        asked.version, asked.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 1
-        asked.metrics[0].metricId = pynvml.NVML_GPM_METRIC_SM_UTIL
-        try:
-            pynvml.nvmlGpmSampleGet(self._handle, self._after)
-            asked.sample1, asked.sample2 = self._before, self._after
-            self._before, self._after = self._after, self._before
-            pynvml.nvmlGpmMetricsGet(asked)
-        except NVMLError:
-            return None
-        percent: float = asked.metrics[0].value
-        is_known = asked.metrics[0].nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(percent)
-        return percent / 100 if is_known else None
 
 
 def _text(name: str | bytes) -> str:

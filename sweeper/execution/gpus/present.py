@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import SettingsError
-from .driver import CONTEXT_BYTES, Gpu, GpuActivity, GpuDriver
+from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 
 #: Prints the UUIDs of all GPUs in the order in which CUDA counts them.
 _CUDA_ORDER = """
@@ -44,9 +44,9 @@ class NoGpus:
         """Nobody."""
         return {}
 
-    def activity(self, uuid: str) -> GpuActivity:
+    def busy_share(self, uuid: str) -> float | None:
         """Not known."""
-        return GpuActivity()
+        return None
 
 
 def installed_driver() -> GpuDriver:

@@ -11,7 +11,6 @@ from ..machine.ledger import Claim, HeldClaim, Ledger
 from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 from .loads import GpuLoad, used_by_session
 from .measures.ends import ExpectedEnds
-from .measures.usage import Holding
 
 #: What is added to what one trial took, for another one.
 _SPREAD = 1.1
@@ -35,7 +34,7 @@ class Lease:
         env: what it adds to the environment of the trial's kernel.
         peak_bytes: the most memory that the trial was seen to take of it; 0 where none was seen.
         is_alone: whether nobody else had any of it when the trial began, and no other trial may.
-        holding: what its GPUs do meanwhile.
+        busy_shares: of the seconds since it began, in which its GPUs worked for anybody.
         memory_fraction: of its GPU's memory, that the trial should take at most, so that a wrong
             prediction costs no other trial its memory; None for all.
         need: what the trial was expected to need when it got its share.
@@ -45,12 +44,12 @@ class Lease:
     env: Mapping[str, str]
     peak_bytes: int = 0
     is_alone: bool = False
-    holding: Holding = field(default_factory=Holding)
+    busy_shares: list[float] = field(default_factory=list)
     memory_fraction: float | None = None
     need: GpuNeed = field(default_factory=GpuNeed)
 
 
-def lease_on(loads: Sequence[GpuLoad], need: GpuNeed, holding: Holding) -> Lease:
+def lease_on(loads: Sequence[GpuLoad], need: GpuNeed) -> Lease:
     """A lease on GPUs with these loads, for a trial that needs so much."""
     names = ",".join(load.gpu.name for load in loads)
     is_alone = need.is_alone and all(load.is_empty for load in loads)
@@ -59,7 +58,6 @@ def lease_on(loads: Sequence[GpuLoad], need: GpuNeed, holding: Holding) -> Lease
         gpu=names,
         env=env,
         is_alone=is_alone,
-        holding=holding,
         memory_fraction=_memory_fraction(loads, need),
         need=need,
     )

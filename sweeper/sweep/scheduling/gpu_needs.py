@@ -62,12 +62,15 @@ class GpuNeeds:
         with self._lock:
             self._expected.pop(record.number, None)
             _, running = self._running.pop(record.number, (None, None))
-            if record.gpu is None or record.state not in (TrialState.COMPLETED, TrialState.PRUNED):
+            peak_bytes = None if record.gpu is None else record.gpu.peak_bytes
+            if peak_bytes is None:
                 return
-            self._taken.add(record.params, record.gpu.peak_bytes)
+            if record.state not in (TrialState.COMPLETED, TrialState.PRUNED):
+                return
+            self._taken.add(record.params, peak_bytes)
             seen = None if running is None else running.gpu_memory
             if seen is not None and seen.first_bytes:
-                grown = record.gpu.peak_bytes / seen.first_bytes
+                grown = peak_bytes / seen.first_bytes
                 self._growth = max(self._growth or 1.0, grown)
 
     def need(self, record: TrialRecord) -> GpuNeed:
@@ -132,7 +135,7 @@ class GpuNeeds:
             return "alone on its GPU"
         with self._lock:
             largest = self._taken.most_bytes
-        n_bytes = round(_AFTER_SHORTAGE * max(had_bytes, outcome.gpu.peak_bytes))
+        n_bytes = round(_AFTER_SHORTAGE * max(had_bytes, outcome.gpu.peak_bytes or 0))
         n_bytes = max(n_bytes, round(SAME * largest))
         self._raised[spec.number] = GpuNeed(memory_bytes=n_bytes)
         return f"with {n_bytes / 1e9:.1f} GB of its GPU"

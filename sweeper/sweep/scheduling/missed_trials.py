@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ...errors import first_line
-from ...notebooks import METADATA, read_executed, read_metadata
+from ...notebooks import read_executed, read_metadata
 from ...notebooks.fingerprint import tags_as_run
 from ...notebooks.scores import scrape
 from ...settings import Settings
 from ...study import Study
 from ...tracking import Tracker, run_params
-from ...trials import GpuSample, StudyPaths, TrialRecord, samples_in
+from ...trials import StudyPaths, TrialRecord
 from .git_tags import GitTags
 
 _log = logging.getLogger(__name__)
@@ -37,24 +37,22 @@ def log_missed_trials(
     for record in study.records():
         if record.is_final and not tracker.has_end_of(record):
             tracker.started(record, run_params(settings.search_space, record.params))
-            series, gpu_samples = _kept_by(record, settings)
             metadata = read_metadata(record.notebook) or {}
             own = {**tags_as_run(tags, metadata), **git_tags.of(metadata.get("environment", ""))}
-            tracker.ended(record, series, own, gpu_samples)
+            tracker.ended(record, _series_of(record, settings), own)
 
 
-def _kept_by(record: TrialRecord, settings: Settings) -> tuple[_Series, Sequence[GpuSample]]:
-    """What the notebook of a trial that ended earlier still has: series, and what GPUs did."""
+def _series_of(record: TrialRecord, settings: Settings) -> _Series:
+    """The series that the notebook of a trial that ended earlier still has."""
     try:
         if not record.notebook.exists():
-            return {}, ()
+            return {}
         node = read_executed(record.notebook)
-        series = scrape(node, sources=settings.scores, objectives=settings.objective).series
-        return series, samples_in(node.metadata.get(METADATA, {}))
+        return scrape(node, sources=settings.scores, objectives=settings.objective).series
     except Exception as error:  # noqa: BLE001  one old file must not keep the study from going on
         _log.warning(
             "trial %s: MLflow is given its scores, but not its series: %s",
             record.run_id,
             first_line(error),
         )
-        return {}, ()
+        return {}

@@ -238,7 +238,7 @@ class TrialScheduler:
         if outcome.kernel is not None:
             self.kernels.append(outcome.kernel)
             tags |= _kernel_tags(outcome.kernel)
-        self._tracker.ended(record, outcome.series, tags, outcome.gpu_samples)
+        self._tracker.ended(record, outcome.series, tags)
         if self._stop_switch.closed_by is None:
             self._spending.report(self._budget_forecast)
         self._events.announce(Event.TRIAL_ENDED, record)

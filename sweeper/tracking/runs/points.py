@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...trials import GpuSample
 from ..messages import TimedPoint
 from ..values import legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-
-#: MLflow's own names of what a GPU does, which its UI draws over time on a page of their own; the
-#: last one is ours. Each with the value that a sample has of it, in the unit of the name.
-_GPU_METRICS: tuple[tuple[str, Callable[[GpuSample], float | None], float], ...] = (
-    ("utilization_percentage", lambda sample: sample.busy_share, 100),
-    ("memory_usage_megabytes", lambda sample: sample.used_bytes, 1e-6),
-    ("power_usage_watts", lambda sample: sample.power_w, 1),
-    ("sm_activity_percentage", lambda sample: sample.sm_share, 100),
-)
-
-
-def gpu_points(samples: Sequence[GpuSample]) -> list[TimedPoint]:
-    """What a trial's GPUs did, as MLflow's own system metrics."""
-    steps: Counter[int] = Counter()
-    points = []
-    for sample in samples:
-        for name, value_of, factor in _GPU_METRICS:
-            value = value_of(sample)
-            if value is not None:
-                metric_name = f"system/gpu_{sample.gpu}_{name}"
-                value, at_ms = round(factor * value, 1), round(1000 * sample.at_s)
-                points.append((metric_name, steps[sample.gpu], value, at_ms))
-        steps[sample.gpu] += 1
-    return points
 
 
 class LoggedPoints:

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...trials import GpuSample, GpuUse, TrialRecord, TrialState, run_id_of
+from ...trials import GpuUse, TrialRecord, TrialState, run_id_of
 from ..files import log_ahead, sqlite_file
 from ..messages import RunEnd, Series, Store, TimedPoint, end_of
 from ..opening import NOTE_TAG, open_experiment, usable, without_repetition
 from ..values import TAG_CHARACTERS, as_tags, legal, metric, now_ms
 from .artifacts import Artifacts, stage_tags
-from .points import LoggedPoints, gpu_points
+from .points import LoggedPoints
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -130,7 +130,6 @@ class RunWriter:
         record: TrialRecord,
         series: Series,
         tags: Mapping[str, str],
-        gpu_samples: Sequence[GpuSample] = (),
         *,
         at_ms: int | None = None,
     ) -> None:
@@ -139,7 +138,6 @@ class RunWriter:
         Args:
             series: all points of the trial; those that its run does not have yet are written.
             tags: tags of the run beside those made of the record.
-            gpu_samples: what the trial's GPUs did meanwhile.
             at_ms: when it ended, since 1970; None for now.
         """
         at_ms = now_ms() if at_ms is None else at_ms
@@ -151,7 +149,6 @@ class RunWriter:
         self._points.log(mlflow_id, points)  # those that were scraped, not reported
         metrics = []
         if record.is_final:  # one that will be run again has no final values yet
-            self._points.log(mlflow_id, gpu_points(gpu_samples))
             metrics = self._final_metrics(mlflow_id, record, at_ms)
         self._points.end(mlflow_id)
         end = end_of(record)
@@ -342,20 +339,11 @@ def _confirming_tags(record: TrialRecord) -> dict[str, str]:
 
 
 def _gpu_tags(gpu: GpuUse) -> dict[str, str]:
-    tags = {
-        "sweeper.gpu_peak_gb": f"{gpu.peak_bytes / 1e9:.2f}",
-        "sweeper.gpu_was_short": str(gpu.was_short).lower(),
-    }
-    if gpu.mean_bytes is not None:
-        tags["sweeper.gpu_mean_gb"] = f"{gpu.mean_bytes / 1e9:.2f}"
-    if gpu.held_s is not None:
-        tags["sweeper.gpu_seconds"] = f"{gpu.held_s:.1f}"
+    tags = {"sweeper.gpu_was_short": str(gpu.was_short).lower()}
+    if gpu.peak_bytes is not None:
+        tags["sweeper.gpu_peak_gb"] = f"{gpu.peak_bytes / 1e9:.2f}"
     if gpu.busy_share is not None:
         tags["sweeper.gpu_busy_percent"] = f"{100 * gpu.busy_share:.1f}"
-    if gpu.sm_share is not None:
-        tags["sweeper.gpu_sm_percent"] = f"{100 * gpu.sm_share:.1f}"
-    if gpu.energy_j is not None:
-        tags["sweeper.gpu_energy_wh"] = f"{gpu.energy_j / 3600:.3f}"
     return tags
 
 

@@ -17,7 +17,7 @@ import pytest
 from gpu_drivers import GIB, StatedDriver
 from studies import PATIENCE_S, until
 
-from sweeper.execution.gpus import Gpu, GpuActivity, GpuAllocator, Lease
+from sweeper.execution.gpus import Gpu, GpuAllocator, Lease
 from sweeper.execution.machine.ledger import Ledger, StoppedWaiting
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import trial_spec
@@ -554,7 +554,7 @@ def test_a_third_trial_waits_for_two_to_be_watched_only_where_one_keeps_the_gpu_
     make: Make, busy_share: float
 ) -> None:
     driver = StatedDriver("GPU-a")
-    driver.activities["GPU-a"] = GpuActivity(busy_share=busy_share)
+    driver.busy["GPU-a"] = busy_share
     gpus = make("GPU-a", driver=driver, holds_back=True, window_s=0.5)
     first, second, stop = RunningTrial(), RunningTrial(), threading.Event()
 

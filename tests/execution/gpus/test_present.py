@@ -195,22 +195,6 @@ typedef struct { unsigned gpu, memory; } utilization;
 int nvmlDeviceGetUtilizationRates(device *d, utilization *u) {
     u->gpu = 75; u->memory = 10; return d->part < 0 ? 0 : 3;
 }
-int nvmlDeviceGetPowerUsage(device *d, unsigned *milliwatts) {
-    *milliwatts = 412500; return d->number == 0 ? 0 : 3;
-}
-typedef struct { unsigned version, is_supported; } support;
-int nvmlGpmQueryDeviceSupport(device *d, support *s) {
-    s->is_supported = d->number == 0; return d->part < 0 ? 0 : 3;
-}
-typedef struct { unsigned id, code; double value; char *names[3]; } metric;
-typedef struct { unsigned version, n; int *before, *after; metric metrics[1]; } metrics;
-int nvmlGpmSampleAlloc(int **sample) { *sample = malloc(sizeof(int)); return 0; }
-int nvmlGpmSampleGet(device *d, int *sample) { static int n; *sample = n += 3; return 0; }
-int nvmlGpmMetricsGet(metrics *m) {
-    metric *first = m->metrics;
-    first->value = 10 * (*m->after - *m->before); first->code = first->id == 2 ? 0 : 3;
-    return m->version == 1 && m->n == 1 ? 0 : 2;
-}
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(device *d, unsigned *n, process *found) {
     if (d->number) return 3;
     if (*n < 1) { *n = 1; return 7; }
@@ -224,6 +208,7 @@ from sweeper.execution.gpus.present import installed_driver
 nvml = installed_driver()
 for gpu in nvml.installed():
     print(gpu.name, gpu.memory_bytes, nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)))
+    print(nvml.busy_share(gpu.uuid))
 print(nvml.used_bytes("GPU-other"), dict(nvml.used_by("GPU-other")))
 """
 
@@ -248,44 +233,16 @@ def test_whole_gpus_and_parts_are_read_out_of_the_drivers_library(tmp_path: Path
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert asked.stdout.splitlines() == [
         "GPU-0 1000 10 {4711: 7, 4713: 9}",
+        "0.75",
         "MIG-0 1001 10 {}",
+        "None",
         "MIG-1 1001 10 {}",
+        "None",
         f"GPU-2 {machine_bytes} None {{}}",
+        "0.75",
         "None {}",
     ]
     assert "GPU 3 cannot be used: GPU is lost" in asked.stderr
-
-
-ASK_ACTIVITY = """
-from sweeper.execution.gpus.present import installed_driver
-nvml = installed_driver()
-for uuid in ["GPU-0", "GPU-0", "GPU-0", "MIG-0", "GPU-2", "GPU-other"]:
-    found = nvml.activity(uuid)
-    print(uuid, found.busy_share, found.sm_share, found.power_w)
-"""
-
-
-def test_how_busy_gpus_are_is_read_out_of_the_drivers_library_as_far_as_it_knows(
-    tmp_path: Path,
-) -> None:
-    compiled(tmp_path / "libnvidia-ml.so.1", NVML)
-    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
-    command = [sys.executable, "-c", ASK_ACTIVITY]
-    asked = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert asked.stdout.splitlines() == [
-        *["GPU-0 0.75 0.3 412.5"] * 3,  # each sample is compared with the one before it
-        "MIG-0 None None None",
-        "GPU-2 0.75 None None",
-        "GPU-other None None None",
-    ]
-
-
-def test_an_older_driver_does_not_know_how_many_processors_work(tmp_path: Path) -> None:
-    compiled(tmp_path / "libnvidia-ml.so.1", NVML.replace("nvmlGpm", "anotherGpm"))
-    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
-    command = [sys.executable, "-c", ASK_ACTIVITY]
-    asked = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert asked.stdout.splitlines()[0] == "GPU-0 0.75 None 412.5"
 
 
 def test_a_machine_without_a_driver_has_no_gpus() -> None:
