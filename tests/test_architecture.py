@@ -27,7 +27,7 @@ LAYERS = (
     ("trials",),
     ("settings",),
     ("notebooks", "study_folder"),
-    ("kernels", "study", "tracking", "drafting"),
+    ("kernels", "study", "tracking"),
     ("execution", "sync", "display", "page"),
     ("sweep",),
     ("control",),

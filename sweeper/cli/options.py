@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import checks, data, drafts, replays, run, studies
+from . import checks, data, init, replays, run, studies
 
 
 class _PrintVersion(argparse.Action):
@@ -130,7 +130,7 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
 
 def add_init(parser: argparse.ArgumentParser) -> None:
     """Add the options of `init`."""
-    parser.set_defaults(command=drafts.init)
+    parser.set_defaults(command=init.init)
     parser.epilog = "Example: notebook_hpo.py init -i my.ipynb > my.yml"
     _add_notebook(parser)
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ..errors import SettingsError
 from ..settings.messages import nearest
-from . import drafts, options
+from . import init, options
 
 COMMANDS = (
     *("run", "init", "schema", "check", "status", "stop", "enqueue", "retry"),
@@ -109,7 +109,7 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
         command("init", "print a parameters file made from a notebook's parameters cell")
     )
     schema = command("schema", "print the JSON schema of the parameters file, for editors")
-    schema.set_defaults(command=drafts.schema)
+    schema.set_defaults(command=init.schema)
     schema.epilog = "Example: notebook_hpo.py schema > sweep.schema.json"
     options.add_check(command("check", "find out what is wrong before a sweep is paid for"))
     options.add_status(command("status", "print the state of a study, also while it runs"))

@@ -9,8 +9,7 @@ import ast
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from .vocabulary import is_known_parameter
+from typing import TypeGuard
 
 #: Cell magics whose text is not Python, or runs in another process or namespace.
 _FOREIGN = frozenset(
@@ -29,8 +28,9 @@ class ParametersCandidate:
 
     Attributes:
         number: its position among the code cells, counted from 1.
-        names: the names to which it assigns plain values, usual parameters first.
-        is_pure: whether it only assigns and imports.
+        names: the names to which it assigns plain values, numbers first.
+        is_pure: whether it only imports and assigns plain values, so that the injected values,
+            which come after the cell, change all that depends on them.
     """
 
     number: int
@@ -100,18 +100,15 @@ def find_parameters_candidate(sources: Sequence[str]) -> ParametersCandidate | N
     found = []
     for number, source in enumerate(sources, start=1):
         tree = parse_or_none(plain_python(source))
-        names = [] if tree is None else list(dict.fromkeys(_names_of_plain_values(tree)))
-        if tree is not None and names:
-            is_pure = all(map(_is_assignment_or_import, tree.body))
-            names.sort(key=lambda name: not is_known_parameter(name))
-            found.append(ParametersCandidate(number=number, names=names, is_pure=is_pure))
-    best = max(found, key=_candidate_rank, default=None)
-    return best if best and _candidate_rank(best) > (0, 0) else None
-
-
-def _candidate_rank(cell: ParametersCandidate) -> tuple[int, int]:
-    known = sum(map(is_known_parameter, cell.names))
-    return known + 2 * (cell.is_pure and known > 0), len(cell.names) if cell.is_pure else known
+        values = {} if tree is None else dict(_plain_values(tree))
+        if tree is not None and values:
+            is_pure = all(map(_is_plain_or_import, tree.body))
+            numbers = [name for name, value in values.items() if _is_number(value)]
+            candidate = ParametersCandidate(
+                number=number, names=list(dict.fromkeys([*numbers, *values])), is_pure=is_pure
+            )
+            found.append(((bool(numbers), is_pure, len(numbers)), candidate))
+    return max(found, key=lambda both: both[0], default=(None, None))[1]
 
 
 def _cell_magic(tree: ast.Module) -> tuple[str, str] | None:
@@ -137,21 +134,30 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
     return []
 
 
-def _names_of_plain_values(tree: ast.Module) -> Iterator[str]:
+def _plain_values(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Names with their values; most lists are columns or labels, so these do not count."""
     for statement in tree.body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-            is_plain = all(isinstance(node, _CONSTANT) for node in ast.walk(statement.value))
-            is_several = isinstance(statement.value, ast.List | ast.Tuple | ast.Dict)
-            for target in _targets(statement) if is_plain else ():
-                # Most lists are columns or labels, so a list counts under a usual name only.
-                if isinstance(target, ast.Name) and (
-                    not is_several or is_known_parameter(target.id)
-                ):
-                    yield target.id
+        for target in _targets(statement):
+            value = getattr(statement, "value", None)
+            several = isinstance(value, ast.List | ast.Tuple | ast.Dict)
+            if isinstance(target, ast.Name) and not several and _is_plain(value):
+                yield target.id, value
 
 
-def _is_assignment_or_import(statement: ast.stmt) -> bool:
+def _is_number(value: ast.expr) -> bool:
+    return not any(
+        isinstance(node, ast.Constant) and not isinstance(node.value, float | int)
+        for node in ast.walk(value)
+    )
+
+
+def _is_plain(value: ast.expr | None) -> TypeGuard[ast.expr]:
+    return value is not None and all(isinstance(node, _CONSTANT) for node in ast.walk(value))
+
+
+def _is_plain_or_import(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return _is_plain(statement.value)
     is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     is_magic = isinstance(statement, ast.Expr) and "get_ipython()" in ast.unparse(statement)
-    assigns = isinstance(statement, ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom)
-    return assigns or is_text or is_magic
+    return is_text or is_magic or isinstance(statement, ast.Import | ast.ImportFrom)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -77,11 +78,14 @@ class ResearchNotebook:
 
     @property
     def language(self) -> str:
-        """The language of the cells, with `python` in lower case; `python` where none is named."""
+        """The language of the cells; `python` where none is named, and for all spellings of it.
+
+        Some tools write `python3` or `ipython3` there.
+        """
         metadata = self.node.metadata
         spec, info = metadata.get("kernelspec", {}), metadata.get("language_info", {})
         language = str(spec.get("language") or info.get("name") or "python")
-        return "python" if language.lower() == "python" else language
+        return "python" if re.fullmatch(r"i?python *[\d.]*", language.lower()) else language
 
     @property
     def text(self) -> str:

@@ -22,14 +22,14 @@ SETTINGS = "import torch\nlr, other = f(), 2\nhidden: int = 64\nlr = 1e-3\nepoch
         (["print(1)"], "put what should vary into one, as in `lr = 1e-3`, and tag it 'parameters'"),
         (["class_names = ['a', 'b']"], "put what should vary into one"),
         (["x = 1"], "code cell 1 assigns x: tag it 'parameters' (JupyterLab: property inspector"),
-        (["import os", "x = 1\ny = 2", "lr = 0.1"], "code cell 3 assigns lr: tag it"),
+        (["import os", "x = 1\ny = 2", "lr = 0.1"], "code cell 2 assigns x, y: tag it"),
         (
             ["%matplotlib inline\nimport os", SETTINGS, "x = y = 1\nprint(x)"],
-            "code cell 2 assigns hidden, lr, epochs, folder: tag it",
+            "code cell 2 assigns hidden, lr, epochs, folder among other things: move these",
         ),
         (
             ["%%time\nlr = 1e-3\nwidth = -2 ** 3\ndepth = [1]\nseed = 1\nepochs = 2"],
-            "code cell 1 assigns lr, width, depth, seed and 1 more: tag it",
+            "code cell 1 assigns lr, width, seed, epochs: tag it",
         ),
         (
             ["loss_fn = 'mse'", "batch_size = 64\nname = 'a'\nlr = 0.1\nx = load()\nprint(x)"],
@@ -45,6 +45,18 @@ def test_the_message_without_a_parameters_cell_proposes_the_cell_to_tag(
     with pytest.raises(NotebookError) as raised:
         ResearchNotebook(path)
     assert f"{path}: no parameters cell; {message}" in str(raised.value)
+
+
+@pytest.mark.parametrize("language", ["python", "Python 3", "python3", "ipython3"])
+def test_all_spellings_of_python_are_python(tmp_path: Path, language: str) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", parameters="lr = 1\nseed = 0")
+    content = json.loads(path.read_text())
+    content["metadata"]["kernelspec"]["language"] = language
+    path.write_text(json.dumps(content))
+    research = ResearchNotebook(path)
+    assert research.assigns("seed")
+    with pytest.raises(NotebookError, match="'rate' is not assigned"):
+        research.check_parameters({"rate": "p.yml: space"})
 
 
 def test_two_parameters_cells_are_refused(tmp_path: Path) -> None:

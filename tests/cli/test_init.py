@@ -1,0 +1,210 @@
+"""The draft of a parameters file: what it sweeps, what it leaves out, and that it always loads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.cli.init import draft
+from sweeper.errors import NotebookError
+from sweeper.notebooks import ResearchNotebook
+from sweeper.settings import Settings
+from sweeper.settings.space import ChoiceDimension
+from sweeper.testing import write_notebook
+
+ROOT = Path(__file__).parents[2]
+
+Drafted = Callable[..., Settings]
+
+
+def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
+    """The settings of a notebook's draft, which load, fit the notebook and begin as it does."""
+    file = folder / "drafted.yml"
+    file.write_text(draft(notebook), encoding="utf-8")
+    loaded = Settings.load(file)
+    notebook.check_parameters(dict.fromkeys(loaded.space, "draft"))
+    scope: dict[str, Any] = {}
+    exec(re.sub("^%.*", "", notebook.parameters_source, flags=re.MULTILINE), scope)
+    assert loaded.start == ({name: scope[name] for name in loaded.space},)
+    return loaded
+
+
+@pytest.fixture
+def drafted(tmp_path: Path) -> Drafted:
+    """The checked draft for a parameters cell, and the cells after it."""
+
+    def make(parameters: str, *cells: str) -> Settings:
+        path = write_notebook(tmp_path / "study.ipynb", *cells, parameters=parameters)
+        return checked(tmp_path, ResearchNotebook(path))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "lr: float = 0.1\nn: int\nopt = 'sgd'\nuse_bn = True\ndata_dir = './data'",
+        "lr, (width, depth) = 0.1, (32, 4)\na = b = 16\nlr = 0.01\nn = 3\nn += 1\nc, *d = 1, 2",
+        "import os\nlr = 0.1\nroot = os.path.join('a', 'b')\nwarmup = int(lr * 100)\nwidth = 16",
+        "lr = 1\na = 5e-324\nb = 1e308\nc = 10**30\nd = -0.0\ne = 2**53\nf = -10**9\ni = 1e999",
+        "x = 0\ny = 0.0\nmomentum = 0\np = 1.0\nC = 1\nk = 1e5\nz = -3\nw = -0.5\nq = 0.9999999999",
+        "n = 3\ny = 4\nnull = 5\ntrue = 6\non = 0.5\na = '1e-3'\nb = 'a: b'\nc = '# no'",
+        "lr = 0.1  # see 1-3, \\ud800 'x' {[: #\na = '\\ud800'\nb = 'two\\nlines'\nc = '\\x00'",
+        "größe = 0.1\nµ = 3\n学习率 = 1e-3\n_private = 0.5",
+        "lr = 0.1  # x\n'''text\n'''\nif True:\n    hidden = 3\nlr = 0.2; b = 32",
+        "%matplotlib inline\nlr = 0.1\n%config X.y = 1\nopt = 'sgd'  # sgd | adam",
+    ],
+)
+def test_a_draft_loads_and_starts_with_the_notebooks_own_values(
+    drafted: Drafted, parameters: str
+) -> None:
+    assert drafted(parameters).space
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("lr = 1e-3", (1e-4, 1e-2, "log")),
+        ("C = 10.0", (1.0, 100.0, "log")),
+        ("momentum = 0.9", (0.09, 0.99, "log")),
+        ("beta2 = 0.999", (0.0999, 0.9999, "log")),
+        ("offset = -1.5", (-15.0, -0.15)),
+        ("n_layers = 4", (1, 40)),
+        ("n_estimators = 100", (10, 1000, "log")),
+        ("batch_size = 64", [16, 32, 64, 128, 256]),
+        ("opt = 'sgd'  # sgd | adam | adamw", ["sgd", "adam", "adamw"]),
+        ("mode = 'a'  # one of: a, b or c (default: a)", ["a", "b", "c"]),
+        ("mode = 'a'  # or 'b'", ["a", "b"]),
+        ("n = 32  # 16, 32 or 64", [16, 32, 64]),
+        ("x = 0.3  # 0.1 to 0.9", (0.1, 0.9)),
+        ("x = 1e-3  # between 1e-5 and 1e-1", (1e-5, 1e-1, "log")),
+        ("width = 64  # [16, 256]", (16, 256)),
+    ],
+)
+def test_a_range_is_ten_times_less_to_ten_times_more_or_what_the_comment_says(
+    drafted: Drafted, line: str, expected: Any
+) -> None:
+    (dimension,) = drafted(line).space.values()
+    if isinstance(dimension, ChoiceDimension):
+        assert list(dimension.choices) == expected
+        return
+    found = (dimension.low, dimension.high, *(["log"] if dimension.log else []))
+    assert found == expected
+    assert [type(part) for part in found] == [type(part) for part in expected]
+
+
+def test_what_is_not_swept_is_in_a_comment(drafted: Drafted, tmp_path: Path) -> None:
+    settings = drafted(
+        "lr = 0.1\nepochs = 5\nseed = 0\nnum_workers = 4\nuse_bn = True\ndata_dir = 'data'\n"
+        "betas = (0.9, 0.99)\nwidth = 64\nmodel = build(width)\napi_key = 'abcdef123'".replace(
+            "build", "str"
+        )
+    )
+    assert set(settings.space) == {"lr"}
+    text = (tmp_path / "drafted.yml").read_text()
+    assert "  # epochs: {low: 1, high: 50}    # 5 in the notebook" in text
+    assert "  # use_bn: [false, true]    # true in the notebook" in text
+    assert "# 64 in the notebook; line 9 of its cell reads it before it is injected" in text
+    assert "abcdef123" not in text
+
+
+@pytest.mark.parametrize(
+    ("cells", "objective"),
+    [
+        (["import sweeper\nsweeper.report(0, train_loss=1, val_loss=2)"], "val_loss: minimize"),
+        (["import sweeper as sw\nsw.score(reward=1, n_done=3)\nacc = 1"], "reward: maximize"),
+        (["from sweeper import report as tell\ntell(0, rmse=1)"], "rmse: minimize"),
+        (["import sweeper\nm = {'val_top1': 1, 'x': 2}\nsweeper.report(0, **m)"], "val_top1"),
+        (["import scrapbook as sb\nsb.glue('test_auc', 0.9)\nsb.glue('fig', fig)"], "test_auc"),
+        (["loss = 3", "test_loss = 1", "val_accuracy = 2"], "val_accuracy: maximize"),
+        (["def f():\n    val_acc = 3", "perplexity: float = 2.0"], "perplexity: minimize"),
+        (["%%bash\nacc=3", "%%time\nauc = 0.1", "this is no python"], "auc"),
+        (["x = np.mean(y)", "w = float(solve())\nprint(f'{w:.2f}')"], "w: maximize"),
+        (["end_time = 3\nloss = (lr - 2) ** 2"], "loss"),
+        (["import time\nloss = time.time()\nmae = f()\nloss = time.time() - loss"], "mae"),
+        (["scores = cross_val_score(m, x)\nval_score = scores\nrmse = 1"], "rmse"),
+        (["val_acc = []\nfor e in r:\n    val_acc.append(f())\nacc = f()"], "acc"),
+        (["val_acc = hits.mean(1)\ntrain_acc = hits.mean()"], "train_acc"),
+        (["precision, recall, _ = precision_recall_curve(y, p)\nmap = f()"], "map"),
+        (["loss = nn.CrossEntropyLoss()\nauc = 0.5"], "auc"),
+        (["def score(y):\n    return 1\naccuracy = load()\naccuracy(y)\nerror = f()"], "error"),
+        (["error = 0\nfor x in xs:\n    error += 1\nloss = f()"], "loss"),
+        (["acc = 0\nfor b in bs:\n    acc += f(b)\nacc /= 3"], "acc"),
+        (["test_loss, test_acc = model.evaluate(x, y)"], "test_acc"),
+        (["plt.plot(val_loss)\nval_loss = fit()\nloss = val_loss[-1]"], "loss"),
+        (["try:\n    pass\nexcept E:\n    val_acc = 1"], "val_acc"),
+        (["elapsed = 3\nn_error = 2\ntest_score = [1, 2]\nprint('loss 3')"], "score"),
+        (["lr = 1e-3"], "score"),
+    ],
+)
+def test_the_likeliest_score_is_active_and_never_a_clock_a_counter_or_an_array(
+    drafted: Drafted, tmp_path: Path, cells: list[str], objective: str
+) -> None:
+    ((name, goal),) = drafted("lr = 0.1", *cells).objective.items()
+    assert f"{name}: {goal.direction}".startswith(objective)
+    assert ("FILL IN" in (tmp_path / "drafted.yml").read_text()) == (objective == "score")
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [("digits", "val_top1"), ("resnet", "val_top1"), ("untouched", "acc")],
+)
+def test_the_examples_have_drafts(tmp_path: Path, name: str, objective: str) -> None:
+    notebook = ResearchNotebook(ROOT / "notebooks" / f"{name}.ipynb")
+    assert list(checked(tmp_path, notebook).objective) == [objective]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "language", "fragment"),
+    [
+        ("pass", "python", "assigns nothing: no number or choice to sweep; assign some there"),
+        ("seed = 0\npath = 'a/b'", "python", "assigns only seed, path: no number or choice"),
+        ("a = 3\nx = list(range(a))", "python3", "it reads a itself; move the lines that do"),
+        ("lr = ", "python", "the parameters cell, line 1: invalid syntax"),
+        ("lr <- 0.1", "R", "language is R; write the parameters file by hand"),
+    ],
+)
+def test_a_notebook_without_a_draft_is_refused_with_the_remedy(
+    tmp_path: Path, parameters: str, language: str, fragment: str
+) -> None:
+    path = write_notebook(tmp_path / "bare.ipynb", parameters=parameters)
+    content = json.loads(path.read_text())
+    content["metadata"]["kernelspec"]["language"] = language
+    path.write_text(json.dumps(content))
+    with pytest.raises(NotebookError, match=re.escape(fragment)) as raised:
+        draft(ResearchNotebook(path))
+    assert str(path) in str(raised.value)
+
+
+def test_a_draft_has_the_notebooks_values_in_comments(tmp_path: Path) -> None:
+    source = "lr = 1e-3  # of Adam\nbatch_size = 32\nepochs = 5\nseed = 0"
+    cell = "import sweeper\nsweeper.report(0, val_loss=1, val_acc=0.5)"
+    path = write_notebook(tmp_path / "n.ipynb", cell, parameters=source)
+    assert draft(ResearchNotebook(path)).replace(str(path), "n.ipynb") == (
+        """\
+# A draft for n.ipynb, to be edited: ranges and score are guesses.
+
+study:
+  trials: 20
+
+objective:
+  val_acc: maximize    # reported
+  # or one of these:
+  # val_loss: minimize    # reported
+
+space:
+  lr: {low: 0.0001, high: 0.01, log: true}    # 0.001 in the notebook; of Adam
+  batch_size: [8, 16, 32, 64, 128]    # 32 in the notebook
+  # Not swept; a line without its # would be:
+  # epochs: {low: 1, high: 50}    # 5 in the notebook
+  # seed: […]    # 0 in the notebook
+
+start:    # the notebook's own values
+  - {"lr": 0.001, "batch_size": 32}
+"""
+    )
