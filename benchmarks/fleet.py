@@ -1,58 +1,55 @@
 """What a fleet of a thousand slots costs its coordinator, and whether the slots stay busy.
 
-    TMPDIR=/dev/shm uv run benchmarks/fleet.py [--slots 1000] [--trials 10000] [--postgres]
+    TMPDIR=/dev/shm uv run benchmarks/fleet.py [--slots 1000] [--trials 3000]
 
-Scheduler, study, pruner, sampler and tracker are those of a sweep, with a real storage and a real
-MLflow; workers and time are simulated (`fleet_simulation.py`). Trials take ten minutes with a
-spread of a quarter, two of a hundred three times as long; each reports ten times, and the median
-pruner may end it. Each hour two of a hundred machines of eight slots are lost; the machine's trials
-go on from their last checkpoint elsewhere. The process that writes to MLflow has a core of its own
-and may use as much CPU as simulated time has passed; `--away` is how long MLflow takes nothing,
-from a third of the sweep on.
-
-Each call of the scheduler takes as much simulated time as it takes CPU in reality, of the
-coordinator and of PostgreSQL's session for it: CPU is what a loaded machine measures as well as an
-idle one. What the coordinator only waits for, disks and the network, is not in it, and neither is a
-cluster's traffic (`cluster.py`). "ask" and "tell" are what a slot waits for before a trial and
-after one, medians and 95th percentiles of CPU; "wait" how long a slot is idle between two trials,
-behind all others. "CPU" is the coordinator's in all, per trial; "ahead" of one proposal and "judge"
-of one report are parts of it. "table" is one look of the live table at the study, which comes on
-top once a second. "busy" is the share of the slots' time with a trial, as long as there are trials
-for all. The last line is one JSON object.
+Scheduler, study, pruner, sampler, SQLite and MLflow are those of a sweep; trials take simulated
+time: ten minutes with a spread of a quarter, two of a hundred three times as long, ten reports
+each, and the median pruner may end them. The coordinator has one core: each call of the scheduler
+takes as much simulated time as it takes CPU in reality, that of threads beside it included, and a
+call waits for the one before. What the coordinator only waits for, disks and the network, is not in
+it. "ask" and "tell" are the CPU before a trial and after one, "wait" how long a slot is idle
+between two trials, each as median and 95th percentile; "CPU" is the coordinator's per trial. "busy"
+is the share of the slots' time with a trial, until a slot finds no more. The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
+import itertools
 import json
 import logging
+import math
 import os
-import signal
+import random
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
-from unittest import mock
+from typing import TypeVar
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-import psutil
-from fleet_simulation import Coordinator, Figures, FleetExecutor, WatchedStudy
-from postgres_servers import PostgresServer
+import nbformat
 
 from sweeper import Settings, Sweep
-from sweeper.sweep import opening
+from sweeper.execution.executor import TrialSource
+from sweeper.notebook_api.messages import Point
 from sweeper.testing import write_notebook
-from sweeper.tracking import Tracker
+from sweeper.trials import (
+    GpuTotal,
+    KernelUse,
+    Reason,
+    RunningTrial,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+)
 
+T = TypeVar("T")
 SPACE = {
     "lr": {"low": 1e-5, "high": 1.0, "log": True},
-    "weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
     "dropout": {"low": 0.0, "high": 0.6},
     "width": {"type": "int", "low": 64, "high": 1024, "step": 64},
     "batch_size": [64, 128, 256, 512],
@@ -60,299 +57,212 @@ SPACE = {
     "momentum": {"low": 0.8, "high": 0.99, "when": {"optimizer": "sgd"}},
 }
 PARAMETERS = (
-    "lr = 0.1\nweight_decay = 1e-4\ndropout = 0.1\nwidth = 256\nbatch_size = 128\n"
-    "optimizer = 'adam'\nmomentum = 0.9"
+    "lr = 0.1\ndropout = 0.1\nwidth = 256\nbatch_size = 128\noptimizer = 'adam'\nmomentum = 0.9"
 )
-HOUR_S = 3600.0
+REPORTS, TRIAL_S = 10, 600.0
+#: How much durations differ, of their logarithm; how many trials take how many times as long.
+SPREAD, STRAGGLERS, SLOWER = 0.25, 0.02, 3.0
 
 
-class WatchedTracker(Tracker):
-    """A tracker whose backlog is known, and whose process can be stopped for a while."""
+@dataclass(kw_only=True)
+class Figures:
+    """CPU seconds of each call, simulated seconds that slots waited, and trials that ended."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        WatchedTracker.latest = self
-        self._stopped_at_s: float | None = None
-        #: The simulated time of the last look, and the CPU that its process had used by then.
-        self._looked = 0.0, 0.0
-
-    latest: WatchedTracker
-
-    @property
-    def backlog(self) -> int:
-        """How many messages MLflow has not taken."""
-        return self._delivery._n_waiting
-
-    @property
-    def cpu_s(self) -> float:
-        """Of the process that writes."""
-        times = psutil.Process(self._delivery._process.pid).cpu_times()
-        return times.user + times.system
-
-    def stop_at(self, now_s: float) -> None:
-        """Have MLflow take nothing from this simulated time on."""
-        self._stopped_at_s = now_s
-        os.kill(self._delivery._process.pid, signal.SIGSTOP)
-
-    def go_on_at(self, now_s: float) -> None:
-        """Have MLflow take messages again."""
-        self._looked, self._stopped_at_s = (now_s, self.cpu_s), None
-        os.kill(self._delivery._process.pid, signal.SIGCONT)
-
-    def catch_up(self, now_s: float) -> int:
-        """Wait for its process, which may use as much CPU as simulated time has passed.
-
-        Returns:
-            how many messages are left then.
-        """
-        if self._stopped_at_s is not None:
-            return self.backlog
-        looked_at_s, had_used_s = self._looked
-        while self.backlog and self.cpu_s - had_used_s < now_s - looked_at_s:
-            time.sleep(0.02)
-        self._looked = now_s, self.cpu_s
-        return self.backlog
+    ask: list[float] = field(default_factory=list)
+    tell: list[float] = field(default_factory=list)
+    wait: list[float] = field(default_factory=list)
+    cpu_s: float = 0.0
+    busy_s: float = 0.0
+    n_ended: int = 0
 
 
-class Storage:
-    """The storage of the study, as far as the benchmark looks at it.
+class FleetExecutor:
+    """Runs trials in simulated time, under a coordinator that takes its own CPU.
 
     Args:
-        server: None for SQLite.
+        jobs: trials at once.
+        on_end: called after each trial.
+
+    Attributes:
+        now_s: the simulated time.
+        busy_share: of the slots' time until the first one found no more trials.
     """
 
-    def __init__(self, folder: Path, server: PostgresServer | None) -> None:
-        self._file = folder / "out" / "fleet" / "study.db"
-        self._server = server
-        self._session: Path | None = None
+    description = "simulated"
+    gpu_totals: Sequence[GpuTotal] = ()
 
-    @property
-    def url(self) -> str | None:
-        """For the sweep; None for the usual file."""
-        return None if self._server is None else self._server.url
+    def __init__(self, *, jobs: int, on_end: Callable[[Figures], None]) -> None:
+        self.jobs = jobs
+        self.figures = Figures()
+        self.now_s = 0.0
+        self.busy_share: float | None = None
+        self._on_end = on_end
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._free_at_s = 0.0
+        self._all_s, self._own_s = time.process_time(), time.thread_time()
+        self._running: dict[int, float] = {}
 
-    def server_s(self) -> float:
-        """The CPU that the session of the sweep has used; 0 for SQLite, and before there is one."""
-        if self._server is None:
-            return 0.0
-        if self._session is None:
-            asked = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'sweep %'"
-            found = self._query(asked)
-            if found is None:
-                return 0.0
-            self._session = Path(f"/proc/{found}/schedstat")
-        return int(self._session.read_text().split()[0]) / 1e9
-
-    def size_mb(self) -> float:
-        """Of the database."""
-        if self._server is None:
-            return _size_mb(self._file)
-        return int(self._query("SELECT pg_database_size(current_database())") or 0) / 1e6
-
-    def _query(self, question: str) -> Any:
-        import psycopg
-
-        assert self._server is not None
-        with psycopg.connect(self._server.url.replace("+psycopg", "")) as connection:
-            row = connection.execute(question.encode()).fetchone()
-        return None if row is None else row[0]
-
-
-def _size_mb(file: Path) -> float:
-    beside = [file, file.with_name(file.name + "-wal")]
-    return sum(it.stat().st_size for it in beside if it.exists()) / 1e6
-
-
-class Report:
-    """Prints a row for each part of the trials.
-
-    Args:
-        size: trials of a part.
-        snapshot: what the live table calls.
-    """
-
-    def __init__(self, size: int, figures: Figures, storage: Storage, mlflow: Path) -> None:
-        self._size = size
-        self._figures = figures
-        self._storage = storage
-        self._mlflow = mlflow
-        self._seen = Figures()
-        self.snapshot: Callable[[], object] = lambda: None
-        self.backlog = self.most_backlog = 0
-        self.caught_up_s = self.mlflow_ms = 0.0
-        self.rows: list[dict[str, float]] = []
-        head = "trials|CPU|ask|tell|ahead|judge|table|wait s|storage MB|MLflow MB|backlog"
-        print(f"| {' | '.join(head.split('|'))} |\n{'|---' * 11}|", flush=True)
-
-    def trial_ended(self, now_s: float) -> None:
-        """Print a row after the last trial of a part."""
-        if self._figures.n_ended - self._seen.n_ended >= self._size:
-            self.add_row()
-
-    def catch_up(self, now_s: float) -> None:
-        """Let MLflow work, and note its backlog."""
-        before, self.backlog = self.backlog, WatchedTracker.latest.catch_up(now_s)
-        self.most_backlog = max(self.most_backlog, self.backlog)
-        if before and not self.backlog:
-            self.caught_up_s = now_s
-        if self._figures.n_ended and not self.backlog:
-            self.mlflow_ms = 1e3 * WatchedTracker.latest.cpu_s / self._figures.n_ended
-
-    def rows_left(self) -> bool:
-        """Whether trials have ended since the last row."""
-        return self._figures.n_ended > self._seen.n_ended
-
-    def add_row(self) -> None:
-        """Print a row about the trials since the last one."""
-        before, now = self._seen, self._figures
-        n_trials = now.n_ended - before.n_ended
-
-        def since(name: str) -> Sequence[float]:
-            values: list[float] = getattr(now, name)[len(getattr(before, name)) :]
-            return [1e3 * value for value in values] or [0.0]
-
-        row = {"trials": now.n_ended, "cpu_ms": 1e3 * (now.cpu - before.cpu) / max(n_trials, 1)}
-        for name in ("ask", "tell", "propose", "judge", "wait"):
-            values = since(name)
-            row[f"{name}_ms"] = statistics.median(values)
-            row[f"{name}_p95_ms"] = sorted(values)[int(0.95 * len(values))]
-        began_s = time.thread_time()
-        self.snapshot()
-        row["table_ms"] = 1e3 * (time.thread_time() - began_s)
-        row["storage_mb"], row["mlflow_mb"] = self._storage.size_mb(), _size_mb(self._mlflow)
-        row["backlog"] = self.backlog
-        self.rows.append({name: round(value, 2) for name, value in row.items()})
-        self._seen = Figures(**{f.name: _copy(getattr(now, f.name)) for f in fields(Figures)})
-        pairs = {n: f"{row[f'{n}_ms']:.1f} / {row[f'{n}_p95_ms']:.1f}" for n in ("ask", "tell")}
-        waits = f"{row['wait_ms'] / 1e3:.2f} / {row['wait_p95_ms'] / 1e3:.2f}"
-        print(
-            f"| {before.n_ended} to {now.n_ended} | {row['cpu_ms']:.0f} | {pairs['ask']} "
-            f"| {pairs['tell']} | {row['propose_ms']:.1f} | {row['judge_ms']:.1f} "
-            f"| {row['table_ms']:.0f} | {waits} | {row['storage_mb']:.1f} "
-            f"| {row['mlflow_mb']:.1f} | {self.backlog} |",
-            flush=True,
-        )
-
-
-def _copy(value: Any) -> Any:
-    return list(value) if isinstance(value, list) else value
-
-
-def simulate(folder: Path, storage: Storage, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one sweep and print its table; the figures of it as JSON."""
-    coordinator = Coordinator(storage.server_s)
-    figures = coordinator.figures
-    size = max(1, options.trials // options.rows)
-    report = Report(size, figures, storage, folder / "out" / "mlflow.db")
-    away_from_s = options.trials / options.slots * options.minutes * 60 * 0.6 / 3
-    fleet = FleetExecutor(
-        coordinator,
-        jobs=options.slots,
-        trial_s=60 * options.minutes,
-        preempted_share=options.preempted,
-        seed=options.seed,
-        on_end=report.trial_ended,
-        catch_up=report.catch_up,
-        events=_outage(away_from_s, 60 * options.away),
-    )
-    sweep = Sweep.from_settings(
-        Settings.from_mapping(
-            {
-                "objective": {"loss": "minimize"},
-                "space": SPACE,
-                "study": {
-                    "name": "fleet",
-                    "seed": options.seed,
-                    "trials": options.trials,
-                    "sampler": options.sampler,
-                    "pruner": options.pruner,
-                },
-                "checkpoints": {"completed": "best", "pruned": "remove"},
-                "cost": {"price_per_hour": 1000.0, "budget": 10**6},
-            }
-        ),
-        notebook=write_notebook(folder / "nb.ipynb", "train()", parameters=PARAMETERS),
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        storage=storage.url,
-        executor=lambda _: fleet,
-        observer=lambda *_: None,
-    )
-    report.snapshot = sweep.snapshot
-    began_s = time.monotonic()
-    result = sweep.run()
-    took_s, end_cpu_s = time.monotonic() - began_s, time.process_time() - fleet.cpu_at_end_s
-    if report.rows_left():
-        report.add_row()
-    full = fleet.full
-    assert full is not None
-    return {
-        "slots": options.slots,
-        "trials": figures.n_ended,
-        "storage": "postgresql" if options.postgres else "sqlite",
-        "counts": result.counts,
-        "simulated_h": round(fleet.now_s / HOUR_S, 2),
-        "busy": round(full.busy_share, 4),
-        "idle_slot_h": round(full.idle_s / HOUR_S, 2),
-        "slot_h": round(full.all_s / HOUR_S, 1),
-        "away_slot_h": round(figures.away / HOUR_S, 2),
-        "lost_attempts": figures.n_lost,
-        "lost_slot_h": round(figures.lost / HOUR_S, 2),
-        "coordinator_cpu_ms": round(1e3 * figures.cpu / figures.n_ended, 1),
-        "of_a_core": round(figures.cpu / fleet.now_s, 3),
-        "mlflow_cpu_ms": round(report.mlflow_ms, 1),
-        "mlflow_most_backlog": report.most_backlog,
-        "mlflow_caught_up_h": round(report.caught_up_s / HOUR_S, 2),
-        "mlflow_undelivered": result.undelivered,
-        "end_cpu_s": round(end_cpu_s, 1),
-        "took_s": round(took_s),
-        "rows": report.rows,
-    }
-
-
-def _outage(at_s: float, lasts_s: float) -> list[tuple[float, Callable[[], None]]]:
-    if not lasts_s:
+    def run(self, source: TrialSource) -> Sequence[str]:
+        """Run the source's trials until there are no more."""
+        self._source = source
+        for _ in range(self.jobs):
+            self._at(0.0, self._ask)
+        while self._events:
+            self.now_s, _, event = heapq.heappop(self._events)
+            event()
         return []
-    return [
-        (at_s, lambda: WatchedTracker.latest.stop_at(at_s)),
-        (at_s + lasts_s, lambda: WatchedTracker.latest.go_on_at(at_s + lasts_s)),
-    ]
+
+    def _at(self, at_s: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (at_s, next(self._order), event))
+
+    def _serve(self, call: Callable[[], T]) -> tuple[T, float, float]:
+        """A call's result, when it was answered in simulated time, and its CPU seconds."""
+        before_s = time.process_time()
+        # The simulation's own work does not count, that of threads beside the calls does.
+        beside_s = max(0.0, before_s - self._all_s - (time.thread_time() - self._own_s))
+        began_s = max(self.now_s, self._free_at_s + beside_s)
+        result = call()
+        self._all_s, self._own_s = time.process_time(), time.thread_time()
+        took_s = self._all_s - before_s
+        self._free_at_s = began_s + took_s
+        self.figures.cpu_s += beside_s + took_s
+        return result, self._free_at_s, took_s
+
+    def _ask(self) -> None:
+        trial, answered_s, took_s = self._serve(self._source.next_trial)
+        if trial is None:
+            if self.busy_share is None:
+                running_s = sum(self.now_s - begun_s for begun_s in self._running.values())
+                self.busy_share = (self.figures.busy_s + running_s) / (self.now_s * self.jobs)
+            return
+        self.figures.ask.append(took_s)
+        self.figures.wait.append(answered_s - self.now_s)
+        spec, running = trial
+        self._running[spec.number] = answered_s
+        write_executed(spec, "running")
+        self._at(answered_s + step_s(spec), partial(self._report, spec, running, 0))
+
+    def _report(self, spec: TrialSpec, running: RunningTrial, step: int) -> None:
+        if running.stop_reason is not None:  # the report raises
+            self._end(spec, step, TrialState.PRUNED)
+            return
+        point = Point(step=step, metrics={"loss": loss(spec, step)})
+        self._serve(partial(running.publish, point))
+        if step + 1 == REPORTS:
+            self._end(spec, step + 1, TrialState.COMPLETED)
+        else:
+            self._at(self.now_s + step_s(spec), partial(self._report, spec, running, step + 1))
+
+    def _end(self, spec: TrialSpec, steps: int, state: TrialState) -> None:
+        series = [(step, loss(spec, step)) for step in range(steps)]
+        is_completed = state is TrialState.COMPLETED
+        took_s = self.now_s - self._running.pop(spec.number)
+        write_executed(spec, str(state))
+        outcome = TrialOutcome(
+            state=state,
+            scores={"loss": series[-1][1]} if is_completed else {},
+            series={"loss": series},
+            reason=None if is_completed else Reason.PRUNED,
+            duration_s=took_s,
+            kernel=KernelUse(is_forked=True),
+        )
+        _, _, told_s = self._serve(partial(self._source.finish_trial, spec, outcome))
+        self.figures.tell.append(told_s)
+        self.figures.busy_s += took_s
+        self.figures.n_ended += 1
+        self._on_end(self.figures)
+        self._ask()
 
 
-@contextmanager
-def _postgres() -> Iterator[PostgresServer]:
-    with tempfile.TemporaryDirectory(prefix="pg", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)  # the server is another user's
-        server = PostgresServer(Path(folder) / "s")
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+def step_s(spec: TrialSpec) -> float:
+    """The simulated time of a trial between two of its reports."""
+    chance = random.Random(f"duration {spec.seed}")
+    trial_s = TRIAL_S * chance.lognormvariate(0.0, SPREAD)
+    return trial_s * (SLOWER if chance.random() < STRAGGLERS else 1.0) / REPORTS
+
+
+def loss(spec: TrialSpec, step: int) -> float:
+    """What a trial reports: a curve to a value by its params, with noise by its seed."""
+    numbers = {name: float(str(spec.params[name])) for name in ("lr", "width", "dropout")}
+    value = (math.log10(numbers["lr"]) + 2.5) ** 2 / 4 + abs(numbers["width"] - 512) / 2000
+    noise = random.Random(f"{spec.seed} {step}").gauss(0.0, 0.02)
+    return 0.2 + value + numbers["dropout"] ** 2 / 4 + 2 * math.exp(-0.5 * (step + 1)) + noise
+
+
+def write_executed(spec: TrialSpec, state: str) -> None:
+    """Write the executed notebook of a trial, as its worker does."""
+    metadata = {
+        "study": spec.study,
+        "study_id": spec.study_id,
+        "run_id": f"{spec.number:04d}",
+        "state": state,
+        "params": dict(spec.params),
+        "seed": spec.seed,
+        "attempt": spec.attempt,
+    }
+    cells = [nbformat.v4.new_code_cell("train()")]
+    node = nbformat.v4.new_notebook(cells=cells, metadata={"sweeper": metadata})
+    part = Path(f"{spec.notebook}.part")
+    part.write_text(json.dumps(node))
+    part.replace(spec.notebook)
+
+
+def in_ms(values_s: Sequence[float]) -> str:
+    """Median and 95th percentile in milliseconds."""
+    known = sorted(values_s) or [0.0]
+    return f"{1e3 * statistics.median(known):.1f} / {1e3 * known[int(0.95 * len(known))]:.1f}"
 
 
 def main() -> None:
     """Simulate one sweep, and print a table and one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--slots", type=int, default=1000, help="(default: 1000)")
-    parser.add_argument("--trials", type=int, default=10_000, help="(default: 10000)")
-    parser.add_argument("--minutes", type=float, default=10, help="of a trial (default: 10)")
-    parser.add_argument("--preempted", type=float, default=0.02, help="of machines, each hour")
-    parser.add_argument("--away", type=float, default=0, help="minutes that MLflow takes nothing")
-    parser.add_argument("--sampler", default="auto", help="(default: auto)")
-    parser.add_argument("--pruner", default="median", help="(default: median)")
-    parser.add_argument("--postgres", action="store_true", help="PostgreSQL in place of SQLite")
-    parser.add_argument("--rows", type=int, default=10, help="of the table (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
+    parser.add_argument("--trials", type=int, default=3000, help="(default: 3000)")
+    parser.add_argument("--rows", type=int, default=3, help="of the table (default: 3)")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        _postgres() if options.postgres else nullcontext() as server,
-        mock.patch.object(opening, "Study", WatchedStudy),
-        mock.patch.object(opening, "Tracker", WatchedTracker),
-    ):
-        print(json.dumps(simulate(Path(folder), Storage(Path(folder), server), options)))
+    size = max(1, options.trials // options.rows)
+    seen_cpu_s = 0.0
+    print("| trials | CPU ms | ask ms | tell ms | wait ms |\n|---|---|---|---|---|", flush=True)
+
+    def row(figures: Figures) -> None:
+        nonlocal seen_cpu_s
+        if figures.n_ended % size:
+            return
+        parts = [in_ms(of[-size:]) for of in (figures.ask, figures.tell, figures.wait)]
+        cpu_ms = 1e3 * (figures.cpu_s - seen_cpu_s) / size
+        seen_cpu_s = figures.cpu_s
+        print(f"| to {figures.n_ended} | {cpu_ms:.0f} | {' | '.join(parts)} |", flush=True)
+
+    fleet = FleetExecutor(jobs=options.slots, on_end=row)
+    with tempfile.TemporaryDirectory() as root:
+        sweep = Sweep.from_settings(
+            Settings.from_mapping(
+                {
+                    "objective": {"loss": "minimize"},
+                    "space": SPACE,
+                    "study": {"name": "fleet", "trials": options.trials, "pruner": "median"},
+                }
+            ),
+            notebook=write_notebook(Path(root) / "nb.ipynb", "train()", parameters=PARAMETERS),
+            output=f"{root}/out/{{run_id}}.ipynb",
+            executor=lambda _: fleet,
+            observer=lambda *_: None,
+        )
+        result = sweep.run()
+    figures = fleet.figures
+    print(
+        json.dumps(
+            {
+                "counts": result.counts,
+                "simulated_h": round(fleet.now_s / 3600, 2),
+                "busy": round(fleet.busy_share or 0.0, 4),
+                "coordinator_cpu_ms": round(1e3 * figures.cpu_s / figures.n_ended, 1),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

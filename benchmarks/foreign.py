@@ -9,7 +9,6 @@ outputs cell by cell, times and addresses aside. A notebook that differs is run 
 which shows whether it is reproducible by itself. Exit code 1 says that forking changed something.
 
     benchmarks/foreign.py --only micrograd              # those whose name contains this
-    benchmarks/foreign.py --libraries                   # our own: libraries that show something
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from foreign_libraries import LIBRARIES
 from foreign_notebooks import NOTEBOOKS, Foreign
 from foreign_outputs import Seen, differences
 from nbformat import NotebookNode
@@ -83,15 +81,13 @@ def main() -> int:
     )
     parser.add_argument("clones", type=Path, nargs="?", default=ROOT / "data" / "foreign")
     parser.add_argument("--only", default="", help="those whose repository or path contains this")
-    parser.add_argument("--libraries", action="store_true", help="notebooks of our own instead")
     parser.add_argument("--trials", type=int, default=6)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for one sweep")
     parser.add_argument("--keep", type=Path, help="where executed notebooks are left")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a sweep that runs is ended, too
-    table = LIBRARIES if options.libraries else NOTEBOOKS
-    chosen = [one for one in table if options.only in f"{one.repo}/{one.path}"]
+    chosen = [one for one in NOTEBOOKS if options.only in f"{one.repo}/{one.path}"]
     needs = sorted({need for one in chosen for need in one.needs})
     if missing := [need for need in needs if importlib.util.find_spec(need) is None]:
         print(f"not installed, so some are left out: {', '.join(missing)}", file=sys.stderr)
@@ -125,7 +121,7 @@ def compared(foreign: Foreign, folder: Path, options: argparse.Namespace) -> tup
     """
     if missing := [need for need in foreign.needs if importlib.util.find_spec(need) is None]:
         raise NotRunnableError(f"needs {', '.join(missing)}")
-    clone = Path() if foreign.cells else cloned(foreign.repo, options.clones)
+    clone = cloned(foreign.repo, options.clones)
     place = folder / _slug(foreign)
     ran = {way: swept(foreign, clone, place, way, options) for way in ("cold", "warm")}
     cold, warm = ran["cold"], ran["warm"]
@@ -248,9 +244,8 @@ def fresh_copy(foreign: Foreign, clone: Path, copy: Path) -> Path:
         NotRunnableError: it is not the version that the table knows.
     """
     shutil.rmtree(copy, ignore_errors=True)
-    notebook = copy / (foreign.path if not foreign.cells else "own.ipynb")
-    if not foreign.cells:
-        shutil.copytree(clone, copy, ignore=_unneeded, symlinks=True)
+    notebook = copy / foreign.path
+    shutil.copytree(clone, copy, ignore=_unneeded, symlinks=True)
     notebook.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(prepared(foreign, notebook), str(notebook))
     if foreign.has_digits:
@@ -265,12 +260,9 @@ def prepared(foreign: Foreign, path: Path) -> NotebookNode:
         NotRunnableError: it is not the version that the table knows.
     """
     v4 = nbformat.v4
-    if foreign.cells:
-        node = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in foreign.cells])
-    elif path.exists():
-        node = nbformat.read(str(path), as_version=4)
-    else:
+    if not path.exists():
         raise NotRunnableError("there is no such notebook in the clone")
+    node = nbformat.read(str(path), as_version=4)
     if foreign.until:
         ends = [i for i, cell in enumerate(node.cells) if foreign.until in cell.source]
         if not ends:

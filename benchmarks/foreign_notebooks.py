@@ -29,7 +29,6 @@ class Foreign:
         has_digits: whether it reads MNIST from `data`, in place of which it gets scikit-learn's
             digits in MNIST's format.
         fails: whether it fails in Jupyter too; its outputs are compared all the same.
-        cells: code of a notebook of our own, in place of a path.
     """
 
     repo: str
@@ -45,7 +44,6 @@ class Foreign:
     tolerance: float = 0.0
     has_digits: bool = False
     fails: bool = False
-    cells: Sequence[str] = ()
 
 
 _X = {"x": {"low": 0.0, "high": 1.0}}

@@ -6,16 +6,12 @@
 
 The loop is `study.optimize(n_jobs=2)` of Optuna's default sampler around papermill, with the score
 read from the executed notebook and logged to MLflow by hand. It has `OMP_NUM_THREADS=1`, which a
-careful user sets; `--threads 0` leaves it to the libraries, and the loop takes about three times as
-long. This engine has its defaults, the parameters file as it is, with its trial in `start`, and
-each of `--pruners`; it goes on for as long as the loop of the same seed took. All try the same
-notebook in the same space, on the same cores, in turns for each seed; clocks begin with the
-process, so that imports count. Of the notebooks, `digits` is the example of this project, on which
-most params do well; on `languages` few do, and there the loop begins with the notebook's own
+careful user sets. This engine has its defaults, the parameters file as it is, with its trial in
+`start`, and each of `--pruners`; it goes on for as long as the loop of the same seed took. All try
+the same notebook in the same space, on the same cores, in turns for each seed; clocks begin with
+the process, so that imports count. Of the notebooks, `digits` is the example of this project, on
+which most params do well; on `languages` few do, and there the loop begins with the notebook's own
 values, too.
-
-The best of many noisy scores is a lucky one. `--fresh` runs the params of each best trial again so
-many times, with other seeds, which is what a user has of them.
 
 `--runs` keeps what was measured: one line for each sweep. What the file has is not run again.
 """
@@ -32,18 +28,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).parents[1]
 JOBS = 2
-LOOP, AGAIN = "loop", "again"
+LOOP = "loop"
 #: The engine's trials, in multiples of the loop's, if time allows.
 _MORE = 4
-#: The first of the seeds with which params are run again; no search has these.
-_FRESH = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,16 +120,12 @@ class Run:
         ends_s: when trials ended, however they did, in seconds.
         wall_s: until everything was recorded.
         cells_s: of all cells of all trials together.
-        winner: the params of the best trial.
-        fresh: the scores of the winner's params with other seeds.
     """
 
     scores: list[tuple[float, float]]
     ends_s: list[float]
     wall_s: float
     cells_s: float
-    winner: Mapping[str, Any] = field(default_factory=dict)
-    fresh: Sequence[float] = ()
 
     def best_at(self, seconds: float) -> float:
         """The best score up to a time; 0 before the first."""
@@ -203,7 +192,7 @@ def loop(
     study.optimize(objective, n_trials=trials, n_jobs=JOBS)
     ends = [ended for ended, _ in scores]
     in_cells_s = cells_s(sorted(folder.glob("*.ipynb")))
-    return {"scores": scores, "ends": ends, "cells_s": in_cells_s, "winner": study.best_params}
+    return {"scores": scores, "ends": ends, "cells_s": in_cells_s}
 
 
 def engine(
@@ -244,33 +233,13 @@ def engine(
     ended = [record for record in result.records if record.is_final]
     ends = [record.started_at_s + record.duration_s for record in ended]
     notebooks = [record.notebook for record in result.records]
-    best = result.best[0].params if result.best else {}
-    winner = {name: value for name, value in best.items() if value is not None}
-    return {"scores": scores, "ends": ends, "cells_s": cells_s(notebooks), "winner": winner}
-
-
-def fresh(
-    research: Research, folder: Path, *, params: Mapping[str, Any], seeds: int, epochs: int
-) -> list[float]:
-    """The scores of the same params with other seeds."""
-    with ThreadPoolExecutor(JOBS) as pool:
-        return list(
-            pool.map(
-                lambda seed: run_notebook(
-                    research,
-                    folder / f"{seed}.ipynb",
-                    {**params, "epochs": epochs, "seed": _FRESH + seed},
-                ),
-                range(seeds),
-            )
-        )
+    return {"scores": scores, "ends": ends, "cells_s": cells_s(notebooks)}
 
 
 def run(
     contender: str,
     *,
     notebook: str,
-    threads: int,
     seed: int,
     trials: int,
     epochs: int,
@@ -285,29 +254,21 @@ def run(
     began_s = time.time()
     options = [f"--notebook={notebook}", f"--first={seed}", f"--trials={trials}"]
     options.append(f"--until={began_s + limit_s}")
-    found = _in_process(contender, *options, epochs=epochs, threads=threads)
+    found = _in_process(contender, *options, f"--epochs={epochs}")
     wall_s = time.time() - began_s
     scores = [(ended_s - began_s, score) for ended_s, score in found.pop("scores")]
     ends_s = sorted(ended_s - began_s for ended_s in found.pop("ends"))
     return Run(scores=sorted(scores), ends_s=ends_s, wall_s=wall_s, **found)
 
 
-def run_again(one: Run, *, notebook: str, seeds: int, threads: int, epochs: int) -> Run:
-    """The run with scores of its winner's params on fresh seeds."""
-    options = [f"--notebook={notebook}", f"--params={json.dumps(one.winner)}", f"--fresh={seeds}"]
-    return replace(one, fresh=_in_process(AGAIN, *options, epochs=epochs, threads=threads))
-
-
-def _in_process(contender: str, *options: str, epochs: int, threads: int) -> Any:
+def _in_process(contender: str, *options: str) -> Any:
     """What a process of its own prints last; the notebooks go to a folder of its own."""
-    environment = dict(os.environ)
-    environment.pop("OMP_NUM_THREADS", None)
-    if not contender.startswith("engine") and threads:
-        environment["OMP_NUM_THREADS"] = str(threads)
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    if contender == LOOP:
+        environment["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory(prefix="headline-") as folder:
-        where = [f"--contender={contender}", f"--folder={folder}", f"--epochs={epochs}"]
         ended = subprocess.run(
-            [sys.executable, __file__, *where, *options],
+            [sys.executable, __file__, f"--contender={contender}", f"--folder={folder}", *options],
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -342,9 +303,6 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
     """Print the table; return its medians."""
     rows: list[tuple[str, Sequence[float | None], str]] = []
     loops = runs[LOOP]
-    again = [
-        index for index in range(len(loops)) if all(found[index].fresh for found in runs.values())
-    ]
     for name, found in runs.items():
         slots_s = [JOBS * one.wall_s for one in found]
         outside = [1 - one.cells_s / s for one, s in zip(found, slots_s, strict=True)]
@@ -354,10 +312,6 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
             (f"{name}: best score", [one.best_at(one.wall_s) for one in found], ".4f"),
             (f"{name}: of the slots' time outside of cells", outside, ".0%"),
         ]
-        if again:
-            means = [statistics.mean(found[index].fresh) for index in again]
-            title = f"{name}: its best params on fresh seeds, mean ({len(again)} seeds)"
-            rows.append((title, means, ".4f"))
         if name == LOOP:
             continue
         pairs = list(zip(loops, found, strict=True))
@@ -427,17 +381,13 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--pruners", nargs="+", default=["median"])
-    parser.add_argument("--threads", type=int, default=1, help="of each kernel of the loop")
-    parser.add_argument("--fresh", type=int, default=0, help="runs of each winner again")
     parser.add_argument("--runs", type=Path, help="a file that keeps what was measured")
     parser.add_argument("--picture", type=Path, help="where to draw the best score over wall time")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--params", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = {"trials": options.trials, "epochs": options.epochs}
-    where = {"notebook": options.notebook, "threads": options.threads}
     if options.contender is not None:
         print(json.dumps(contend(options, sizes)))
         return
@@ -453,17 +403,14 @@ def main() -> None:
 
     for seed in range(options.first, options.first + options.seeds):
         for name, found in runs.items():
-            what = f"{options.notebook}: {name}, seed {seed}, {sizes}, threads {options.threads}"
+            what = f"{options.notebook}: {name}, seed {seed}, {sizes}"
             limit_s = runs[LOOP][-1].wall_s if name != LOOP else 0.0
             one = kept.get(what) or keep(
-                what, run(name, seed=seed, limit_s=limit_s, **where, **sizes)
+                what, run(name, notebook=options.notebook, seed=seed, limit_s=limit_s, **sizes)
             )
-            if one.winner and len(one.fresh) < options.fresh:
-                again = {"seeds": options.fresh, "epochs": options.epochs}
-                one = keep(what, run_again(one, **where, **again))
             found.append(one)
             score = f"{one.best_at(one.wall_s):.4f} in {one.wall_s:.0f} s"
-            print(f"seed {seed}: {name} {score} {one.fresh}", file=sys.stderr, flush=True)
+            print(f"seed {seed}: {name} {score}", file=sys.stderr, flush=True)
     figures = compare(runs)
     if options.picture is not None:
         draw(runs, options.picture)
@@ -475,9 +422,6 @@ def contend(options: argparse.Namespace, sizes: Mapping[str, int]) -> Any:
     research = RESEARCH[options.notebook]
     if options.contender == LOOP:
         return loop(research, options.folder, seed=options.first, **sizes)
-    if options.contender == AGAIN:
-        again = {"seeds": options.fresh, "epochs": options.epochs}
-        return fresh(research, options.folder, params=options.params, **again)
     pruner = options.contender.removeprefix("engine, ")
     of_engine = {"seed": options.first, "until": options.until, **sizes}
     return engine(research, options.folder, pruner=pruner, **of_engine)

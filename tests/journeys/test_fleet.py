@@ -13,13 +13,9 @@ BENCHMARK = str(Path(__file__).parents[2] / "benchmarks" / "fleet.py")
 
 @pytest.mark.slow  # MLflow is imported
 def test_the_benchmark_of_a_fleet_in_short_ends_all_trials_and_keeps_the_slots_busy() -> None:
-    options = ["--slots=16", "--trials=32", "--rows=1", "--preempted=6", "--away=5"]
-    ended = call(*options, script=BENCHMARK)
+    ended = call("--slots=16", "--trials=32", "--rows=1", script=BENCHMARK)
     assert ended.returncode == 0, ended.stderr
     figures = json.loads(ended.stdout.splitlines()[-1])
     counts = figures["counts"]
-    assert counts["completed"] + counts["pruned"] + counts["failed"] == 32
-    assert figures["lost_attempts"] > 0
-    assert figures["mlflow_most_backlog"] > 0
-    assert figures["mlflow_undelivered"] == 0
+    assert counts["completed"] + counts["pruned"] == 32
     assert 0.9 < figures["busy"] <= 1

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Runs a sweep until its machines have cost what they may.
+
+    budget_guard.py --hours 24 --ledger s3://bucket/ledgers/digits.json -- notebook_hpo.py -i …
+
+The hours of all machines with the same ledger count, those of preempted ones too, from the start of
+each machine. When they are spent, the sweep gets SIGTERM, so that trials save and the remote copy
+is completed. It needs Python 3.9 and nothing else (fsspec where the ledger is a URL).
+
+Exit codes: that of the sweep; 143 where this machine was interrupted; 0 where the hours are spent,
+so that nothing starts the sweep again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+#: The ledger is read and written this often, in seconds; a machine that is lost has that much of
+#: its time uncounted at most.
+EVERY_S = 60.0
+#: A sweep has this long to end after SIGTERM before it is killed, in seconds.
+GRACE_S = 900.0
+
+
+class DamagedLedger(Exception):
+    """What lies at the ledger's place is no ledger."""
+
+
+class Ledger:
+    """The hours of machines by their names, in a file or an object storage.
+
+    Args:
+        place: a path, or a URL that fsspec knows.
+        machine: the name of this one; it changes when the machine starts again.
+    """
+
+    def __init__(self, place: str, machine: str) -> None:
+        self.place = place
+        self.machine = machine
+        self._others: dict[str, float] = {}
+        self._is_away = False
+
+    def spent_hours(self, own_hours: float) -> float:
+        """Of all machines, after this one's hours are written down.
+
+        A store that is away for a while is tried again at the next call; the hours of other
+        machines are then those last read.
+
+        Raises:
+            DamagedLedger: what lies there is no ledger; it is left as it is.
+        """
+        try:
+            self._others.update(self._read())
+            self._others.pop(self.machine, None)
+            hours = {**self._others, self.machine: round(own_hours, 4)}
+            self._write(json.dumps({"hours": hours}, indent=1))
+            self._is_away = False
+        except DamagedLedger:
+            raise
+        except Exception as error:  # noqa: BLE001  each store has errors of its own
+            if not self._is_away:
+                say(f"the ledger {self.place} cannot be read or written now ({error})")
+            self._is_away = True
+        return sum(self._others.values()) + own_hours
+
+    def _read(self) -> dict[str, float]:
+        try:
+            if "://" in self.place:
+                import fsspec
+
+                store, path = fsspec.core.url_to_fs(self.place)
+                store.invalidate_cache()
+                text = bytes(store.cat_file(path)).decode()
+            else:
+                text = Path(self.place).read_text("utf-8")
+        except FileNotFoundError:
+            return {}
+        try:
+            return {str(name): float(hours) for name, hours in json.loads(text)["hours"].items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DamagedLedger(
+                f"the ledger {self.place} is damaged; it should read "
+                '{"hours": {"NAME OF A MACHINE": 1.5}}. Correct it, or remove it to count from 0'
+            ) from error
+
+    def _write(self, text: str) -> None:
+        if "://" in self.place:
+            import fsspec
+
+            store, path = fsspec.core.url_to_fs(self.place)
+            store.makedirs(store._parent(path), exist_ok=True)
+            store.pipe_file(path, text.encode())  # an object is replaced in one step
+            return
+        file = Path(self.place)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        beside.write_text(text, "utf-8")
+        os.replace(beside, file)
+
+
+def watch(command: Sequence[str], ledger: Ledger, limit_hours: float, every_s: float) -> int:
+    """Run the command until it ends by itself, is interrupted, or the hours are spent.
+
+    Returns:
+        The exit code for this process.
+    """
+    spent_hours = ledger.spent_hours(machine_hours())
+    if spent_hours >= limit_hours:
+        say(f"{spent_hours:.2f} of {limit_hours:g} hours are spent: the sweep is not started")
+        return 0
+    sweep = subprocess.Popen(command)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: sweep.send_signal(number))
+    while True:
+        try:
+            return sweep.wait(every_s)
+        except subprocess.TimeoutExpired:
+            spent_hours = ledger.spent_hours(machine_hours())
+        if spent_hours >= limit_hours:
+            break
+    say(f"{spent_hours:.2f} of {limit_hours:g} hours are spent: the sweep is stopped")
+    sweep.terminate()
+    try:
+        sweep.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        say(f"the sweep has not ended within {GRACE_S / 60:.0f} minutes and is killed")
+        sweep.kill()
+        sweep.wait()
+    ledger.spent_hours(machine_hours())
+    return 0
+
+
+def machine_hours() -> float:
+    """Hours since this machine started, the time in which it was suspended included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) / 3600
+
+
+def say(text: str) -> None:
+    """Print one line, with the time, at once."""
+    print(f"[guard {time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Run the command line."""
+    about = (__doc__ or "").split("\n", maxsplit=1)[0]
+    parser = argparse.ArgumentParser(prog="budget_guard.py", description=about)
+    parser.add_argument("--hours", type=float, required=True, help="of all machines together")
+    parser.add_argument("--ledger", required=True, metavar="PATH_OR_URL")
+    parser.add_argument("--every", type=float, default=EVERY_S, metavar="SECONDS")
+    parser.add_argument("command", nargs="+", help="the sweep, after --")
+    options = parser.parse_args()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    try:
+        return watch(options.command, Ledger(options.ledger, boot), options.hours, options.every)
+    except DamagedLedger as error:
+        print(f"budget_guard.py: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The guard of a budget: which hours count, and that a sweep is stopped when they are spent."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import budget_guard
+import pytest
+from budget_guard import DamagedLedger, Ledger
+
+#: Ends on SIGTERM as a sweep does, after it has saved.
+SWEEP = """
+import signal, sys, time
+from pathlib import Path
+
+def end(*_):
+    Path(sys.argv[1], "saved").touch()
+    sys.exit(143)
+
+signal.signal(signal.SIGTERM, end)
+Path(sys.argv[1], "began").touch()
+time.sleep(60)
+"""
+
+
+def guarded(folder: Path, *, hours: float, sweep: str = SWEEP) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, budget_guard.__file__, "--hours", repr(hours), "--every", "0.1"),
+            *("--ledger", str(folder / "ledger.json"), "--"),
+            *(sys.executable, "-c", sweep, str(folder)),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(file: Path) -> None:
+    until_s = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+def test_a_sweep_whose_hours_are_spent_is_stopped_and_not_started_again(tmp_path: Path) -> None:
+    limit = budget_guard.machine_hours() + 1.5 / 3600
+    guard = guarded(tmp_path, hours=limit)
+    lines = guard.communicate(timeout=60)[1]
+    assert guard.returncode == 0
+    assert (tmp_path / "saved").exists()
+    assert "hours are spent: the sweep is stopped" in lines
+    again = guarded(tmp_path, hours=limit)
+    assert "the sweep is not started" in again.communicate(timeout=60)[1]
+    assert again.returncode == 0
+
+
+def test_an_interruption_reaches_the_sweep_and_is_said_by_the_exit_code(tmp_path: Path) -> None:
+    guard = guarded(tmp_path, hours=1e9)
+    wait_for(tmp_path / "began")
+    guard.send_signal(signal.SIGTERM)
+    guard.communicate(timeout=60)
+    assert guard.returncode == 143
+    assert (tmp_path / "saved").exists()
+
+
+def test_a_sweep_that_ends_by_itself_gives_its_exit_code(tmp_path: Path) -> None:
+    guard = guarded(tmp_path, hours=1e9, sweep="import sys; sys.exit(1)")
+    guard.communicate(timeout=60)
+    assert guard.returncode == 1
+
+
+@pytest.mark.parametrize("store", ["folder", "s3"])
+def test_the_hours_of_machines_that_were_preempted_count(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    root = str(tmp_path) if store == "folder" else request.getfixturevalue("s3")
+    place = f"{root}/ledgers/digits.json"
+    assert Ledger(place, "first").spent_hours(3.0) == 3.0
+    second = Ledger(place, "second")
+    assert second.spent_hours(1.0) == 4.0
+    assert second.spent_hours(1.5) == 4.5
+
+
+def test_a_damaged_ledger_is_refused_and_not_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "ledger.json"
+    place.write_text('{"hours": 3}')
+    with pytest.raises(DamagedLedger, match="is damaged; it should read"):
+        Ledger(str(place), "this").spent_hours(1.0)
+    guard = guarded(tmp_path, hours=1.0)
+    assert "is damaged" in guard.communicate(timeout=60)[1]
+    assert guard.returncode == 2
+    assert place.read_text() == '{"hours": 3}'
+
+
+def test_a_store_that_is_away_costs_no_hour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = Ledger(str(tmp_path), "this")  # a folder cannot be read as a file
+    assert ledger.spent_hours(2.0) == 2.0
+    assert "cannot be read or written" in capsys.readouterr().err
