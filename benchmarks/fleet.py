@@ -167,8 +167,8 @@ class FleetExecutor:
             duration_s=took_s,
             kernel=KernelUse(is_forked=True),
         )
-        _, _, told_s = self._serve(partial(self._source.finish_trial, spec, outcome))
-        self.figures.tell.append(told_s)
+        _, _, recorded_s = self._serve(partial(self._source.finish_trial, spec, outcome))
+        self.figures.tell.append(recorded_s)
         self.figures.busy_s += took_s
         self.figures.n_ended += 1
         self._on_end(self.figures)

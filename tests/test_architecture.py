@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -143,7 +142,6 @@ def imported_folder(found: Import) -> str | None:
     return dotted[1] if len(dotted) > 1 else found.name
 
 
-@pytest.mark.slow
 def test_every_folder_stands_in_exactly_one_layer() -> None:
     folders = {folder_of(path) for path in sources()} - {ROOF}
     assert sorted(folder for layer in LAYERS for folder in layer) == sorted(folders)
@@ -251,30 +249,6 @@ def test_a_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(sources()[path])
     words = set(path.stem.split("_"))
     assert words.isdisjoint({"util", "utils", "helper", "helpers", "common", "misc"})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("root", ["sweeper", "tests", "benchmarks", "docs"])
-def test_no_identifier_is_a_participle_of_saying(root: str) -> None:
-    # Such a name states that something was uttered, and not what it is.
-    unclear = [
-        f"{path.relative_to(PACKAGE.parent)}: {name}"
-        for path in sorted((PACKAGE.parent / root).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        for name in _identifiers(node)
-        if {"told", "said", "shown"} & set(name.lower().split("_"))
-        and not name.startswith("test_")  # a sentence
-    ]
-    assert unclear == []
-
-
-def _identifiers(node: Any) -> Iterator[str]:
-    """The names that a node of a syntax tree binds or uses."""
-    for field in ("id", "attr", "arg", "asname"):
-        if isinstance(name := getattr(node, field, None), str):
-            yield name
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
 
 
 def test_only_the_command_line_prints() -> None:
