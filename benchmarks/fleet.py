@@ -38,7 +38,6 @@ from sweeper.execution.executor import TrialSource
 from sweeper.notebook_api.messages import Point
 from sweeper.testing import write_notebook
 from sweeper.trials import (
-    GpuTotal,
     KernelUse,
     Reason,
     RunningTrial,
@@ -89,7 +88,6 @@ class FleetExecutor:
     """
 
     description = "simulated"
-    gpu_totals: Sequence[GpuTotal] = ()
 
     def __init__(self, *, jobs: int, on_end: Callable[[Figures], None]) -> None:
         self.jobs = jobs
