@@ -45,18 +45,6 @@ NAMES = [
         "study/study.py, study/endings.py, study/storage.py, study/proposals.py",
     ),
     (
-        "optuna",
-        "optuna.samplers._tpe.sampler.TPESampler._get_internal_repr",
-        "study/samplers/tpe.py",
-    ),
-    ("optuna", "optuna.samplers._tpe.sampler.TPESampler._get_params", "study/samplers/tpe.py"),
-    (
-        "optuna",
-        "optuna.pruners._percentile._get_best_intermediate_result_over_steps",
-        "study/pruners/steady.py",
-    ),
-    ("optuna", "optuna.pruners._percentile._is_first_in_interval_step", "study/pruners/steady.py"),
-    (
         "jupyter_client",
         "jupyter_client.manager.KernelManager._async_start_kernel",
         "kernels/kernel.py",

@@ -10,11 +10,9 @@ made, so it is repeated only after a look into the storage.
 
 from __future__ import annotations
 
-import bisect
 import json
 import math
-import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -42,7 +40,6 @@ class MirroredStorage(InMemoryStorage):
         self._stored_study = stored.get_study_id_from_name(name)
         #: From a trial's id in memory to its id in the storage, for trials that are in both.
         self._ids: dict[int, int] = {}
-        self._ended = _EndedTrials()
         #: Whether the study has a trial that confirms another one.
         self.has_confirming = False
         self._study = super().create_new_study(
@@ -99,7 +96,6 @@ class MirroredStorage(InMemoryStorage):
     def _keep(self, trial: FrozenTrial | None) -> int:
         """Create a trial in memory; its id there."""
         trial_id = super().create_new_trial(self._study, trial)
-        self._ended.note(super().get_trial(trial_id))
         self.has_confirming |= trial is not None and CONFIRMS in trial.user_attrs
         return trial_id
 
@@ -177,25 +173,11 @@ class MirroredStorage(InMemoryStorage):
 
         self.patience.insist(lambda: _discard(change(stored_id)), unless_made)
 
-    def get_all_trials(
-        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        """The trials by number; those that have ended are not looked through once more."""
-        if deepcopy or states is None:
-            return super().get_all_trials(study_id, deepcopy, states)
-        ended = self._ended.of(states)
-        if TrialState.RUNNING not in states and TrialState.WAITING not in states:
-            return ended
-        trials = super().get_all_trials(study_id, deepcopy=False)
-        known = [trials[number] for number in self._ended.numbers_left()]
-        left = [trial for trial in known if trial.state in states]
-        return sorted(ended + left, key=lambda trial: trial.number) if ended else left
-
     def get_best_trial(self, study_id: int) -> FrozenTrial:
         """The best trial; of equal ones that with the lowest number, whichever has ended first."""
-        best = super().get_best_trial(study_id)
-        number = self._ended.first_with(best)
-        return self.get_trial(self.get_trial_id_from_study_id_trial_number(study_id, number))
+        values = super().get_best_trial(study_id).values
+        completed = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.COMPLETE,))
+        return next(trial for trial in completed if trial.values == values)
 
     # --- the changes that are written through -------------------------------------------------
 
@@ -231,9 +213,7 @@ class MirroredStorage(InMemoryStorage):
             lambda stored_id: self._stored.set_trial_state_values(stored_id, state, values),
             lambda found: found.state is state and (values is None or found.values == list(values)),
         )
-        has_changed = super().set_trial_state_values(trial_id, state, values)
-        self._ended.note(super().get_trial(trial_id))
-        return has_changed
+        return super().set_trial_state_values(trial_id, state, values)
 
     def set_trial_intermediate_value(
         self, trial_id: int, step: int, intermediate_value: float
@@ -295,56 +275,6 @@ class MirroredStorage(InMemoryStorage):
                 change()
 
         self.patience.insist(change, unless_made)
-
-
-class _EndedTrials:
-    """The trials of a study that have ended, by their states; nothing changes them any more.
-
-    Safe to use from several threads.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._left: set[int] = set()
-        #: By each set of states that was asked for: the trials, by number.
-        self._lists: dict[frozenset[TrialState], list[FrozenTrial]] = {
-            frozenset([state]): [] for state in TrialState if state.is_finished()
-        }
-        #: By the values of trials that are complete: the lowest number of such a trial.
-        self._first: dict[tuple[float, ...], int] = {}
-
-    def note(self, trial: FrozenTrial) -> None:
-        """Take note of a trial that is new or has another state."""
-        with self._lock:
-            if not trial.state.is_finished():
-                self._left.add(trial.number)
-                return
-            self._left.discard(trial.number)
-            for states, trials in self._lists.items():
-                if trial.state in states:
-                    bisect.insort(trials, trial, key=lambda trial: trial.number)
-            if trial.state is TrialState.COMPLETE:
-                values = tuple(trial.values)
-                self._first[values] = min(trial.number, self._first.get(values, trial.number))
-
-    def of(self, states: Container[TrialState]) -> list[FrozenTrial]:
-        """The trials that have ended in one of these states, by number."""
-        wanted = frozenset(s for s in TrialState if s.is_finished() and s in states)
-        with self._lock:
-            if wanted not in self._lists:
-                found = [trial for state in wanted for trial in self._lists[frozenset([state])]]
-                self._lists[wanted] = sorted(found, key=lambda trial: trial.number)
-            return self._lists[wanted].copy()
-
-    def first_with(self, trial: FrozenTrial) -> int:
-        """The lowest number of a complete trial with the values of one."""
-        with self._lock:
-            return self._first[tuple(trial.values)]
-
-    def numbers_left(self) -> list[int]:
-        """The numbers of the trials that have not ended, in order."""
-        with self._lock:
-            return sorted(self._left)
 
 
 def _as_stored(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shutil
@@ -14,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
-import optuna
 import pytest
 from commands import Command
 from postgres_servers import PostgresServer, started_postgres
@@ -425,25 +423,6 @@ def test_a_server_that_restarts_costs_nothing_and_another_folder_is_refused(
     assert json.loads(stdout)["counts"] == {"completed": 4, "pruned": 0, "failed": 0, "stopped": 0}
     assert "Traceback" not in stderr
     assert [r.attempt for r in Study.load(server.url, "served").records()] == [1, 1, 1, 1]
-
-
-def test_the_trials_in_some_states_are_those_of_all_trials(tmp_path: Path) -> None:
-    study = Study.open(f"sqlite:///{tmp_path}/study.db", SETTINGS)
-    trials = Trials(tmp_path, study)
-    wanted = [
-        states
-        for n_states in range(1, 4)
-        for states in itertools.combinations(optuna.trial.TrialState, n_states)
-    ]
-    for number in (3, 0, 2, 1):
-        while len(study.records()) <= number:
-            trials.ask()
-        study.tell(number, COMPLETED if number % 2 else FAILED)
-        known = study._study.get_trials(deepcopy=False)
-        for states in wanted:
-            found = study._study.get_trials(deepcopy=False, states=states)
-            assert found == [trial for trial in known if trial.state in states]
-    study.close()
 
 
 def test_a_slot_that_finds_no_more_trials_reads_no_record(

@@ -15,13 +15,12 @@ from ...errors import SettingsError
 from ...settings import Settings
 from ..options import check_options
 from .predictive import PredictivePruner
-from .steady import SteadyMedian, SteadyPercentile
 
 _CLASSES: Mapping[str, type[BasePruner]] = {
     "none": optuna.pruners.NopPruner,
     "auto": PredictivePruner,
-    "median": SteadyMedian,
-    "percentile": SteadyPercentile,
+    "median": optuna.pruners.MedianPruner,
+    "percentile": optuna.pruners.PercentilePruner,
     "hyperband": optuna.pruners.HyperbandPruner,
     "asha": optuna.pruners.SuccessiveHalvingPruner,
     "patient": optuna.pruners.PatientPruner,

@@ -15,7 +15,6 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from ...trials.student_t import two_sided_p, two_sided_t
-from ..unseen import UnseenTrials
 
 #: Scores further below the median than this many times the way from the median to the best count as
 #: if they were there: a loss of a million would hide what the others have in common.
@@ -80,7 +79,8 @@ class PredictivePruner(BasePruner):
         self._confidence = confidence
         self._n_startup_trials = n_startup_trials
         self._n_warmup_steps = n_warmup_steps
-        self._unseen = UnseenTrials()
+        #: The numbers of the completed trials that `_curves` holds.
+        self._learned: set[int] = set()
         #: Of completed trials, by step: the best that they had reported, and their final scores;
         #: higher ones are better.
         self._curves: dict[int, list[tuple[float, float]]] = {}
@@ -128,7 +128,10 @@ class PredictivePruner(BasePruner):
         )
 
     def _learn(self, completed: list[FrozenTrial], sign: float) -> None:
-        for trial in self._unseen.of(completed):
+        for trial in completed:
+            if trial.number in self._learned:
+                continue
+            self._learned.add(trial.number)
             final = sign * float(trial.values[0])
             self._best = max(self._best, final)
             for step, so_far in _best_by_step(trial, sign):

@@ -18,7 +18,6 @@ from ...settings import Settings
 from ..options import check_options
 from .gp import OneThreadGP
 from .padded_gp import PaddedGP
-from .tpe import SamplerMemory, SteadyTPE
 from .views.infeasible import AvoidsInfeasible
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
@@ -40,7 +39,7 @@ _ONE_SEED = ("qmc", "grid", "brute_force")
 EXHAUSTIBLE = ("grid", "brute_force")
 
 _CLASSES: Mapping[str, type[BaseSampler]] = {
-    "tpe": SteadyTPE,
+    "tpe": optuna.samplers.TPESampler,
     "gp": PaddedGP,
     "random": optuna.samplers.RandomSampler,
     # Optuna's grid sampler ignores the trials of `start`, and has no branches.
@@ -57,7 +56,7 @@ _SEES_INFEASIBLE: Mapping[str, TrialState] = {
     "gp": TrialState.COMPLETE,
 }
 #: Arguments that the factory passes, so a parameters file cannot set them.
-_PASSED = ("seed", "memory", "space", "design_seed", "sees_pruned")
+_PASSED = ("seed", "space", "design_seed", "sees_pruned")
 
 
 def derived_seed(*parts: object) -> int:
@@ -88,9 +87,6 @@ class SamplerFactory:
         where = f"{settings.file or 'settings'}: study.sampler"
         self.name = chosen.name if chosen.name != "auto" else self._suitable()
         self._options = dict(chosen.options)
-        is_joint = self._options.get("multivariate") is not False and len(settings.objective) == 1
-        is_joint = is_joint and not self._options.get("group")
-        self._memory = SamplerMemory(is_joint=is_joint)
         check_options(self._class, chosen.options, reserved=_PASSED, where=f"{where}: {self.name}")
         self._check_space(where)
         try:
@@ -103,8 +99,6 @@ class SamplerFactory:
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
         kind: Callable[..., BaseSampler] = self._class
         passed: dict[str, Any] = {}
-        if self.name == "tpe":
-            passed["memory"] = self._memory
         if issubclass(self._class, PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
             passed = {
