@@ -36,8 +36,6 @@ NAMES = [
         "optuna.samplers._gp.sampler.GPSampler._optimize_acqf",
         "study/samplers/padded_gp.py",
     ),
-    ("optuna", "optuna._gp.acqf.LogEI._gpr", "study/insights/outlook.py"),
-    ("optuna", "optuna._gp.acqf.LogEI._threshold", "study/insights/outlook.py"),
     ("optuna", "optuna._gp.search_space.SearchSpace", "study/samplers/padding.py"),
     (
         "optuna",

@@ -1,4 +1,4 @@
-"""What a sweep teaches: what pruning saved, which params mattered, what more trials promise."""
+"""What a sweep teaches: what pruning saved, and which params mattered."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ _MANY_BETTER, _SHARE_BETTER = 1.0, 0.02
 
 
 def lesson_lines(result: SweepResult) -> list[str]:
-    """A line about pruned trials, one for each objective, and one about going on.
-
-    Each is left out where nothing is known.
-    """
-    return [*_saved(result), *_important(result), *_promised(result)]
+    """A line about pruned trials, and one for each objective; left out where nothing is known."""
+    return [*_saved(result), *_important(result)]
 
 
 def _saved(result: SweepResult) -> list[str]:
@@ -53,14 +50,3 @@ def _important(result: SweepResult) -> list[str]:
         )
         lines.append(f"what mattered for {name}: {named}")
     return lines
-
-
-def _promised(result: SweepResult) -> list[str]:
-    outlook = result.outlook
-    if outlook is None:
-        return []
-    name = result.objectives[0]
-    return [
-        f"going on: {outlook.trials} more trials are expected to improve {name} by about "
-        f"{outlook.improvement:.2g}; the chance that any of them does is {outlook.chance:.0%}"
-    ]

@@ -27,7 +27,6 @@ from ..trials import (
     Events,
     ImportanceRange,
     Observer,
-    Outlook,
     Snapshot,
     SweepResult,
     seconds_not_run,
@@ -53,7 +52,6 @@ class _Learned:
 
     importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
     better_ones_pruned: float | None = None
-    outlook: Outlook | None = None
 
 
 class Sweep:
@@ -293,7 +291,6 @@ class Sweep:
             not_run_s=seconds_not_run(study.records()),
             importances=learned.importances,
             better_ones_pruned=learned.better_ones_pruned,
-            outlook=learned.outlook,
             duration_s=time.monotonic() - began_s,
         )
         return scheduler, result
@@ -310,16 +307,12 @@ class Sweep:
         if self._stop_switch.left_s is not None:
             return _Learned()
         importances: Mapping[str, Mapping[str, ImportanceRange]] = {}
-        better_ones_pruned = outlook = None
+        better_ones_pruned = None
         with _dispensable("how much each param matters"):
             importances = study.insights.importance_ranges()
         with _dispensable("what pruning has cost"):
             better_ones_pruned = study.insights.better_ones_pruned()
-        with _dispensable("what more trials would bring"):
-            outlook = study.insights.outlook(self.plan.settings, self.plan.samplers)
-        return _Learned(
-            importances=importances, better_ones_pruned=better_ones_pruned, outlook=outlook
-        )
+        return _Learned(importances=importances, better_ones_pruned=better_ones_pruned)
 
     def _changed_code(self) -> list[str]:
         """What users should know of code that was changed while the trials ran."""

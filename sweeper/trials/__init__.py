@@ -34,7 +34,7 @@ from .records import (
     value_text,
 )
 from .result_html import headline
-from .results import ImportanceRange, Outlook, Progress, Snapshot, SweepResult, count_by_state
+from .results import ImportanceRange, Progress, Snapshot, SweepResult, count_by_state
 from .running import RunningTrial
 
 __all__ = [
@@ -53,7 +53,6 @@ __all__ = [
     "Inputs",
     "KernelUse",
     "Observer",
-    "Outlook",
     "Params",
     "Progress",
     "Reason",

@@ -101,30 +101,6 @@ class ImportanceRange:
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """What more trials of a study are expected to be good for.
-
-    Attributes:
-        trials: how many more.
-        improvement: by how much the best of them is expected to be better than the best trial so
-            far, in the objective's unit; 0 where it would be worse.
-        chance: that it is better at all, 0 to 1.
-    """
-
-    trials: int
-    improvement: float
-    chance: float
-
-    def to_json(self) -> dict[str, float]:
-        """The object that `--json` prints."""
-        return {
-            "trials": self.trials,
-            "improvement": float(f"{self.improvement:.3g}"),
-            "chance": round(self.chance, 3),
-        }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
     """The result of a sweep. In Jupyter it shows the best trial, a link to its page, and a table.
@@ -138,7 +114,6 @@ class SweepResult:
             where there are too few trials to know.
         better_ones_pruned: how many pruned trials would have been better than the best one, as the
             completed ones predict it; None where that is not known.
-        outlook: what more trials are expected to be good for; None where that is not known.
         page: the comparison page; None where it has not been written.
         is_preempted: whether the sweep ended because its machine is being taken away.
         undelivered: the number of messages that MLflow did not take; the next sweep of the study
@@ -174,7 +149,6 @@ class SweepResult:
     not_run_s: float | None = None
     importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
     better_ones_pruned: float | None = None
-    outlook: Outlook | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -226,7 +200,6 @@ class SweepResult:
                 for name, shares in self.importances.items()
             },
             "better_ones_pruned": _rounded(self.better_ones_pruned, 2),
-            "outlook": None if self.outlook is None else self.outlook.to_json(),
             "not_run_s": _rounded(self.not_run_s, 1),
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),

@@ -11,7 +11,6 @@ import pytest
 from sweeper.display.lessons import lesson_lines
 from sweeper.trials import (
     ImportanceRange,
-    Outlook,
     SweepResult,
     TrialRecord,
     TrialState,
@@ -92,15 +91,3 @@ def test_the_params_that_mattered_most_come_with_their_ranges() -> None:
 def test_a_single_param_explains_all_there_is_and_has_no_line() -> None:
     found = {"lr": ImportanceRange(share=1.0, low=1.0, high=1.0)}
     assert lesson_lines(replace(result([]), importances={"val": found})) == []
-
-
-def test_what_more_trials_promise_is_a_line_and_an_object() -> None:
-    outlook = Outlook(trials=10, improvement=0.00081234, chance=0.3149)
-    one = replace(result([]), outlook=outlook)
-    assert lesson_lines(one) == [
-        "going on: 10 more trials are expected to improve val by about 0.00081; the chance that "
-        "any of them does is 31%"
-    ]
-    found = {"trials": 10, "improvement": 0.000812, "chance": 0.315}
-    assert one.to_json()["outlook"] == found
-    assert replace(one, outlook=None).to_json()["outlook"] is None

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 import optuna
 
-from ...settings import Settings
-from ...trials import ImportanceRange, Outlook
-from ..samplers import SamplerFactory
+from ...trials import ImportanceRange
 from .importances import importance_ranges, param_importances
-from .outlook import outlook_of
 from .pruning import better_ones_pruned
 
 
@@ -36,13 +33,3 @@ class Insights:
     def better_ones_pruned(self) -> float | None:
         """How many pruned trials would have been better than the best one; None if not known."""
         return better_ones_pruned(self._study) if len(self._objectives) == 1 else None
-
-    def outlook(self, settings: Settings, samplers: SamplerFactory) -> Outlook | None:
-        """What more trials are expected to be good for; None where that is not known.
-
-        It is known where a Gaussian process proposes the trials of a single objective, from the
-        twentieth completed trial on.
-        """
-        if samplers.name != "gp" or len(self._objectives) != 1:
-            return None
-        return outlook_of(self._study, settings.search_space, seed=settings.study.seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from .views.view import StudyView
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
 #: A range of more values than this is continuous to the process, and its values are rounded:
 #: Optuna tries the steps of a range in turn, which took ten times as long where four ranges had a
@@ -69,27 +68,6 @@ class Padding:
         # A sequence is balanced after powers of two; a longer one begins with the shorter ones.
         points = self._cube.sample_normalized_params(1 << number.bit_length(), rng)
         return self.as_params(self._cube.get_unnormalized_param(points[number]))
-
-    def around(
-        self,
-        best: NDArray[np.float64],
-        spread: int,
-        near: Sequence[tuple[int, float]],
-        rng: np.random.RandomState,
-    ) -> NDArray[np.float64]:
-        """Points over the whole unit cube and around the best one, shape (points, dimensions).
-
-        Args:
-            best: shape (dimensions).
-            spread: how many points over the whole cube.
-            near: how many around the best one, and the standard deviation of their distances in
-                each dimension; choices stay as they are.
-        """
-        points = [self._cube.sample_normalized_params(spread, rng)]
-        for number, distance in near:
-            moved = best + distance * rng.standard_normal((number, len(best)))
-            points.append(np.where(self._cube.is_categorical, best, np.clip(moved, 0.0, 1.0)))
-        return np.concatenate(points)
 
     def seen(self, study: optuna.Study) -> Any:
         """The study, with a value of every dimension in each trial."""
