@@ -332,8 +332,8 @@ def test_one_error_that_all_first_trials_meet_ends_the_sweep_with_it() -> None:
     done = call("-i", "futile.ipynb", "-o", "out/f.{run_id}.ipynb", "-p", "futile.yml")
     assert done.returncode == 1, done.stderr
     assert re.match(r"\[ *\d\S*s\] preparing the sweep of futile.ipynb: ", done.stderr)
-    assert done.stdout.startswith("\n3 failed in ")
-    assert "stopped by the same error in code cell 3 of the first 3 trials" in done.stdout
+    assert done.stdout.startswith("\n10 failed in ")
+    assert "stopped by 10 failed trials in a row" in done.stdout
     assert done.stdout.count("ModuleNotFoundError: No module named 'timmm'") == 1
 
 

@@ -118,6 +118,19 @@ def test_failed_trials_in_a_row_end_the_sweep(make_sweep: Make) -> None:
     assert "is too much" in result.records[0].message
 
 
+@pytest.mark.parametrize(("completed", "failures"), [(0, 10), (1, 19)])
+def test_ten_failed_trials_in_a_row_end_a_study_that_none_has_completed(
+    make_sweep: Make, completed: int, failures: int
+) -> None:
+    def fail(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        if spec.number < completed:
+            return scored(spec, running)
+        raise ModuleNotFoundError("No module named 'timmm'")
+
+    result = make_sweep(fail, jobs=1, study={"trials": 20}).run()
+    assert result.counts["failed"] == failures
+
+
 def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
     cost = {"price_per_hour": 3600.0, "budget": 8.0}
     first = make_sweep(wait_for_stop, cost=cost).run()

@@ -47,7 +47,6 @@ from ...trials import (
 from ..spending import Spending
 from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
-from .futility import FirstFailures
 from .git_tags import GitTags
 from .gpu_needs import GpuNeeds
 from .host_needs import HostNeeds
@@ -59,6 +58,8 @@ _log = logging.getLogger(__name__)
 
 #: A trial that loses its worker so often in one sweep has failed.
 _MOST_LOSSES = 3
+#: A study whose first trials fail in such a row has a cause that its params do not change.
+_FIRST_FAILURES = 10
 
 
 class TrialScheduler:
@@ -116,10 +117,6 @@ class TrialScheduler:
         for record in self._records.values():
             self._gpu_needs.note(record)
         self._host_needs = HostNeeds(self._records.values())
-        self._first_failures = FirstFailures(
-            [*settings.search_space, *({"seed", "run_id"} - settings.fixed.keys())],
-            list(self._records.values()),
-        )
         self._best: Sequence[TrialRecord] | None = None
         self._pruning = (
             PruningThread(study, settings) if settings.study.pruner.name != "none" else None
@@ -310,11 +307,10 @@ class TrialScheduler:
         if record.state is TrialState.STOPPED and record.reason is Reason.FILE:
             self._close(f"a file that cannot be written: {record.message}")
         limit = self._settings.study.stop_after_failures
+        if limit is None and has_failed and not any(map(_has_trained, self._known())):
+            limit = _FIRST_FAILURES
         if limit is not None and self._failures_in_a_row >= limit:
             self._close(f"{limit} failed trials in a row (study.stop_after_failures)")
-        futile = self._first_failures.note(record)
-        if futile is not None and self._close(futile):
-            self._stop_switch.stop_all(futile)
 
     def _close(self, reason: str) -> bool:
         """Let no more trials start; whether more could have started until now."""
@@ -376,6 +372,10 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
             mark_ended(spec.notebook, outcome.state, outcome.message)
     except Exception as error:  # noqa: BLE001  the record counts, and half a copy is no notebook
         _log.info("%s: %s", spec.notebook, first_line(error))
+
+
+def _has_trained(record: TrialRecord) -> bool:
+    return record.state in (TrialState.COMPLETED, TrialState.PRUNED)
 
 
 def _kernel_tags(kernel: KernelUse) -> Mapping[str, str]:
