@@ -244,7 +244,6 @@ CONTENDERS: Mapping[str, Run] = {
     "script, a process each": scripts,
     "function, one process": function,
     "this engine, --cold": lambda *a: this_engine(*a, kernels="cold"),
-    "this engine, warm only": lambda *a: this_engine(*a, prefix="off"),
     "this engine": this_engine,
 }
 
@@ -284,8 +283,11 @@ def main() -> None:
                     # of papermill's kernels do not start.
                     for attempt in range(_ATTEMPTS if contender == BASE else 1):
                         folder = Path(root) / f"{turn} {contender} {attempt}"
-                        cells = itertools.chain(*NOTEBOOKS[name])
-                        write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
+                        leading, rest = NOTEBOOKS[name]
+                        source = folder / "nb.ipynb"
+                        write_notebook(
+                            source, *leading, *rest, parameters="x = 0.5", shared=len(leading)
+                        )
                         try:
                             batches[contender].append(run(name, folder, options.trials, jobs))
                             break

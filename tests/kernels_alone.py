@@ -19,8 +19,8 @@ from sweeper.kernels import (
     KernelPool,
     KernelResult,
     Proof,
+    SharedCells,
     Way,
-    cells_to_share,
     execute,
     inject,
     language_of,
@@ -53,7 +53,7 @@ def kernel_pool(
         runtime_folder=runtime_folder,
         token=runtime_folder.name,
         warm=imports is not None or learns,
-        policy=ForkPolicy({Way.FORKED: Proof.EQUAL, Way.SHARED: Proof.EQUAL}),
+        policy=ForkPolicy({Way.FORKED: Proof.EQUAL}),
     )
     try:
         if imports is not None:
@@ -66,13 +66,15 @@ def kernel_pool(
         guard.close()
 
 
-def share_cells(
-    source: Path, pool: KernelPool, *, swept: Sequence[str] = ("x",), fixed: Params | None = None
-) -> None:
-    """Run the leading cells that do not depend on swept names; fork kernels after them."""
+def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) -> None:
+    """Run the cells that are tagged `shared`; fork kernels after them, as a pool does once."""
+    server = pool._fork_server
+    assert server is not None
+    assert server._zygote is not None
     node = ResearchNotebook(source).fresh_copy()
-    pool.share(cells_to_share(node, fixed=fixed or {}, swept=swept, kernel_name=pool.name))
-    pool.wait_until_warm()
+    server._shared_cells = SharedCells.of(node, fixed=fixed or {}, kernel_name=pool.name)
+    server._why_not_shared = ""
+    server._fork_after_shared_cells(server._zygote)
 
 
 def run_alone(

@@ -265,8 +265,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
         ["cost.budget", "must be more than 0;", "got 0"],
     ),
     (BOTH + "execution: {kernel: warm}", ["execution", "'kernel'", "did you mean 'kernels'?"]),
-    (BOTH + "execution: {prefix: on}", ["execution.prefix", "'auto' or 'off'", "got 'on'"]),
-    (BOTH + "execution: warm", ["execution", "the keys kernels, prefix", "got 'warm'"]),
+    (BOTH + "execution: warm", ["execution", "the keys kernels", "got 'warm'"]),
     # confirm
     (BOTH + "confirm: {best: 0}", ["confirm.best", "1 or more", "got 0"]),
     (BOTH + "confirm: {seeds: 1}", ["confirm.seeds", "2 or more", "got 1"]),
@@ -478,6 +477,6 @@ fixed: {a: [1, {b: null}], c: null}
 start: [{layers: [64, 64], apart: [1.0]}]
 limits: {trial: 90.5, cell_output: 512 KiB}
 resources: {gpus: [3], gpu_memory: 9GB, gpus_per_trial: 1, cpus_per_trial: 4}
-execution: {kernels: cold, prefix: 'off'}
+execution: {kernels: cold}
 cost: null
 """

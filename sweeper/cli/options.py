@@ -356,7 +356,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="print more, such as where the shared cells end and why",
+        help="print more, such as why a kernel is started and not forked",
     )
 
 

@@ -41,6 +41,7 @@ class NotebookRunner:
     Attributes:
         patience: waits for the disk with the executed notebooks, when it is full.
         environment: where its trials run.
+        own_names: the names that each trial gets its own value of.
         snapshot: the name of the code that they run; empty where none was kept.
         host: the machine, for people; empty on that of the sweep.
         data: which data the trials read, for their notebooks; empty where none is stated.
@@ -53,6 +54,7 @@ class NotebookRunner:
     pool: KernelPool
     patience: Patience
     environment: TrialEnvironment = field(default_factory=TrialEnvironment)
+    own_names: frozenset[str] = frozenset()
     snapshot: str = ""
     host: str = ""
     data: Mapping[str, str] = field(default_factory=dict)

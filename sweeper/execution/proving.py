@@ -8,13 +8,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..kernels import Ending, Evidence, Experiment, KernelResult, gather
 from ..notebooks import ExecutedNotebook
+from ..notebooks.reading import cell_tags
+from ..notebooks.shared_cells import SHARED_TAG
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
 from .notebook_runner import NotebookRunner
 
@@ -24,6 +28,7 @@ _log = logging.getLogger(__name__)
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
 #: How often a slot that waits looks whether kernels can be forked.
 _LOOK_S = 0.02
+_IMPORTING = re.compile(r"^(import|from)\s", re.MULTILINE)
 
 
 def wait_for_fork(runner: NotebookRunner, running: RunningTrial) -> None:
@@ -73,6 +78,20 @@ def evidence_of(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutc
         at_start=result.states_at_start,
         at_end=result.states_at_end,
         seeded=result.seeded,
+    )
+
+
+def leading_s(node: Any) -> float:
+    """How long cells ran that forked kernels do not run, or whose libraries they have, in seconds.
+
+    Args:
+        node: an executed notebook.
+    """
+    return sum(
+        cell.metadata.get("papermill", {}).get("duration") or 0.0
+        for cell in node.cells
+        if cell.cell_type == "code"
+        and (SHARED_TAG in cell_tags(cell) or _IMPORTING.search(cell.source))
     )
 
 

@@ -33,7 +33,7 @@ from .executor import TimeLeft
 from .gpus import GpuAllocator, Mps
 from .machine.host_memory import HostMemory
 from .notebook_runner import NotebookRunner
-from .proving import evidence_of, wait_for_fork
+from .proving import evidence_of, leading_s, wait_for_fork
 from .runtime import guarded, make_again
 from .verdict import failed
 from .workload import Workload
@@ -77,8 +77,8 @@ def opened_worker(
             token=token,
             warm=workload.settings.execution.kernels == "warm",
             frozen=workload.frozen,
+            shared_cells=workload.shared_cells,
         )
-        pool.share(workload.cells_to_share())
         patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
         patience.begin(time_left.patience_s)
         runner = NotebookRunner(
@@ -87,6 +87,7 @@ def opened_worker(
             gpus=gpus,
             memory=memory or HostMemory(),
             pool=pool,
+            own_names=workload.own_names,
             patience=patience,
             mps=mps or Mps(),
             environment=_environment(workload, gpus, token=token),
@@ -185,6 +186,8 @@ class Worker:
         is_whole = outcome.state is TrialState.COMPLETED and spec.continues is None
         # One that began before a param was fixed has another value than the shared cells.
         is_usual = not self.runner.fixed_since(spec)
+        if is_whole and result.way is Way.FORKED and not result.shared_cells:
+            self.runner.pool.record_times(file.node, self.runner.own_names)
         if is_whole and is_usual and result.way is Way.STARTED:
             took_s = _own_time_s(running) - started_s
             evidence = evidence_of(file, result, outcome)
@@ -196,7 +199,7 @@ class Worker:
                     evidence=evidence,
                     duration_s=took_s,
                     boot_s=result.boot_s,
-                    leading_s=self.runner.pool.leading_s(file.node),
+                    leading_s=leading_s(file.node),
                 )
             )
         return file, outcome

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..kernels import CellsToShare, cells_to_share
+from ..kernels import SharedCells
 from ..notebooks import ResearchNotebook
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
@@ -97,17 +97,21 @@ class Workload:
         stated: dict[str, Any] = {name: _most(dimension) for name, dimension in space.items()}
         return loader_workers(self.notebook.code, {**stated, **self.settings.fixed})
 
-    def cells_to_share(self) -> CellsToShare | None:
-        """The leading cells that no swept name reaches; None where none may be shared."""
-        if self.settings.execution.prefix == "off" or self.notebook.language != "python":
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The names that each trial gets its own value of."""
+        known = {name for name in ("seed", "run_id") if self.notebook.assigns(name)}
+        names = {*self.settings.search_space, *self.settings.inputs, *known}
+        return frozenset(names - self.settings.fixed.keys())
+
+    @property
+    def shared_cells(self) -> SharedCells | None:
+        """The cells that run once, before kernels are forked; None where none is tagged."""
+        if self.notebook.language != "python":
             return None
-        fixed = self.settings.fixed
-        injected = {name for name in ("seed", "run_id") if self.notebook.assigns(name)}
-        swept = {*self.settings.search_space, *self.settings.inputs, *injected} - set(fixed)
-        return cells_to_share(
+        return SharedCells.of(
             self.notebook.fresh_copy(self.kernel_name),
-            fixed=fixed,
-            swept=sorted(swept),
+            fixed=self.settings.fixed,
             kernel_name=self.kernel_name,
         )
 

@@ -8,7 +8,7 @@ from .cells.inject import inject
 from .forking.evidence import Evidence, gather
 from .forking.origins import KernelOrigin, Way
 from .forking.policy import Experiment, ForkPolicy, Proof, Reference
-from .forking.sharing import CellsToShare, SharedRun, cells_to_share
+from .forking.sharing import SharedCells
 from .frozen_modules import can_freeze
 from .kernel import Kernel
 from .pool import KernelPool
@@ -16,7 +16,6 @@ from .request import Ending, ExecutionRequest, KernelResult
 from .specs import check_kernel, environment_of, interpreter_of, language_of
 
 __all__ = [
-    "CellsToShare",
     "Ending",
     "Evidence",
     "ExecutionRequest",
@@ -28,10 +27,9 @@ __all__ = [
     "KernelResult",
     "Proof",
     "Reference",
-    "SharedRun",
+    "SharedCells",
     "Way",
     "can_freeze",
-    "cells_to_share",
     "check_kernel",
     "environment_of",
     "execute",

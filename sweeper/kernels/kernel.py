@@ -13,6 +13,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,10 +22,9 @@ from jupyter_core.utils import run_sync
 from ..guard import MARK_VARIABLE, kill_marked, kill_session
 from .event_loop import has_pidfds
 from .forking.fork_server import ForkServer
-from .forking.origins import KernelOrigin, Way
+from .forking.origins import KernelOrigin, SharedRun, Way
 from .forking.process import ForkedProcess
 from .forking.provisioner import ForkingProvisioner
-from .forking.sharing import SharedRun
 from .frozen_modules import FrozenModules
 from .ipython_folder import ipython_folder, make_ipython_folder
 from .manager import PrivateKernelManager
@@ -112,7 +112,6 @@ class Kernel:
         if fork_server is not None and origin.way is not Way.STARTED:
             manager.provisioner = ForkingProvisioner(
                 fork_server=fork_server,
-                after=origin.shared,
                 kernel_id=folder.name,
                 kernel_spec=manager.kernel_spec,
                 parent=manager,
@@ -133,6 +132,7 @@ class Kernel:
         kernel._process = manager.provisioner.process  # type: ignore[union-attr]
         kernel.origin = origin
         if isinstance(kernel._process, ForkedProcess):
+            kernel.origin = replace(origin, shared=kernel._process.shared)
             kernel._pidfd = os.dup(kernel._process.pidfd)  # it may have ended by now
         elif has_pidfds():
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
@@ -148,7 +148,7 @@ class Kernel:
 
     @property
     def shared(self) -> SharedRun | None:
-        """The leading cells that had run when the kernel was forked; None when none had."""
+        """The shared cells that had run when the kernel was forked; None when none had."""
         return self.origin.shared
 
     async def ended(self) -> None:

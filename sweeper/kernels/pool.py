@@ -8,19 +8,20 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from nbformat import NotebookNode
 
+from ..notebooks.shared_cells import sharing_advice
 from .event_loop import thread_event_loop
 from .forking.command import KernelCommand
 from .forking.evidence import Evidence
 from .forking.fork_server import ForkServer
 from .forking.origins import KernelOrigin, Offer, Way
 from .forking.policy import Experiment, ForkPolicy
-from .forking.sharing import CellsToShare, leading_s
+from .forking.sharing import SharedCells
 from .frozen_modules import FrozenModules
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel, language_of
@@ -44,6 +45,7 @@ class KernelPool:
         policy: decides which kernels are forked; by default only such as were proven.
         frozen: modules that kernels import in place of what lies on disk: their sources by their
             absolute paths without links.
+        shared_cells: the cells that run once, before kernels are forked; None for none.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class KernelPool:
         warm: bool,
         policy: ForkPolicy | None = None,
         frozen: Mapping[str, str] | None = None,
+        shared_cells: SharedCells | None = None,
     ) -> None:
         self.name = name
         self.language = language_of(name).lower()
@@ -71,7 +74,6 @@ class KernelPool:
         self._token = token
         self._frozen = FrozenModules(folder=runtime_folder, sources=frozen or {})
         self._fork_server: ForkServer | None = None
-        self._to_share: CellsToShare | None = None
         self._no_offer = Offer(obstacle="execution.kernels is cold")
         command = KernelCommand.read(command_of(name), kernelspec=name, language=self.language)
         obstacle = command.obstacle or ForkServer.obstacle()
@@ -85,6 +87,7 @@ class KernelPool:
                 runtime_folder=runtime_folder,
                 token=token,
                 frozen=self._frozen,
+                shared_cells=shared_cells,
             )
         self._lock = threading.Lock()
         #: The start of a process takes a while, in which the slot goes on.
@@ -93,13 +96,13 @@ class KernelPool:
         self._in_use: set[Kernel] = set()
         self._ending: list[threading.Thread] = []
         self.policy = policy or ForkPolicy()
-        self._overlooking = ""
+        self._overlooking = self._advice = ""
 
     @property
     def findings(self) -> list[str]:
         """What users should know of how the kernels ran, one sentence each."""
-        of_package = "" if self._fork_server is None else self._fork_server.finding
-        return [*self.policy.findings, *filter(None, [of_package, self._overlooking])]
+        of_forks = [] if self._fork_server is None else self._fork_server.findings
+        return [*self.policy.findings, *of_forks, *filter(None, [self._overlooking, self._advice])]
 
     @property
     def wants_import_profile(self) -> bool:
@@ -129,11 +132,13 @@ class KernelPool:
                 f"{self.name} ends that"
             )
 
-    def share(self, cells: CellsToShare | None) -> None:
-        """Run leading cells once for all trials, as soon as that can be; None for none."""
-        self._to_share = cells
-        if self._fork_server is not None:
-            self._fork_server.share(cells)
+    def record_times(self, node: NotebookNode, own_names: Collection[str]) -> None:
+        """Note what it would save to share leading cells; see `sharing_advice`.
+
+        Args:
+            node: executed in a forked kernel, without shared cells.
+        """
+        self._advice = sharing_advice(node, own_names)
 
     def wait_until_warm(self) -> None:
         """Wait until it is known whether kernels can be forked, and after which cells."""
@@ -161,15 +166,9 @@ class KernelPool:
             return False
         return self.policy.is_worth_waiting(self.offer, trials_left=trials_left, waited_s=waited_s)
 
-    def leading_s(self, node: NotebookNode) -> float:
-        """How long the cells took that a forked kernel spares; see `leading_s` in `sharing`."""
-        return leading_s(node, self._to_share)
-
     def settle(self, experiment: Experiment, evidence: Evidence | str | None) -> None:
         """Judge an experiment; see `ForkPolicy.settle`."""
         self.policy.settle(experiment, evidence, self.offer)
-        if self._fork_server is not None and self.policy.has_refused(Way.SHARED):
-            self._fork_server.share(None)
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
         """A kernel for one trial.
@@ -201,7 +200,6 @@ class KernelPool:
         # Discard the prepared kernel if it died or lost its sockets while idle, or if the best way
         # has changed.
         is_best = kernel.is_warm == (best.way is not Way.STARTED)
-        is_best = is_best and (kernel.shared is best.shared or best.way is not Way.SHARED)
         if not kernel.is_usable or not is_best:
             kernel.kill()
             return self._start(env, best)
@@ -209,9 +207,7 @@ class KernelPool:
 
     def _take_as(self, origin: KernelOrigin, env: Mapping[str, str]) -> Kernel:
         kernel = self._start(env, origin)
-        if origin.way is not Way.STARTED and (
-            not kernel.is_warm or kernel.shared is not origin.shared
-        ):
+        if origin.way is not Way.STARTED and not kernel.is_warm:
             kernel.kill()
             raise OSError("no kernel can be forked any more")
         return kernel

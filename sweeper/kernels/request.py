@@ -103,8 +103,8 @@ class KernelResult:
 
     @property
     def shared_cells(self) -> int:
-        """How many leading cells had run before the kernel was forked."""
-        return 0 if self.origin.shared is None else self.origin.shared.until
+        """How many tagged cells had run before the kernel was forked."""
+        return 0 if self.origin.shared is None else self.origin.shared.tagged
 
     @property
     def seeded(self) -> Sequence[str]:

@@ -19,7 +19,7 @@ from .reading import cell_tags, code_cells, read_notebook
 
 PARAMETERS_TAG = "parameters"
 #: papermill's tag of the cell with a trial's params.
-_INJECTED_TAG = "injected-parameters"
+INJECTED_TAG = "injected-parameters"
 _HOW_TO_TAG = "'parameters' (JupyterLab: property inspector, cell tags)"
 #: The most names that a message lists.
 _MAX_NAMES = 4
@@ -48,7 +48,7 @@ class ResearchNotebook:
         self.node = read_notebook(self.path, self.display_name, for_execution=True)
         if is_executed:
             cells = self.node.cells
-            self.node.cells = [cell for cell in cells if _INJECTED_TAG not in cell_tags(cell)]
+            self.node.cells = [cell for cell in cells if INJECTED_TAG not in cell_tags(cell)]
         tagged = [c for c in code_cells(self.node) if PARAMETERS_TAG in cell_tags(c)]
         if not tagged:
             raise NotebookError(

@@ -215,9 +215,6 @@ class Execution(SettingsModel):
     kernels: Literal["warm", "cold"] = "warm"
     """`warm`: kernels are forked from a process that has imported the notebook's libraries; `cold`:
     each kernel is started."""
-    prefix: Literal["auto", "off"] = "auto"
-    """`auto`: the leading cells that cannot depend on a swept parameter run once for all trials;
-    `off`: every trial runs all cells."""
 
 
 class Confirm(SettingsModel):

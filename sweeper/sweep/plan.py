@@ -15,6 +15,7 @@ from ..execution.workload import Workload
 from ..kernels import can_freeze, check_kernel
 from ..notebooks import ResearchNotebook
 from ..notebooks.fingerprint import Fingerprint, fingerprint_of, local_code
+from ..notebooks.shared_cells import check_shared_cells
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..settings.machines import Cluster
@@ -123,6 +124,8 @@ def plan_sweep(
         snapshot=snapshot_of(research, settings, code),
         data=data,
     )
+    if research.language == "python":
+        check_shared_cells(research, workload.own_names)
     samplers = SamplerFactory(settings)
     tracking = None if tracking_uri is None else Address.of(tracking_uri)
     remote = _remote_copy(settings, paths, str(storage_url), tracking_uri)

@@ -8,11 +8,16 @@ from typing import Any
 import nbformat
 
 from ..notebooks import PARAMETERS_TAG
+from ..notebooks.shared_cells import SHARED_TAG
 from ..trials import TrialSpec, run_id_of
 
 
 def write_notebook(
-    path: Path, *cells: str, parameters: str = "x = 1.0", kernel: str = "python3"
+    path: Path,
+    *cells: str,
+    parameters: str = "x = 1.0",
+    kernel: str = "python3",
+    shared: int = 0,
 ) -> Path:
     """Write a notebook from the source of its cells.
 
@@ -21,6 +26,7 @@ def write_notebook(
         *cells: sources of the code cells after the parameters cell.
         parameters: source of the parameters cell; empty for none.
         kernel: the kernel that the notebook names.
+        shared: how many of the first `cells` are tagged `shared`.
 
     Returns:
         `path`.
@@ -32,7 +38,9 @@ def write_notebook(
         tagged = v4.new_code_cell(parameters)
         tagged.metadata["tags"] = [PARAMETERS_TAG]
         node.cells.append(tagged)
-    node.cells += [v4.new_code_cell(source) for source in cells]
+    for number, source in enumerate(cells):
+        metadata = {"tags": [SHARED_TAG]} if number < shared else {}
+        node.cells.append(v4.new_code_cell(source, metadata=metadata))
     for index, cell in enumerate(node.cells):
         cell["id"] = f"cell-{index}"  # the same file each time
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,12 +181,12 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
 }  # fmt: skip
 
 #: Notebooks by what their leading cells do, which do not depend on x; before the cells, how many of
-#: them are shared.
+#: them are tagged `shared`.
 LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     "a loader with workers": (1, [
-        "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\ntorch.manual_seed(0)\n"
-        "data = TensorDataset(torch.arange(8.0))\ntorch.rand(2)",
-        "loader = DataLoader(data, batch_size=2, num_workers=2, shuffle=True)\n"
+        "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+        "data = TensorDataset(torch.arange(8.0))\ndata[1]",
+        "torch.manual_seed(0)\nloader = DataLoader(data, batch_size=2, num_workers=2, shuffle=True)\n"
         "[batch.tolist() for batch, in loader], x, torch.rand(1)",
     ]),
     "progress on stderr": (1, [
@@ -230,7 +229,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
         "from joblib import Parallel, delayed\nParallel(n_jobs=2)(delayed(half)(i) for i in range(3))",
         "import multiprocessing as mp\nwith mp.get_context('fork').Pool(1) as pool: print(pool.map(half, [x]))",
     ]),
-    "a module that is changed": (1, [  # a cell that writes a file is run by each trial
+    "a module that is changed": (1, [
         "%load_ext autoreload\n%autoreload 2\nimport importlib, os, sys\nsys.dont_write_bytecode = True",
         "with open('changed.py', 'w') as file: file.write('VALUE = 1\\ndef f(): return VALUE')\nimportlib.invalidate_caches()\nimport changed\nchanged.VALUE",
         "with open('changed.py', 'w') as file: file.write(f'VALUE = {x!r}\\ndef f(): return VALUE, 2')",
@@ -290,9 +289,21 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     ]),
     "a failure": (1, ["a = 1", "a / 0", "x"]),
     "an exit of its own": (1, ["import sys", "sys.exit(4)", "x"]),
-    "bytes of a leading cell": (1, [
+    "bytes of a leading cell": (2, [
         # It sleeps for the kernels beside ours, which may lose what they read too late.
         "import os, time", "_ = os.write(1, b'bytes\\n')\ntime.sleep(0.3)", "x",
+    ]),
+    "widgets": (1, [
+        "from comm import create_comm\ndef widget(name, **state):\n"
+        "    state = {'_model_module': '@jupyter-widgets/output', '_model_name': name, **state}\n"
+        "    data = {'state': state, 'buffer_paths': [['raw']]}\n"
+        "    return create_comm(target_name='jupyter.widget', data=data, buffers=[b'abc'])\n"
+        "bar, box = widget('Bar', value=1), widget('OutputModel', outputs=[], msg_id='')\n"
+        "bar.send({'method': 'update', 'state': {'value': 2}, 'buffer_paths': []})\n"
+        "def enter(msg_id): box.send({'method': 'update', 'state': {'msg_id': msg_id}, 'buffer_paths': []})\n"
+        "enter(get_ipython().kernel.get_parent()['header']['msg_id'])\nprint('in the box')\nenter('')\nprint('below')",
+        "bar.send({'method': 'update', 'state': {'value': 1 + x}, 'buffer_paths': []})\n"
+        "enter(get_ipython().kernel.get_parent()['header']['msg_id'])\nprint('more')\nenter('')",
     ]),
     "a star": (1, ["from math import *", "x, pi, sqrt(4)"]),
     "streams that are replaced": (1, [
@@ -409,8 +420,6 @@ def references(tmp_path_factory: pytest.TempPathFactory, kernelspec: str) -> Ite
 
 
 _NOT_COLD = {name for place, name in enumerate([*CORPUS, *LEADING]) if place % 6}
-#: These have no cells for sharing but the imports.
-_NOT_SHARED = {name for place, name in enumerate(CORPUS) if place % 3}
 
 
 @pytest.mark.parametrize("name", [*CORPUS, *LEADING])
@@ -420,16 +429,15 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
     references: References,
     tmp_path: Path,
     request: pytest.FixtureRequest,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "sweeper")  # why cells were not shared is in the log
     kernels = request.node.callspec.params["pool"]
-    left_out = {"cold": _NOT_COLD, "shared": _NOT_SHARED}.get(kernels, set())
-    if name in left_out and not request.config.getoption("--long"):
+    if kernels == "shared" and name in CORPUS:
+        pytest.skip("none of its cells is shared")
+    if kernels == "cold" and name in _NOT_COLD and not request.config.getoption("--long"):
         pytest.skip("with --long: they take most of the time")
-    shared, contents = LEADING[name] if name in LEADING else (None, CORPUS[name])
+    shared, contents = LEADING[name] if name in LEADING else (0, CORPUS[name])
     cells = [cell if isinstance(cell, str) else cell[0] for cell in contents]
-    source = write_notebook(tmp_path / "nb.ipynb", *cells)
+    source = write_notebook(tmp_path / "nb.ipynb", *cells, shared=shared)
     node = nbformat.read(source, as_version=4)
     for cell, made_of in zip(node.cells[1:], contents, strict=True):
         if not isinstance(made_of, str):
@@ -438,9 +446,11 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
 
     if kernels == "shared":
         share_cells(source, pool)
-    ours, result = run_alone(source, pool, own={"x": 2.0}, prepares_next=True)
-    if kernels == "shared" and shared is not None:
-        assert result.shared_cells == shared + 2, "with those of the parameters"
+    # A kernel that is prepared after shared cells would be one after those of this notebook.
+    is_shared = kernels == "shared"
+    ours, result = run_alone(source, pool, own={"x": 2.0}, prepares_next=not is_shared)
+    if is_shared:
+        assert result.shared_cells == shared, pool.findings
     nbformat.validate(ours)
     for cell in ours.cells:
         for output, following in itertools.pairwise(cell.get("outputs", [])):
@@ -449,6 +459,13 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
     assert (result.ending is Ending.FINISHED) == ran_all
     for cell, other in zip(seen(ours), seen(theirs), strict=True):
         assert cell == other
+    assert widgets_in(ours) == widgets_in(theirs)
+
+
+def widgets_in(node: NotebookNode) -> list[str]:
+    """The widgets of a notebook, without the numbers by which they are known."""
+    kept = node.metadata.get("widgets", {}).get("application/vnd.jupyter.widget-state+json", {})
+    return sorted(str(widget) for widget in kept.get("state", {}).values())
 
 
 def test_a_forked_kernel_keeps_all_that_a_cell_wrote_to_the_descriptor(
@@ -458,12 +475,12 @@ def test_a_forked_kernel_keeps_all_that_a_cell_wrote_to_the_descriptor(
     if kernels == "cold":
         pytest.skip("a started kernel may lose what ipykernel reads after the cell's end")
     writes = [f"import os\n_ = os.write({1 + n % 2}, b'{n}' * 60_000)" for n in range(8)]
-    source = write_notebook(tmp_path / "nb.ipynb", *writes)
+    source = write_notebook(tmp_path / "nb.ipynb", *writes, shared=1)
     if kernels == "shared":
         share_cells(source, pool)
 
     for _ in range(2):  # what the kernel has done before changes the threads' timing
-        node, _ = run_alone(source, pool, prepares_next=True)
+        node, _ = run_alone(source, pool, prepares_next=kernels != "shared")
 
     lengths = [sum(len(output.text) for output in cell.outputs) for cell in node.cells[-8:]]
     assert lengths == [60_000] * 8

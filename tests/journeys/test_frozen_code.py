@@ -60,7 +60,7 @@ def write_project(folder: Path, version: str) -> Path:
     (folder / "layers" / "__init__.py").write_text("")
     (folder / "layers" / "deep.py").write_text(f"WIDTH = {len(version)}\n")
     (folder / "script.py").write_text(f"ran = '{version}'\n")
-    return write_notebook(folder / "nb.ipynb", *CELLS, parameters="x = 0.0")
+    return write_notebook(folder / "nb.ipynb", *CELLS, parameters="x = 0.0", shared=3)
 
 
 def metadata_of(record: TrialRecord) -> Any:

@@ -34,6 +34,7 @@ def sweep(
     folder: Path,
     *cells: str,
     kernels: str = "warm",
+    shared: int = 0,
     trials: int = 40,
     jobs: int = 1,
     enough: Callable[[list[Any]], bool] = lambda _: False,
@@ -42,7 +43,9 @@ def sweep(
     """The result of a sweep of a notebook with these cells; see `run_until`."""
     from sweeper import Sweep
 
-    notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0")
+    notebook = write_notebook(
+        folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0", shared=shared
+    )
     data = {
         "objective": {"val": "maximize"},
         "space": {"x": {"low": 1, "high": 1000}},
@@ -111,7 +114,8 @@ def test_where_trials_are_mostly_imports_no_slot_starts_a_second_kernel(tmp_path
     assert result.counts["completed"] == 12
 
 
-def test_a_zygote_that_dies_costs_time_and_no_trial(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared", [0, 1])
+def test_a_zygote_that_dies_costs_time_and_no_trial(shared: int, tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
         "import os, signal\nfrom pathlib import Path",
@@ -122,6 +126,7 @@ def test_a_zygote_that_dies_costs_time_and_no_trial(tmp_path: Path) -> None:
         "    time.sleep(60)",
         "val = x",
         jobs=1,
+        shared=shared,
         enough=lambda ended: (tmp_path / "killed").exists() and forked(2)(ended[-2:]),
     )
     assert (tmp_path / "killed").exists()
@@ -209,23 +214,8 @@ def test_a_module_of_the_project_runs_in_each_trial_when_it_makes_something_of_i
     assert metadata(result.records[-1])["kernel"] == "warm"
 
 
-@pytest.mark.usefixtures("started_kernels_here")
-def test_a_split_that_nothing_seeds_is_not_shared_however_coarse_the_score(tmp_path: Path) -> None:
-    cells = (
-        f"{PAUSE}\nimport numpy as np",
-        "split = np.random.default_rng().permutation(1000)",
-        "import sweeper\nsweeper.score(val=round(0.5 + x / 10000, 1))\nprint(split[:5])",
-    )
-    result = sweep(tmp_path, *cells, trials=6)
-    printed = [
-        nbformat.read(record.notebook, as_version=4).cells[-1].outputs[-1].text
-        for record in result.records
-    ]
-    assert len(set(printed)) == len(printed)
-
-
-#: Runs through, also the first time that it is forked after the cell above, which proves that this
-#: cell can be shared; later it hangs there, with two children, and tells who they are.
+#: Runs through, also the first time that it is forked after the shared cell above; later it hangs
+#: there, with two children, and tells who they are.
 HANGS = """
 import json, multiprocessing, os, subprocess, time
 from pathlib import Path
@@ -255,7 +245,7 @@ val = x
 def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
     victim: str, tmp_path: Path
 ) -> None:
-    write_notebook(tmp_path / "nb.ipynb", PAUSE, HANGS, parameters="x = 1")
+    write_notebook(tmp_path / "nb.ipynb", PAUSE, HANGS, parameters="x = 1", shared=1)
     (tmp_path / "p.yml").write_text(
         "objective: {val: maximize}\nspace: {x: {low: 1, high: 1000}}\n"
         "study: {trials: 40, sampler: random}\n"

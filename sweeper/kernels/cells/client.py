@@ -26,7 +26,7 @@ from ...notebook_api.messages import (
 from ...notebooks.scores import PrintedScores, displayed_point
 from ...trials import GpuUse
 from ..forking.import_profile import IMPORT_PROFILE
-from ..forking.sharing import SharedRun
+from ..forking.origins import SharedRun
 from ..kernel import Kernel
 from ..request import ExecutionRequest
 from ..trial_environment import environment_code
@@ -172,7 +172,7 @@ class SweepClient(AskingClient):
             for index, cell in enumerate(self.nb.cells[: shared.until]):
                 self.nb_man.cell_start(cell, index)
                 if index in shared.cells:
-                    self.kc = RecordedClient(shared.cells[index])
+                    self.kc = RecordedClient(shared.cells[index], own_client)
                     self._output_bytes = 0
                     self.execute_cell(cell, index)
                 self.nb_man.cell_end(cell, self.nb_man.COMPLETED)
@@ -338,7 +338,7 @@ class SweepClient(AskingClient):
         if self._is_too_much(msg["msg_type"], content, cell):
             return None
         output: NotebookNode | None = super().process_message(msg, cell, cell_index)
-        if self.comm_objects and not isinstance(self.kc, RecordedClient):
+        if self.comm_objects:
             # An `Output` widget's answer is sent past asyncio, which then misses a message that
             # came meanwhile; without this line the wait for the cell's reply never ends.
             self.kc.shell_channel.socket.get(zmq.EVENTS)

@@ -19,12 +19,11 @@ from ...guard import MARK_VARIABLE
 from ..event_loop import has_pidfds
 from ..frozen_modules import FrozenModules
 from ..ipython_folder import ipython_folder, make_ipython_folder
-from .cells_runner import SharedCellsRunner
 from .command import KernelCommand
 from .import_profile import ImportProfile
-from .origins import Offer
+from .origins import Offer, SharedRun
 from .process import ANSWER_S, ForkedProcess, request_fork
-from .sharing import CellsToShare, SharedRun
+from .sharing import NotShared, SharedCells, run_shared_cells
 from .zygote_process import ZygoteProcess
 
 _log = logging.getLogger(__name__)
@@ -50,6 +49,7 @@ class ForkServer:
         runtime_folder: a private folder with a short path, for sockets.
         token: the beginning of the mark in the zygote's environment.
         frozen: the modules that kernels import from a snapshot.
+        shared_cells: the cells that run once, before kernels are forked; None for none.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ForkServer:
         runtime_folder: Path,
         token: str,
         frozen: FrozenModules,
+        shared_cells: SharedCells | None = None,
     ) -> None:
         self._command = command
         self._frozen = frozen
@@ -71,14 +72,10 @@ class ForkServer:
             "IPYTHONDIR": str(ipython_folder(runtime_folder)),
         }
         self._runtime_folder = runtime_folder
-        self._runner = SharedCellsRunner(
-            env=self._env,
-            argv=self._argv,
-            cwd=cwd,
-            runtime_folder=runtime_folder,
-            frozen=frozen,
-        )
-        self._to_share: CellsToShare | None = None
+        self._cwd = cwd
+        self._shared_cells = shared_cells
+        self._shared: SharedRun | None = None
+        self._why_not_shared = ""
         self._lock = threading.Lock()
         self._import_profile: ImportProfile | None = None
         self._excluded: frozenset[str] = frozenset()
@@ -88,7 +85,7 @@ class ForkServer:
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
         self._offer = Offer(obstacle=_UNKNOWN)
-        self._path: str | None = None  # of a zygote from which kernels can be forked
+        self._path: str | None = None  # of the process from which kernels can be forked
         self._preparing: threading.Thread | None = None
 
     @staticmethod
@@ -111,7 +108,7 @@ class ForkServer:
             self._offer,
             is_settled=preparing is not None and not preparing.is_alive(),
             can_fork=self._path is not None,
-            shared=self._runner.shared,
+            shared=self._shared,
         )
 
     def record_imports(self, profile: str) -> None:
@@ -127,17 +124,24 @@ class ForkServer:
         self._raise_zygote()
 
     @property
-    def finding(self) -> str:
-        """What users should know of the kernels' environment; empty if nothing."""
+    def findings(self) -> list[str]:
+        """What users should know of how kernels are forked, one sentence each."""
+        found = []
+        if self._why_not_shared:
+            found.append(
+                f"cells tagged 'shared' are run by each trial: {self._why_not_shared}; take the "
+                "tag off that cell and off those after it"
+            )
         theirs = None if self._import_profile is None else self._import_profile.version
         ours = _own_version()
-        if None in (theirs, ours) or theirs == ours:
-            return ""
-        return (
-            f"notebooks import sweeper from notebook-hpo {theirs}, which the kernels' environment "
-            f"has, and this sweep is of {ours}; {self._command.interpreter} -m pip install "
-            f"notebook-hpo=={ours}, or pip uninstall it there: the sweep's own is lent then"
-        )
+        if None not in (theirs, ours) and theirs != ours:
+            found.append(
+                f"notebooks import sweeper from notebook-hpo {theirs}, which the kernels' "
+                f"environment has, and this sweep is of {ours}; {self._command.interpreter} -m pip "
+                f"install notebook-hpo=={ours}, or pip uninstall it there: the sweep's own is lent "
+                "then"
+            )
+        return found
 
     def fork(
         self,
@@ -146,30 +150,26 @@ class ForkServer:
         env: Mapping[str, str],
         cwd: str,
         output: int,
-        after: SharedRun | None = None,
     ) -> ForkedProcess | None:
         """Fork a kernel's process; None when one has to be started instead.
 
         Args:
             command: that would start the kernel.
             output: the file descriptor for what the process writes outside of any cell.
-            after: the cells that should have run in it.
         """
-        path = self._path if after is None else after.path
+        with self._lock:
+            path, shared = self._path, self._shared
         if path is None:
             return None
         argv = self._command.arguments_in(command)
         request = {"argv": argv, "env": dict(env), "cwd": cwd}
         try:
-            return ForkedProcess(*request_fork(path, request, [output]))
+            return ForkedProcess(*request_fork(path, request, [output]), shared=shared)
         except TimeoutError:
             _log.info("the zygote has not answered in %g s", ANSWER_S)
         except (ConnectionError, FileNotFoundError) as error:
             _log.info("the zygote has ended: %s", error)
-            if after is None:
-                self._replace_dead_zygote(path)
-            else:
-                self._runner.end(only=after)
+            self._replace_dead_zygote(path)
         except OSError as error:  # such as too many open files: the zygote and its kernels go on
             if not self._has_warned:
                 _log.warning(
@@ -179,13 +179,6 @@ class ForkServer:
                 )
             self._has_warned = True
         return None
-
-    def share(self, cells: CellsToShare | None) -> None:
-        """Run cells once the libraries are imported, to fork kernels after them; None for none."""
-        self._to_share = cells
-        self._runner.end()
-        if cells is not None and self._path is not None:
-            self._prepare(self._runner.run, cells, self._path)
 
     def wait(self) -> None:
         """Wait until it is known what can be forked and shared."""
@@ -228,7 +221,7 @@ class ForkServer:
         self._prepare(self._await_imports, zygote)
 
     def _await_imports(self, zygote: ZygoteProcess) -> None:
-        """Wait on a thread of its own until a zygote has imported; then run shared cells."""
+        """Wait on a thread of its own until a zygote has imported and shared cells have run."""
         report = zygote.wait_for_report(_IMPORT_LIMIT_S)
         if self._zygote is not zygote:  # closed meanwhile
             return
@@ -242,17 +235,39 @@ class ForkServer:
             self._refuse(died if report is None else report["refusal"])
             self._end_zygote()
             return
-        with self._lock:
-            if self._zygote is not zygote:
-                return
-            self._offer = Offer(
-                import_s=report["duration_s"], has_acting_imports=bool(report["acting"])
-            )
-            self._path = zygote.path
         if report["acting"]:
             _log.info("repeated in each forked kernel: imports of %s", ", ".join(report["acting"]))
-        if self._to_share is not None:
-            self._runner.run(self._to_share, zygote.path)
+        self._offer = Offer(
+            import_s=report["duration_s"], has_acting_imports=bool(report["acting"])
+        )
+        self._fork_after_shared_cells(zygote)
+
+    def _fork_after_shared_cells(self, zygote: ZygoteProcess) -> None:
+        """Run the shared cells, if there are any; fork kernels from now on."""
+        shared = self._run_shared_cells(zygote)
+        with self._lock:
+            if self._zygote is zygote:
+                self._path = zygote.path if shared is None else shared.path
+                self._shared = shared
+
+    def _run_shared_cells(self, zygote: ZygoteProcess) -> SharedRun | None:
+        if self._shared_cells is None:
+            return None
+        try:
+            return run_shared_cells(
+                self._shared_cells,
+                zygote=zygote.path,
+                argv=self._argv,
+                env=self._env,
+                cwd=self._cwd,
+                runtime_folder=self._runtime_folder,
+            )
+        except NotShared as error:
+            if self._zygote is zygote:
+                self._why_not_shared = str(error)
+        except OSError as error:  # the next fork finds that the zygote has ended
+            _log.info("the zygote does not answer: %s", error)
+        return None
 
     def _raise_without(self, zygote: ZygoteProcess, modules: Sequence[str]) -> None:
         """Replace a zygote that cannot fork with what the import of some modules has done."""
@@ -282,10 +297,11 @@ class ForkServer:
         self._offer = Offer(obstacle=obstacle, is_lasting=True)
 
     def _end_zygote(self) -> None:
-        self._runner.end()
         with self._lock:
-            self._path = None
-            zygote, self._zygote = self._zygote, None
+            shared, zygote = self._shared, self._zygote
+            self._path = self._shared = self._zygote = None
+        if shared is not None:
+            shared.lease.close()
         if zygote is not None:
             zygote.end()
 

@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-
-from .sharing import SharedRun
+from typing import Any
 
 
 class Way(StrEnum):
     """How a kernel comes to be."""
 
     STARTED = "started"
-    FORKED = "forked"  # with the notebook's libraries imported
-    SHARED = "shared"  # forked after leading cells that have run once for all trials
+    FORKED = "forked"  # with the notebook's libraries imported, after its shared cells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanCell:
+    """One shared cell that has run: its messages, and how long it took."""
+
+    messages: Sequence[Mapping[str, Any]]
+    execution_count: int | None
+    started_at_s: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedRun:
+    """Shared cells that have run in a process of their own, from which kernels are forked.
+
+    Attributes:
+        path: the socket of that process.
+        lease: ends the process when it is closed.
+        cells: the cells by their place in the notebook.
+        tagged: how many cells are tagged.
+        seeded: the global random generators that the cells have seeded.
+    """
+
+    path: str
+    lease: socket.socket
+    cells: Mapping[int, RanCell]
+    tagged: int
+    seeded: Sequence[str]
+
+    @property
+    def until(self) -> int:
+        """The place of the first cell that each trial runs itself."""
+        return max(self.cells) + 1
+
+    @property
+    def duration_s(self) -> float:
+        """How long the cells ran, which each trial saves."""
+        return sum(cell.duration_s for cell in self.cells.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +60,7 @@ class KernelOrigin:
     """How one kernel comes to be.
 
     Attributes:
-        shared: the cells after which the kernel is forked; None unless `way` is SHARED.
+        shared: the cells after which the kernel was forked; None for none.
         reason: why the kernel is started, in words; empty for a forked one.
     """
 
@@ -37,7 +76,7 @@ class Offer:
     Attributes:
         is_settled: whether the offer will stay so; False while libraries are imported or cells run.
         can_fork: whether there is a zygote that forks kernels.
-        shared: the leading cells that have run; None when there are none.
+        shared: the shared cells that have run; None when there are none.
         import_s: how long the imports took that a forked kernel does not repeat.
         has_acting_imports: whether imports have effects that each forked kernel has to repeat.
         obstacle: why no kernel can be forked, with the remedy if there is one; empty if one can.

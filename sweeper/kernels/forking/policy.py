@@ -23,11 +23,7 @@ _log = logging.getLogger(__name__)
 
 #: What a forked kernel saves at least beside the imports: a started one takes this to boot.
 _BOOT_S = 0.3
-#: To replay the outputs of shared cells takes about this long, so cells that took less are not
-#: shared.
-_REPLAY_S = 0.05
-#: How users turn off what is in their way, by way.
-_SWITCH_OFF = {Way.FORKED: "execution.kernels: cold", Way.SHARED: "execution.prefix: off"}
+_SWITCH_OFF = "execution.kernels: cold spares the attempt"
 
 
 class Proof(StrEnum):
@@ -59,7 +55,7 @@ class Reference:
         """What each trial saves by a way of coming to its kernel, in seconds."""
         if way is Way.STARTED:
             return 0.0
-        shared_s = offer.shared.duration_s if way is Way.SHARED and offer.shared else 0.0
+        shared_s = 0.0 if offer.shared is None else offer.shared.duration_s
         return max(_BOOT_S, self.boot_s) + offer.import_s + shared_s
 
     @property
@@ -123,7 +119,7 @@ class ForkPolicy:
         reason = self._why_started(offer) if way is Way.STARTED else ""
         with self._lock:
             if offer.is_lasting:
-                self._findings.setdefault(Way.FORKED, _as_finding(Way.FORKED, offer.obstacle))
+                self._findings.setdefault(Way.FORKED, _as_finding(offer.obstacle))
             if reason not in ("", self._last_reason):
                 _log.info("kernels are started: %s", reason)
             self._last_reason = reason
@@ -131,8 +127,6 @@ class ForkPolicy:
 
     def way(self, offer: Offer) -> Way:
         """How the kernel of the next trial should come to be, without the reason."""
-        if offer.shared is not None and Way.SHARED in self._proofs:
-            return Way.SHARED
         if offer.can_fork and Way.FORKED in self._proofs:
             return Way.FORKED
         return Way.STARTED
@@ -178,9 +172,7 @@ class ForkPolicy:
     @property
     def findings(self) -> list[str]:
         """What costs users time and how they change that, for the last lines of a sweep."""
-        # Where nothing is forked, no cells are shared either, so one finding is enough.
-        ways = (Way.FORKED,) if Way.FORKED in self._findings else (Way.SHARED,)
-        return [self._findings[way] for way in ways if way in self._findings]
+        return list(self._findings.values())
 
     # --- proofs -----------------------------------------------------------------------------------
 
@@ -238,7 +230,7 @@ class ForkPolicy:
                 # One that has waited in vain is enough: the others start kernels at once.
                 self._is_slow = self._is_slow or waited_s >= 2 * reference.duration_s
                 return not self._is_slow
-            spared_s = reference.saved_s(Way.SHARED, offer)
+            spared_s = reference.saved_s(Way.FORKED, offer)
             return claimed_at_s is not None and time.monotonic() - claimed_at_s < spared_s
 
     def _next_way(self, reference: Reference, offer: Offer, trials_left: int) -> Way | None:
@@ -248,15 +240,13 @@ class ForkPolicy:
                 return Way.STARTED
             self._refuse(way, self._why_different(way, self._doubt.difference))
             self._doubt = None
-        for way, can in ((Way.SHARED, offer.shared is not None), (Way.FORKED, offer.can_fork)):
-            if can and way in self._proofs:
-                return None  # there is no better one
-            if not can or way in self._refusals:
-                continue
-            reason = _why_not_worth(way, reference, offer, trials_left)
-            if not reason:
-                return way
-            self._refusals[way] = reason
+        way = Way.FORKED
+        if not offer.can_fork or way in self._proofs or way in self._refusals:
+            return None
+        reason = _why_not_worth(way, reference, offer, trials_left)
+        if not reason:
+            return way
+        self._refusals[way] = reason
         return None
 
     def _compare(self, experiment: Experiment, evidence: Evidence) -> None:
@@ -291,7 +281,6 @@ class ForkPolicy:
             self._compare(doubt.experiment, doubt.evidence)
             return
         why = _why_not_reproducible(self._reference, twin)
-        self._refusals[Way.SHARED] = why
         if offer.has_acting_imports:
             self._refusals[Way.FORKED] = why
         else:
@@ -306,22 +295,21 @@ class ForkPolicy:
     def _refuse(self, way: Way, why: str) -> None:
         """Let no kernel come to be in a way, which costs users time."""
         self._refusals[way] = why
-        self._find(way, _as_finding(way, why))
+        self._find(way, _as_finding(why))
 
     def _why_failed(self, way: Way, error: str) -> str:
-        return f"{self._rerun(way)} failed there: {error}; {_SWITCH_OFF[way]} spares the attempt"
+        return f"{self._rerun(way)} failed there: {error}; {_SWITCH_OFF}"
 
     def _why_different(self, way: Way, found: Difference) -> str:
         if found.is_output:
             ending = f"put out something else in {found}; its scores were the same"
-            return f"{self._rerun(way)} {ending}; {_SWITCH_OFF[way]} spares the attempt"
+            return f"{self._rerun(way)} {ending}; {_SWITCH_OFF}"
         remedy = "seed generators" if self._twin is not None else "seed all that it draws,"
         return f"{self._rerun(way)} differed in {found}; {remedy} after the imports"
 
     def _rerun(self, way: Way) -> str:
         assert self._reference is not None
-        kernel = "forked after them" if way is Way.SHARED else "forked"
-        return f"trial {self._reference.spec.run_id}, run again in a kernel that was {kernel},"
+        return f"trial {self._reference.spec.run_id}, run again in a kernel that was {way},"
 
     # --- failures -------------------------------------------------------------------------------
 
@@ -341,10 +329,10 @@ class ForkPolicy:
             if not also_started:
                 why = (
                     f"trial {run_id} failed in a forked one ({message}), and not in one that was "
-                    f"started; {_SWITCH_OFF[Way.FORKED]} spares the attempt"
+                    f"started; {_SWITCH_OFF}"
                 )
                 self._proofs = {}
-                self._refusals = dict.fromkeys((Way.SHARED, Way.FORKED), why)
+                self._refusals = {Way.FORKED: why}
                 self._find(Way.FORKED, f"kernels are started anew from now on: {why}")
 
     def _find(self, way: Way, finding: str) -> None:
@@ -353,20 +341,16 @@ class ForkPolicy:
 
 
 def _origin(way: Way, offer: Offer, reason: str = "") -> KernelOrigin:
-    shared = offer.shared if way is Way.SHARED else None
+    shared = offer.shared if way is Way.FORKED else None
     return KernelOrigin(way=way, shared=shared, reason=reason)
 
 
-def _as_finding(way: Way, why: str) -> str:
-    if way is Way.SHARED:
-        return f"leading cells are not shared, every trial runs them: {why}"
+def _as_finding(why: str) -> str:
     return f"each trial's kernel is started, not forked, which takes longer: {why}"
 
 
 def _why_not_worth(way: Way, reference: Reference, offer: Offer, trials_left: int) -> str:
     """Why a proof would take longer than it saves; empty if it does not."""
-    if way is Way.SHARED and offer.shared and offer.shared.duration_s < _REPLAY_S:
-        return "the leading cells take no longer than to replay their outputs"
     saves_s = reference.saved_s(way, offer)
     cost_s = max(0.0, reference.duration_s - saves_s)
     if saves_s * trials_left > cost_s:

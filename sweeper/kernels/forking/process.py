@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .origins import SharedRun
 from .zygote.messages import receive, send
 
 #: How long a zygote may take to answer.
@@ -19,12 +20,17 @@ ANSWER_S = 10.0
 
 
 class ForkedProcess:
-    """The part of `subprocess.Popen` that is used of a kernel, for a child of the zygote."""
+    """The part of `subprocess.Popen` that is used of a kernel, for a child of the zygote.
+
+    Args:
+        shared: the shared cells after which it was forked; None for none.
+    """
 
     stdin = stdout = stderr = None
 
-    def __init__(self, lease: socket.socket, pid: int) -> None:
+    def __init__(self, lease: socket.socket, pid: int, *, shared: SharedRun | None) -> None:
         self.pid = pid
+        self.shared = shared
         self.returncode: int | None = None
         #: Whether the process ended because the zygote did.
         self.is_orphan = False

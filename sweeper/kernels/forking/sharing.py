@@ -1,123 +1,114 @@
-"""Leading cells that run once for all trials: which are wanted, and what has run."""
+"""Shared cells: those that run once for all trials, in a fork of the zygote, and what they did."""
 
 from __future__ import annotations
 
-import re
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from nbformat import NotebookNode
 
-from ...notebooks.shared_cells import find_shared_cells
+from ...notebooks.reading import cell_tags
+from ...notebooks.shared_cells import SHARED_TAG
 from ...trials import Params
 from ..cells.inject import inject
-
-_IMPORTING = re.compile(r"^(import|from)\s", re.MULTILINE)
+from .origins import RanCell, SharedRun
+from .process import request_fork
+from .zygote_process import read_report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellsToShare:
-    """Cells that cannot depend on a swept parameter.
+class SharedCells:
+    """The cells to run once for all trials.
 
     Attributes:
-        sources: the code of the cells to run, by their place in the notebook.
-        parameters_at: the place of the parameters cell, if it is among them.
-        swept: names that each trial gets its own value of.
-        ended_by: why there are no more; empty when the whole notebook can be shared.
+        sources: the code of the cells to run, by their place in the notebook; the parameters cell
+            and the injected one are among them where they stand before the last shared cell.
+        numbers: of these cells among the code cells of the user's notebook, for messages.
+        tagged: how many cells are tagged.
     """
 
     sources: Mapping[int, str]
-    parameters_at: int | None
-    swept: Sequence[str]
-    ended_by: str
+    numbers: Mapping[int, int]
+    tagged: int
 
-    def request(self, count: int) -> dict[str, Any]:
-        """The first of them, for the zygote."""
-        cells = [
-            {"source": source, "is_parameters": index == self.parameters_at}
-            for index, source in list(self.sources.items())[:count]
-        ]
-        return {"cells": cells, "swept": list(self.swept)}
+    @classmethod
+    def of(cls, node: NotebookNode, *, fixed: Params, kernel_name: str) -> SharedCells | None:
+        """The tagged cells of a notebook; None where there are none.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RanCell:
-    """One shared cell that has run: its messages, and how long it took."""
-
-    messages: Sequence[Mapping[str, Any]]
-    execution_count: int | None
-    started_at_s: float
-    duration_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedRun:
-    """Cells that have run; kernels can be forked after them.
-
-    Attributes:
-        path: the socket of the process in which the cells ran.
-        cells: the cells by their place in the notebook.
-        seeded: the global random generators that the cells have seeded.
-    """
-
-    path: str
-    cells: Mapping[int, RanCell]
-    seeded: Sequence[str] = ()
-
-    @property
-    def until(self) -> int:
-        """The place of the first cell that each trial runs itself."""
-        return max(self.cells) + 1
-
-    @property
-    def duration_s(self) -> float:
-        """How long the cells ran, which each trial saves."""
-        return sum(cell.duration_s for cell in self.cells.values())
+        Args:
+            node: the notebook as a trial starts from it.
+            fixed: parameters that are the same for all trials.
+        """
+        node = inject(node, fixed, kernel_name=kernel_name, language="python")
+        tagged = [i for i, cell in enumerate(node.cells) if SHARED_TAG in cell_tags(cell)]
+        sources, numbers, number = {}, {}, 0
+        for index, cell in enumerate(node.cells[: max(tagged, default=-1) + 1]):
+            if cell.cell_type != "code":
+                continue
+            number += "injected-parameters" not in cell_tags(cell)
+            if cell.source.strip() and "skip-execution" not in cell_tags(cell):
+                sources[index], numbers[index] = cell.source, number
+        return cls(sources=sources, numbers=numbers, tagged=len(tagged)) if sources else None
 
 
-def cells_to_share(
-    node: NotebookNode, *, fixed: Params, swept: Sequence[str], kernel_name: str
-) -> CellsToShare | None:
-    """The leading cells of a notebook that are the same in all trials; None when there are none.
+class NotShared(Exception):
+    """Shared cells have to be run by each trial; the text says why."""
+
+
+def run_shared_cells(
+    cells: SharedCells,
+    *,
+    zygote: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    runtime_folder: Path,
+) -> SharedRun:
+    """Run the cells in a fork of a zygote, from which kernels can be forked then.
 
     Args:
-        node: the notebook as a trial starts from it.
-        fixed: parameters that are the same for all trials.
-        swept: names that are not.
+        zygote: the path of its socket.
+        argv: arguments of all kernels but for the connection file.
+        env: the environment of all kernels.
+        cwd: the working directory of all kernels.
+        runtime_folder: a private folder with a short path, for sockets.
+
+    Raises:
+        NotShared: a cell failed, or left what no fork has.
+        OSError: the zygote does not answer.
     """
-    node = inject(node, fixed, kernel_name=kernel_name, language="python")
-    prefix = find_shared_cells(node.cells, swept)
-    leading = {
-        index: cell
-        for index, cell in enumerate(node.cells[: prefix.cells])
-        if cell.cell_type == "code"
-        and cell.source.strip()
-        and "skip-execution" not in cell.metadata.get("tags", [])
+    path = f"{tempfile.mkdtemp(prefix='p', dir=runtime_folder)}/s"
+    request = {
+        "cells": list(cells.sources.values()),
+        "path": path,
+        "argv": ["ipykernel_launcher", *argv],
+        "env": dict(env),
+        "cwd": str(cwd),
     }
-    if not leading:
-        return None
-    tagged = [i for i, c in leading.items() if "parameters" in c.metadata.get("tags", [])]
-    return CellsToShare(
-        sources={index: cell.source for index, cell in leading.items()},
-        parameters_at=tagged[0] if tagged else None,
-        swept=swept,
-        ended_by=prefix.ended_by,
-    )
-
-
-def leading_s(node: NotebookNode, shared: CellsToShare | None) -> float:
-    """How long cells ran that forked kernels do not run, or whose libraries they have, in seconds.
-
-    It is a guess before anything has been imported in advance: a cell that imports may do more.
-
-    Args:
-        node: an executed notebook.
-        shared: the cells to run once for all trials.
-    """
-    spared = () if shared is None else shared.sources
-    return sum(
-        cell.metadata.get("papermill", {}).get("duration") or 0.0
-        for index, cell in enumerate(node.cells)
-        if cell.cell_type == "code" and (index in spared or _IMPORTING.search(cell.source))
+    reading, writing = os.pipe()
+    try:
+        with open(Path(path).with_name("output"), "w+b") as output:
+            lease, _ = request_fork(zygote, request, [output.fileno(), writing])
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    report = read_report(reading, None)
+    if report is None or report["why"] is not None:
+        lease.close()
+        if report is None:
+            raise NotShared("the process in which they run died")
+        number = list(cells.numbers.values())[report["failed_at"]]
+        raise NotShared(f"code cell {number} {report['why']}")
+    ran = (RanCell(**cell) for cell in report["cells"])
+    return SharedRun(
+        path=path,
+        lease=lease,
+        cells=dict(zip(cells.sources, ran, strict=True)),
+        tagged=cells.tagged,
+        seeded=report["seeded"],
     )

@@ -14,12 +14,10 @@ from sweeper.kernels import (
     KernelOrigin,
     Proof,
     Reference,
-    SharedRun,
     Way,
 )
 from sweeper.kernels.forking.evidence import Output
 from sweeper.kernels.forking.origins import Offer
-from sweeper.kernels.forking.sharing import RanCell
 from sweeper.trials import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -29,11 +27,6 @@ def run_of(val: float = 0.5, text: str = "") -> Evidence:
     return Evidence(
         scores={"val": val}, series={}, cells=[[Output(kind="stdout", texts={"text": text})]]
     )
-
-
-def shared(duration_s: float = 5.0) -> SharedRun:
-    ran = RanCell(messages=[], execution_count=1, started_at_s=0.0, duration_s=duration_s)
-    return SharedRun(path="/s", cells={0: ran})
 
 
 def offer(**stated: Any) -> Offer:
@@ -156,17 +149,6 @@ def test_no_trial_waits_for_a_proof_that_takes_longer_than_the_imports(
     assert not waits(policy, quick)
 
 
-def test_shared_cells_are_proven_before_forking_alone(policy: ForkPolicy) -> None:
-    there_is = offer(shared=shared())
-    settle(policy, there_is, run_of(), way=Way.SHARED)
-    assert policy.way(there_is) is Way.SHARED
-    assert policy.way(offer()) is Way.STARTED, "forking alone was not tried"
-
-
-def test_cells_that_save_next_to_nothing_are_not_shared(policy: ForkPolicy) -> None:
-    settle(policy, offer(shared=shared(0.01)), run_of(), way=Way.FORKED)
-
-
 def test_a_proof_that_costs_more_than_the_remaining_trials_save_is_not_made(
     policy: ForkPolicy,
 ) -> None:
@@ -184,26 +166,6 @@ def test_a_notebook_that_forking_changes_is_run_in_started_kernels(policy: ForkP
     (finding,) = policy.findings
     assert "val: 0.5 and 0.6" in finding
     assert "seed generators after the imports" in finding
-
-
-def test_where_sharing_changes_a_notebook_forking_alone_is_tried(policy: ForkPolicy) -> None:
-    there_is = offer(shared=shared())
-    settle(policy, there_is, run_of(0.6), way=Way.SHARED)
-    settle(policy, there_is, run_of(), way=Way.STARTED)
-    settle(policy, there_is, run_of(), way=Way.FORKED)
-    assert policy.way(there_is) is Way.FORKED
-    (finding,) = policy.findings
-    assert "leading cells are not shared" in finding
-
-
-def test_where_nothing_is_forked_one_finding_is_enough(policy: ForkPolicy) -> None:
-    there_is = offer(shared=shared())
-    settle(policy, there_is, "In [3]: RuntimeError", way=Way.SHARED)
-    assert "not shared" in policy.findings[0]
-    settle(policy, there_is, "In [3]: RuntimeError", way=Way.FORKED)
-    (finding,) = policy.findings
-    assert "not forked" in finding
-    assert "failed there: In [3]: RuntimeError" in finding
 
 
 @pytest.mark.parametrize(("acc", "way"), [(5, Way.FORKED), (6, Way.STARTED)])
@@ -229,11 +191,11 @@ def test_a_notebook_that_is_close_to_itself_has_to_be_as_close_when_forked(
         assert policy.coverage(KernelOrigin(way=Way.FORKED)).get("proof") == proof
 
 
-def test_a_notebook_that_never_comes_to_the_same_is_never_shared_and_is_a_finding(
+def test_a_notebook_that_never_comes_to_the_same_is_a_finding(
     policy: ForkPolicy,
 ) -> None:
-    there_is = offer(shared=shared())
-    settle(policy, there_is, run_of(0.6), way=Way.SHARED)
+    there_is = offer()
+    settle(policy, there_is, run_of(0.6), way=Way.FORKED)
     settle(policy, there_is, run_of(0.7), way=Way.STARTED)
     assert policy.way(there_is) is Way.FORKED
     assert policy.coverage(KernelOrigin(way=Way.FORKED)) == {"proof": "none"}

@@ -1,10 +1,9 @@
-"""Leading cells run once for all trials, and each trial comes out as if it had run them all."""
+"""Tagged cells run once for all trials, and each trial comes out as if it had run them all."""
 
 from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,15 +13,10 @@ import nbformat
 import pytest
 from compared_outputs import seen
 from kernels_alone import kernel_pool, run_alone, share_cells
-from made_up_notebooks import SETUP, Notebook, Run, code, made_up
 from nbformat import NotebookNode
 from studies import run_until
 
-from sweeper.kernels import (
-    KernelPool,
-    KernelResult,
-)
-from sweeper.notebooks.shared_cells import find_shared_cells
+from sweeper.kernels import KernelPool, KernelResult
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
 from sweeper.trials import Params
@@ -32,38 +26,36 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
 ]
 
-#: Leading cells have to save something, also on a busy machine, or they are not shared.
-LOADING = "import time\ntime.sleep(0.5)"
-SHARED, OFF = "auto", "off"
-
 
 def sweep(
     folder: Path,
     *cells: str,
-    prefix: str = SHARED,
+    shared: int,
     trials: int = 40,
-    jobs: int = 1,
     enough: Callable[[list[Any]], bool] | None = None,
     **settings: Any,
 ) -> Any:
     """The result of a sweep with these cells, which ends soon after cells were shared."""
     from sweeper import Sweep
 
-    notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4")
+    notebook = write_notebook(
+        folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4", shared=shared
+    )
     data = {
         "objective": {"val": "maximize"},
         "space": {"x": {"low": 1, "high": 1000}},
         "study": {"trials": trials, "sampler": "random", "name": "shared"},
-        "execution": {"prefix": prefix},
         **settings,
     }
-    outputs = folder / f"out-{prefix}"
-    output = f"{outputs}/{{run_id}}.ipynb"
     read_settings = Settings.from_mapping(data)
     return run_until(
         enough or (lambda ended: sum("shared_cells" in one for one in ended) >= 2),
         lambda observer: Sweep.from_settings(
-            read_settings, notebook=notebook, output=output, jobs=jobs, observer=observer
+            read_settings,
+            notebook=notebook,
+            output=f"{folder}/out/{{run_id}}.ipynb",
+            jobs=1,
+            observer=observer,
         ),
     )
 
@@ -74,7 +66,7 @@ def read(record: Any) -> NotebookNode:
 
 
 def shared_cells(record: Any) -> int:
-    """How many cells had run before the kernel of a trial was forked."""
+    """How many tagged cells had run before the kernel of a trial was forked."""
     metadata = json.loads(record.notebook.read_text())["metadata"]["sweeper"]
     return int(metadata.get("shared_cells", 0))
 
@@ -83,30 +75,24 @@ def shared_cells(record: Any) -> int:
 
 
 @pytest.fixture(scope="module")
-def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool]:
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool]:
     """Kernels that are trusted to be forked, without any proof."""
     folder = tmp_path_factory.mktemp("forking")
     with kernel_pool(folder, imports="import random, numpy") as pool:
         yield pool
 
 
-@pytest.fixture
-def pool(forking: KernelPool) -> Iterator[KernelPool]:
-    """The same, with nothing shared and nothing of other tests beside the notebook."""
-    yield forking
-    forking.share(None)
-    for path in forking.cwd.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
 def run_shared(
-    pool: KernelPool, *cells: str, fixed: Params | None = None, variables: Sequence[str] = ("n0",)
+    pool: KernelPool,
+    *cells: str,
+    shared: int,
+    fixed: Params | None = None,
+    variables: Sequence[str] = ("n0",),
 ) -> list[KernelResult]:
-    """Run a notebook twice with x as 2, after all leading cells that can be shared."""
-    source = write_notebook(pool.cwd / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4")
+    """Run a notebook twice with x as 2, after its shared cells."""
+    source = write_notebook(
+        pool.cwd / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4", shared=shared
+    )
     share_cells(source, pool, fixed=fixed)
     own: Params = {"x": 2.0}
     return [run_alone(source, pool, own=own, fixed=fixed, variables=variables)[1] for _ in range(2)]
@@ -116,7 +102,6 @@ def run_shared(
 
 CELLS = [
     # 2: the parameters cell and the injected one are before it.
-    f"{LOADING}\n"
     "import os, random, sys, warnings\nimport matplotlib.pyplot as plt\nimport numpy as np\n"
     "import pandas as pd\nfrom IPython.display import display\n"
     "random.seed(3); np.random.seed(4)\nrng = np.random.default_rng(5)\n"
@@ -140,12 +125,16 @@ CELLS = [
     "if x > 600:\n    call(ratio, x - x)",
     "val = float(frame.a.sum()) * x + random.random()",
 ]
+N_SHARED = 5
 UPDATED, FIRST_OWN, TELLS = 3, 7, 8
+
+
+ALONE, SHARED = "alone", "shared"
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """The records of a sweep whose trials share cells, and of the same one without."""
+    """The records of a sweep whose trials share cells, and of the same one without the tags."""
 
     def enough(ended: list[Any]) -> bool:
         states = [one["state"] for one in ended if "shared_cells" in one]
@@ -154,30 +143,29 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     start = [{"x": x} for x in [1, 999] * 6]  # of two that follow each other, one fails
     options: dict[str, Any] = {"fixed": {"rows": 5}, "start": start}
     folder = tmp_path_factory.mktemp(SHARED)
-    shared = sweep(folder, *CELLS, prefix=SHARED, enough=enough, **options).records
-    folder = tmp_path_factory.mktemp(OFF)
-    alone = sweep(folder, *CELLS, prefix=OFF, trials=len(shared), **options).records
-    return {SHARED: shared, OFF: alone}
+    shared = sweep(folder, *CELLS, shared=N_SHARED, enough=enough, **options).records
+    folder = tmp_path_factory.mktemp(ALONE)
+    execution = {"kernels": "cold"}
+    alone = sweep(folder, *CELLS, shared=0, trials=len(shared), execution=execution, **options)
+    return {SHARED: shared, ALONE: alone.records}
 
 
-def test_later_trials_begin_after_the_leading_cells(both: dict[str, list[Any]]) -> None:
+def test_later_trials_begin_after_the_shared_cells_and_end_as_without(
+    both: dict[str, list[Any]],
+) -> None:
     counts = [shared_cells(record) for record in both[SHARED]]
     assert counts[0] == 0, "the first trial tells what the notebook imports"
-    assert counts[-2:] == [FIRST_OWN] * 2
-    assert {shared_cells(record) for record in both[OFF]} == {0}
-
-
-def test_trials_end_as_without_shared_cells(both: dict[str, list[Any]]) -> None:
+    assert counts[-2:] == [N_SHARED] * 2
     shared, alone = (
-        [(r.number, r.params, r.state, r.message, r.scores) for r in both[prefix]]
-        for prefix in (SHARED, OFF)
+        [(r.number, r.params, r.state, r.message, r.scores) for r in both[kind]]
+        for kind in (SHARED, ALONE)
     )
     assert shared == alone
-    assert {record.state for record in both[OFF]} == {"completed", "failed"}
+    assert {record.state for record in both[ALONE]} == {"completed", "failed"}
 
 
 def test_every_output_is_what_it_would_have_been(both: dict[str, list[Any]]) -> None:
-    for shared, alone in zip(both[SHARED], both[OFF], strict=True):
+    for shared, alone in zip(both[SHARED], both[ALONE], strict=True):
         for cell, other in zip(seen(read(shared)), seen(read(alone)), strict=True):
             assert cell == other
     last = read(both[SHARED][-1]).cells
@@ -205,10 +193,7 @@ def test_cells_are_counted_through(both: dict[str, list[Any]]) -> None:
         assert states[: len(ran) - 1] == ["completed"] * (len(ran) - 1)
 
 
-def test_a_seed_of_each_trial_ends_what_is_shared(both: dict[str, list[Any]]) -> None:
-    first_own = read(both[SHARED][-1]).cells[FIRST_OWN].source
-    assert "seed" in first_own
-    assert "x" not in first_own
+def test_what_a_trial_draws_from_its_seed_is_its_own(both: dict[str, list[Any]]) -> None:
     drawn = [str(read(record).cells[UPDATED].outputs) for record in both[SHARED]]
     assert all("drawn: 0." in text for text in drawn)
     assert len(set(drawn)) == len(drawn)
@@ -222,7 +207,7 @@ def test_a_failure_quotes_functions_of_shared_cells(both: dict[str, list[Any]]) 
         assert "far from" in "".join(error.traceback)
 
 
-# --- what keeps cells from being shared -----------------------------------------------------------
+# --- what forks carry over, and what they do not --------------------------------------------------
 
 
 def test_draws_that_nothing_seeds_differ_in_each_trial(pool: KernelPool) -> None:
@@ -232,9 +217,10 @@ def test_draws_that_nothing_seeds_differ_in_each_trial(pool: KernelPool) -> None
         "random.seed(7)",
         "noise = random.random()",
         "n0 = x\nseeded, drawn = random.random(), np.random.rand()",
+        shared=3,
         variables=["seeded", "drawn"],
     )
-    assert [result.shared_cells for result in results] == [5, 5]
+    assert [result.shared_cells for result in results] == [3, 3]
     first, second = (result.variables for result in results)
     generator = random.Random(7)
     generator.random()
@@ -242,92 +228,15 @@ def test_draws_that_nothing_seeds_differ_in_each_trial(pool: KernelPool) -> None
     assert first["drawn"] != second["drawn"]
 
 
-@pytest.mark.parametrize(
-    "draws",
-    [
-        "noise = np.random.rand()",
-        "noise = random.random()",
-        "noise = helper.noise()",
-        "noise = float(np.random.default_rng(helper.NOTHING).random())",
-    ],
-)
-def test_a_cell_that_draws_what_nothing_seeds_is_not_shared(draws: str, pool: KernelPool) -> None:
-    (pool.cwd / "helper.py").write_text(
-        "import random\nNOTHING = None\ndef noise():\n    return random.SystemRandom().random()\n"
-    )
-    results = run_shared(pool, "import numpy as np, random, helper", draws, "n0 = noise * x")
-    assert [result.shared_cells for result in results] == [3, 3]
-    assert results[0].variables != results[1].variables
-
-
-def test_a_notebook_that_is_not_reproducible_is_never_shared(tmp_path: Path) -> None:
-    result = sweep(
-        tmp_path,
-        f"{LOADING}\nimport numpy as np",
-        "noise = np.random.rand()",
-        "val = noise * x",
-        trials=10,
-    )
-    assert {shared_cells(record) for record in result.records} == {0}
-    assert len({record.scores["val"] / record.params["x"] for record in result.records}) == 10
-    (finding,) = result.findings
-    assert "not reproducible" in finding
-    assert "val" in finding
-
-
-@pytest.mark.parametrize(
-    ("cell", "shared"),
-    [
-        ("handle = open('data.txt'); handle.readline()", 4),
-        ("open('best.txt', 'w').write('0')", 3),
-        ("Path('best.txt').write_text('0')", 3),
-        ("np.save('best.npy', np.zeros(2))", 3),
-        ("os.makedirs('made', exist_ok=True)", 3),
-        ("show_progress()", 3),
-    ],
-)
-def test_cells_are_shared_up_to_one_that_reaches_beyond_its_process(
-    cell: str, shared: int, pool: KernelPool
+def test_a_file_that_is_open_for_reading_stands_at_the_same_line_in_each_trial(
+    pool: KernelPool,
 ) -> None:
     (pool.cwd / "data.txt").write_text("0\n1\n2\n3\n")
-    # Behind a module of the user's, so that reading the notebook finds nothing.
-    (pool.cwd / "helper.py").write_text(
-        "import os\nfrom pathlib import Path\nimport numpy as np\n"
-        "from comm import create_comm\n"
-        f"def act():\n    global handle\n    {cell}\n"
-        "def show_progress():\n    create_comm(target_name='progress')\n"
-        "def read():\n    return int(handle.readline()) if 'handle' in globals() else 1\n"
+    results = run_shared(
+        pool, "file = open('data.txt')\nfile.readline()", "n0 = x * int(file.readline())", shared=1
     )
-    results = run_shared(pool, "import helper", "helper.act()", "n0 = x * helper.read()")
-    assert [result.shared_cells for result in results] == [shared, shared]
+    assert [result.shared_cells for result in results] == [1, 1]
     assert [result.variables["n0"] for result in results] == [2.0, 2.0]
-
-
-#: A library of the user's that does what a fork cannot carry over.
-HELPER = """
-import subprocess, sys, threading
-
-def leave_a_file(): 
-    global log
-    log = open("log.txt", "w")
-
-def leave_a_thread():
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
-
-def leave_a_process():
-    global process
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-"""
-
-
-@pytest.mark.parametrize("what", ["file", "thread", "process"])
-def test_cells_are_shared_up_to_one_that_leaves_what_no_fork_has(
-    what: str, pool: KernelPool
-) -> None:
-    (pool.cwd / "helper.py").write_text(HELPER)
-    results = run_shared(pool, "import helper", f"helper.leave_a_{what}()", "n0 = 2 * x")
-    assert [result.shared_cells for result in results] == [3, 3]
-    assert [result.variables["n0"] for result in results] == [4.0, 4.0]
 
 
 def test_a_parameter_is_shared_when_it_is_fixed(pool: KernelPool) -> None:
@@ -335,90 +244,35 @@ def test_a_parameter_is_shared_when_it_is_fixed(pool: KernelPool) -> None:
         pool,
         "import random\nrandom.seed(seed)\nvalues = [random.random() for _ in range(rows)]",
         "n0 = sum(values) + x",
+        shared=1,
         fixed={"seed": 3, "rows": 2},
     )
     drawn = random.Random(3)
     total = drawn.random() + drawn.random()
-    assert [result.shared_cells for result in results] == [3, 3]
+    assert [result.shared_cells for result in results] == [1, 1]
     assert [result.variables["n0"] for result in results] == [total + 2.0] * 2
 
 
-def test_a_swept_name_that_a_library_assigns_is_not_shared(pool: KernelPool) -> None:
-    (pool.cwd / "config.py").write_text("x = 1")
-    results = run_shared(pool, "from config import *", "n0 = x")
-    assert [result.variables["n0"] for result in results] == [1.0, 1.0]
-
-
-# --- notebooks made up by chance ------------------------------------------------------------------
-
-SHOW = """
-for name in "n0 n1 n2 l0 l1 text p0 p1 p2".split():
-    print(name, globals().get(name))
-for call in [*calls.values(), lambda: f0(2), lambda: f1(2), lambda: c0().get(), random.random]:
-    try:
-        print(call())
-    except Exception as error:
-        print(type(error))
-"""
-
-
-def long_prefixes(count: int) -> Iterator[Notebook]:
-    """Notebooks of which some cells can be shared, and not all; parameters among them or after."""
-    number = 0
-    while count:
-        notebook = made_up(str(number).encode(), 12)
-        cells = notebook.injected({})
-        leading = find_shared_cells([code(cell) for cell in cells], notebook.swept).cells
-        ran = Run()
-        ran.go_on(cells[:leading])
-        is_long = 3 < leading <= notebook.place or notebook.place + 5 < leading < len(cells)
-        if is_long and ran.raised is None:
-            count -= 1
-            yield notebook
-        number += 1
-
-
-def test_made_up_notebooks_come_to_the_same_after_shared_cells(
-    pool: KernelPool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        (
+            "import threading\nwait = threading.Event().wait\n"
+            "threading.Thread(target=wait, name='loader', daemon=True).start()",
+            "code cell 3 leaves threads: loader",
+        ),
+        (
+            "import os\nif 'zygote' in open(f'/proc/{os.getppid()}/cmdline').read() "
+            "and not hasattr(get_ipython().kernel, 'iopub_socket'):\n    raise ValueError('no')",
+            "code cell 3 raises ValueError: no",
+        ),
+    ],
+)
+def test_where_a_shared_cell_cannot_be_forked_after_all_trials_run_them(
+    cell: str, why: str, pool: KernelPool
 ) -> None:
-    begin = f"import random\nfrom contextlib import nullcontext\nrandom.seed(7)\n{SETUP}"
-    places = set()
-    for number, notebook in enumerate(long_prefixes(8)):
-        cells = [begin, *notebook.cells, SHOW]
-        cells.insert(notebook.place + 1, notebook.parameters)
-        source = write_notebook(tmp_path / f"{number}.ipynb", *cells, parameters="")
-        node = nbformat.read(source, as_version=4)
-        node.cells[notebook.place + 1].metadata["tags"] = ["parameters"]
-        node.cells.insert(number % 4, nbformat.v4.new_markdown_cell("p0, p1 and p2"))
-        nbformat.write(node, source)
-
-        fixed: dict[str, float] = dict.fromkeys(notebook.fixed, 4)
-        own: dict[str, float] = dict.fromkeys(notebook.swept, 3)
-        names = ["n0", "n1", "n2"]
-        alone, ended = run_alone(source, pool, fixed=fixed, own=own, variables=names)
-        share_cells(source, pool, swept=notebook.swept, fixed=fixed)
-        shared, ended_too = run_alone(source, pool, fixed=fixed, own=own, variables=names)
-        pool.share(None)
-        assert ended_too.shared_cells > 3
-        assert (ended.ending, ended.variables) == (ended_too.ending, ended_too.variables)
-        for cell, other in zip(seen(shared), seen(alone), strict=True):
-            assert cell == other
-        places.add(ended_too.shared_cells > notebook.place + 3)
-    assert places == {True, False}, "parameters are found in the shared cells, and after them"
-
-
-def test_a_late_fork_after_cells_that_have_ended_leaves_those_that_run_now(tmp_path: Path) -> None:
-    with kernel_pool(tmp_path, imports="import json") as pool:
-        runs = []
-        for name in ("one", "two"):
-            source = write_notebook(tmp_path / f"{name}.ipynb", f"{name} = 1", "x")
-            share_cells(source, pool)
-            runs.append(pool.offer.shared)
-        first, second = runs
-        assert None not in runs
-        assert first is not second
-        server = pool._fork_server
-        assert server is not None
-        late = server.fork(["python"], env={}, cwd=str(tmp_path), output=1, after=first)
-        assert late is None
-        assert pool.offer.shared is second
+    results = run_shared(pool, "y = 2", cell, "n0 = y * x", shared=2)
+    assert [result.shared_cells for result in results] == [0, 0]
+    assert [result.variables["n0"] for result in results] == [4.0, 4.0]
+    (finding,) = pool.findings
+    assert finding.startswith(f"cells tagged 'shared' are run by each trial: {why}; ")

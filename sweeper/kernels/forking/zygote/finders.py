@@ -122,11 +122,6 @@ class _Loader(machinery.SourceFileLoader):
         super().exec_module(module)
 
 
-def is_frozen(module: Any) -> bool:
-    """Whether a module was loaded from a snapshot, so that its file need not exist any more."""
-    return isinstance(getattr(getattr(module, "__spec__", None), "loader", None), _Loader)
-
-
 def _finder_of(sources: dict[str, bytes]) -> Any:
     class Finder(machinery.FileFinder):
         """Finds in one folder what lies there, and the modules of the snapshot as they were."""

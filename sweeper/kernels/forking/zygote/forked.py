@@ -67,7 +67,7 @@ def serve_forks(
     cells: SharedCells | None = None
     if "cells" in request:
         _take_over(request, descriptors[0], libraries)
-        cells = SharedCells(request, app)
+        cells = SharedCells(request["cells"], app)
         server = Server(request["path"], None)
         _write_report(descriptors[1], cells.report)
         if cells.report["why"] is not None:

@@ -15,11 +15,8 @@ import importlib
 import importlib.util
 import os
 import sys
-import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -237,53 +234,5 @@ def repeat(name: str) -> None:
             return
 
 
-@contextmanager
-def around_imports(
-    folders: Iterable[str], before: Callable[[], None], after: Callable[[], None]
-) -> Iterator[None]:
-    """Call something before and after each import of an installed library, not for those inside.
-
-    Args:
-        folders: of installed libraries.
-    """
-    original, depth = _bootstrap._load_unlocked, 0
-
-    def load(spec: ModuleSpec) -> ModuleType:
-        nonlocal depth
-        is_counted = is_installed(spec.origin, folders)
-        if is_counted and depth == 0:
-            before()
-        depth += is_counted
-        try:
-            module: ModuleType = original(spec)
-            return module
-        finally:
-            depth -= is_counted
-            if is_counted and depth == 0:
-                after()
-
-    _bootstrap._load_unlocked = load
-    try:
-        yield
-    finally:
-        _bootstrap._load_unlocked = original
-
-
 def _threads() -> set[int]:
     return {int(entry) for entry in os.listdir("/proc/self/task")}
-
-
-def installed_folders() -> list[str]:
-    """Where the interpreter's own modules and its libraries lie."""
-    paths = sysconfig.get_paths()
-    return [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-
-
-def is_installed(file: str | None, folders: Iterable[str]) -> bool:
-    """Whether a module's file lies in one of the folders of installed libraries."""
-    if file is None:
-        return True
-    return any(file.startswith(folder) for folder in folders) or not {
-        "site-packages",
-        "dist-packages",
-    }.isdisjoint(Path(file).parts)

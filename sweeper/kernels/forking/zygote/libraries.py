@@ -23,6 +23,8 @@ from .shell import App
 DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
 #: Threads of the system's allocator are made anew after a fork.
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
+_GPU_FILES = ("/dev/nvidia", "/dev/kfd")
+GPU_IN_USE = "a GPU in use, and CUDA cannot be forked"
 #: What a kernel has imported after its first cells, whatever they are.
 _FIRST_CELLS = ("import os\nprint(1)\n[1]", "raise ValueError('probe')")
 
@@ -169,13 +171,12 @@ def in_a_fork(call: Any) -> str:
 
 def lost_by_a_fork() -> str | None:
     """What this process has that a fork of it would not have; None when there is nothing."""
+    if any(target.startswith(_GPU_FILES) for target in open_files().values()):
+        return GPU_IN_USE
     if threading.active_count() > 1:
         return "threads: " + ", ".join(t.name for t in threading.enumerate()[1:])
     if foreign := _foreign_threads():
         return f"threads of the system: {', '.join(foreign.values())}"
-    for target in open_files().values():
-        if target.startswith(("/dev/nvidia", "/dev/kfd")):
-            return f"{target} is open"
     return None
 
 

@@ -9,6 +9,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+#: The request that all messages of shared cells answer.
+RECORDED = "recorded"
+
 
 def send(
     connection: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()

@@ -6,13 +6,14 @@ on with. Until a kernel is attached, a session records messages in place of send
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import os
 import select
 import sys
 import termios
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -21,15 +22,16 @@ from ipykernel import iostream
 from ipykernel.comm.comm import BaseComm
 from ipykernel.compiler import XCachingCompiler
 from ipykernel.displayhook import ZMQShellDisplayHook
+from ipykernel.jsonutil import json_clean
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
 from IPython.core.application import BaseIPythonApplication
 from jupyter_client.session import Session
 
+from .messages import RECORDED
+
 #: The method with which a comm sends its messages.
 _SEND = "publish_msg"
-#: The type of a message that stands for one that only a running kernel can send.
-LOST = "lost"
 #: How long a flush waits at most for the thread that reads the descriptor.
 _LAG_S = 2.0
 
@@ -165,11 +167,13 @@ class App(IPKernelApp):
         # `%matplotlib inline` asks the kernel for its event loop, which is none; older widgets
         # register themselves with its manager, of which a process has one.
         self.kernel = self.shell.kernel = SimpleNamespace(
-            eventloop=None, comm_manager=comm.get_comm_manager()
+            eventloop=None,
+            comm_manager=comm.get_comm_manager(),
+            get_parent=lambda *_: {"header": {"msg_id": RECORDED}},  # `Output` widgets look for it
         )
-        # A comm drops its messages while there is no kernel; a cell that sends one is not shared.
+        # A comm drops its messages while there is no kernel.
         self._send_comm = getattr(BaseComm, _SEND)
-        setattr(BaseComm, _SEND, lambda *_, **__: self._note_lost())
+        setattr(BaseComm, _SEND, _keep_in(recorder))
         self.init_path()
         self.init_gui_pylab()
         self.init_extensions()
@@ -217,5 +221,24 @@ class App(IPKernelApp):
             stream.flush()
         return len(self.recorder.messages)
 
-    def _note_lost(self) -> None:
-        self.recorder.messages.append({"msg_type": LOST, "content": {}, "metadata": {}})
+
+def _keep_in(recorder: Recorder) -> Callable[..., None]:
+    """The method of a comm that keeps its messages, for widgets of shared cells."""
+
+    def publish_msg(
+        self: Any,
+        msg_type: str,
+        data: Any = None,
+        metadata: Any = None,
+        buffers: Any = None,
+        **keys: Any,
+    ) -> None:
+        message = {
+            "msg_type": msg_type,
+            "content": json_clean({"data": data or {}, "comm_id": self.comm_id, **keys}),
+            "metadata": json_clean(metadata or {}),
+            "buffers": [base64.b64encode(part).decode() for part in buffers or ()],
+        }
+        recorder.messages.append(message)
+
+    return publish_msg
