@@ -245,7 +245,7 @@ def _parting(first: Points, second: Points) -> Parting:
 # --- outputs -------------------------------------------------------------------------------------
 
 #: One output: its kind, and its content by MIME type.
-_Shown = tuple[str, Mapping[str, str]]
+_Output = tuple[str, Mapping[str, str]]
 
 
 def _output_differences(
@@ -253,7 +253,7 @@ def _output_differences(
 ) -> Iterator[OutputDifference]:
     none: Mapping[str, Any] = {}
     for position, cells in enumerate(itertools.zip_longest(first, second, fillvalue=none), 1):
-        a, b = (list(_shown(cell.get("outputs", ()))) for cell in cells)
+        a, b = (list(_outputs_in(cell.get("outputs", ()))) for cell in cells)
         if a == b:
             continue
         is_alike = [(kind, data.keys()) for kind, data in a] == [(k, d.keys()) for k, d in b]
@@ -268,7 +268,7 @@ def _output_differences(
         )
 
 
-def _shown(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Shown]:
+def _outputs_in(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Output]:
     """The outputs of a cell; of the two streams, only what lies between two displays is in order.
 
     ipykernel sends each stream by itself, several times a second.
@@ -284,7 +284,7 @@ def _shown(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Shown]:
             yield name, {"text": _masked(text)}
 
 
-def _display(output: Mapping[str, Any]) -> _Shown:
+def _display(output: Mapping[str, Any]) -> _Output:
     data = dict(output.get("data", {}))
     if output["output_type"] == "error":  # its traceback has places in it, which may move
         data["error"] = f"{output['ename']}: {output['evalue']}"
@@ -312,8 +312,8 @@ def _masked(text: str) -> str:
     return _VOLATILE.sub("…", bars)
 
 
-def _lines(shown: Sequence[_Shown]) -> list[str]:
-    texts = [data[mime].rstrip("\n") for _, data in shown for mime in _TEXTS if data.get(mime)]
+def _lines(outputs: Sequence[_Output]) -> list[str]:
+    texts = [data[mime].rstrip("\n") for _, data in outputs for mime in _TEXTS if data.get(mime)]
     return "\n".join(texts).splitlines()
 
 
