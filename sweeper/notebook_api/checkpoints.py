@@ -28,6 +28,7 @@ from .sealed import SealedFile, is_intact
 _FORMAT = 1
 _NAME = re.compile(r"(\d{6,})\.ckpt")
 _PART = ".part"
+_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 #: How often a checkpoint is written while its folder is removed again and again.
 _TRIES = 3
 
@@ -42,9 +43,9 @@ def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any)
 
     Args:
         keep: the number of newest checkpoints to keep, 1 or more.
-        in_background: copy the state to the CPU's memory and return, while a thread writes it. The
-            next save, the next load and the end of the interpreter wait for that thread. If the
-            write fails, the next save or load raises its error: save the last epoch without it.
+        in_background: pack the state in memory and return, while a thread writes it. The next save,
+            the next load and the end of the interpreter wait for that thread. If the write fails,
+            the next save or load raises its error: save the last epoch without it.
         **state: of an object with a `state_dict()` (model, optimizer, scheduler, GradScaler, a
             `seeded_loader`) its state is stored; any other value is stored itself: numbers, text,
             lists, dicts, numpy arrays, tensors.
@@ -61,7 +62,7 @@ def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any)
         raise ValueError(f"save_checkpoint(keep=…): expected 1 or more, got {keep!r}")
     with _lock:
         _finish_background()
-        content = content_of(state, copy=in_background)
+        content = content_of(state)
         folder = Path(os.path.abspath(trial().folder))
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -71,8 +72,10 @@ def save_checkpoint(*, keep: int = 1, in_background: bool = False, **state: Any)
         path = folder / f"{number:06d}.ckpt"
         if in_background:
             global _background
+            copied = io.BytesIO()
+            _dump(content, copied)
             writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sweeper-checkpoint")
-            _background = writer.submit(write_file, content, path, keep=keep)
+            _background = writer.submit(write_file, copied.getbuffer(), path, keep=keep)
             writer.shutdown(wait=False)  # the thread ends with its work
         else:
             write_file(content, path, keep=keep)
@@ -132,15 +135,14 @@ def checkpoint_files(folder: Path) -> list[Path]:
 # --- what is stored --------------------------------------------------------------------------
 
 
-def content_of(state: Mapping[str, Any], *, copy: bool = False) -> dict[str, Any]:
+def content_of(state: Mapping[str, Any]) -> dict[str, Any]:
     """Gather what a checkpoint holds, as `save_checkpoint` describes it.
 
     Args:
         state: the objects and values to store, by name.
-        copy: copy all of it to the CPU's memory.
 
     Raises:
-        TypeError: a value cannot be stored.
+        TypeError: a value has an object with a state in it.
     """
     info = trial()
     content: dict[str, Any] = {
@@ -153,9 +155,10 @@ def content_of(state: Mapping[str, Any], *, copy: bool = False) -> dict[str, Any
     }
     for name, value in state.items():
         if has_state(value):
-            content["states"][name] = _storable(name, value.state_dict(), copy=copy)
+            content["states"][name] = value.state_dict()
         else:
-            content["values"][name] = _storable(name, value, copy=copy, plain=True)
+            _check_plain(name, value)
+            content["values"][name] = value
     return content
 
 
@@ -210,74 +213,53 @@ def has_state(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and not isinstance(value, type)
 
 
-def _storable(name: str, value: Any, *, copy: bool, plain: bool = False) -> Any:
-    """Check that a value can be pickled; return it, or with `copy` a deep copy on the CPU.
+def _check_plain(name: str, value: Any) -> None:
+    """Refuse a container of objects with a state: loading would make new ones, restoring none."""
+    if has_state(value):
+        reason = f"the {type(value).__name__} in it needs a name of its own"
+        raise _not_storable(name, value, reason)
+    if isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            _check_plain(name, part)
 
-    Args:
-        plain: refuse objects with a state inside of the value.
+
+def _dump(content: Mapping[str, Any], file: Any) -> None:
+    """Pickle what a checkpoint holds, in torch's format where torch is imported.
+
+    Raises:
+        TypeError: a value cannot be pickled.
     """
-    file = io.BytesIO() if copy else _NullFile()
-    pickler = _StatePickler(file, copy=copy, plain=plain)
     try:
-        pickler.dump(value)
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
-        raise TypeError(
-            f"save_checkpoint({name}=…): a {type(value).__name__} cannot be stored: {error}; "
-            "expected an object with state_dict(), or numbers, text, lists, dicts, arrays, tensors"
-        ) from error
-    if isinstance(file, _NullFile):
-        return value
-    file.seek(0)
-    return _StateUnpickler(file, pickler.tensors).load()
+        if torch := sys.modules.get("torch"):
+            torch.save(content, file, pickle_protocol=5)
+        else:
+            pickle.dump(content, file, protocol=5)
+    except _UNPICKLABLE as error:
+        for name, value in {**content["states"], **content["values"]}.items():
+            try:
+                pickle.dumps(value)
+            except _UNPICKLABLE as reason:
+                raise _not_storable(name, value, reason) from reason
+        raise error
 
 
-class _StatePickler(pickle.Pickler):
-    """Pickles a value without its tensors, and without arrays unless it is copied.
-
-    Attributes:
-        tensors: the tensors of the value in the order of their ids, copied to the CPU; None for
-            each unless the value is copied.
-    """
-
-    def __init__(self, file: Any, *, copy: bool, plain: bool) -> None:
-        # The callback drops the bytes of arrays, which a check does not need.
-        options: Any = {} if copy else {"buffer_callback": lambda _: None}
-        super().__init__(file, protocol=5, **options)
-        torch = sys.modules.get("torch")
-        self._tensor: Any = () if torch is None else torch.Tensor
-        self._copy, self._plain = copy, plain
-        self.tensors: list[Any] = []
-
-    def persistent_id(self, value: Any) -> int | None:
-        if isinstance(value, self._tensor):
-            self.tensors.append(value.detach().to("cpu", copy=True) if self._copy else None)
-            return len(self.tensors) - 1
-        if self._plain and has_state(value):
-            # Loading would make a new object and not restore the one in the notebook.
-            raise TypeError(f"the {type(value).__name__} in it needs a name of its own")
-        return None
-
-
-class _StateUnpickler(pickle.Unpickler):
-    """Unpickles what `_StatePickler` has pickled."""
-
-    def __init__(self, file: IO[bytes], tensors: list[Any]) -> None:
-        super().__init__(file)
-        self.persistent_load = tensors.__getitem__  # type: ignore[method-assign]
-
-
-class _NullFile:
-    """A file that drops what is written into it."""
-
-    def write(self, data: Any) -> None:
-        pass
+def _not_storable(name: str, value: Any, reason: object) -> TypeError:
+    return TypeError(
+        f"save_checkpoint({name}=…): a {type(value).__name__} cannot be stored: {reason}; "
+        "expected an object with state_dict(), or numbers, text, lists, dicts, arrays, tensors"
+    )
 
 
 # --- the file --------------------------------------------------------------------------------
 
 
-def write_file(content: Mapping[str, Any], path: Path, *, keep: int = 1) -> None:
-    """Write a checkpoint; make its folder again where that is removed meanwhile."""
+def write_file(content: Mapping[str, Any] | memoryview, path: Path, *, keep: int = 1) -> None:
+    """Write a checkpoint, packed already or not; make its folder again where it is removed.
+
+    Raises:
+        TypeError: a value cannot be pickled; nothing is left of the file.
+        OSError: the disk is full or the folder read-only.
+    """
     for tries_left in reversed(range(_TRIES)):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -288,17 +270,17 @@ def write_file(content: Mapping[str, Any], path: Path, *, keep: int = 1) -> None
                 raise _not_written(path.parent, error) from error
 
 
-def _write_once(content: Mapping[str, Any], path: Path, *, keep: int) -> None:
+def _write_once(content: Mapping[str, Any] | memoryview, path: Path, *, keep: int) -> None:
     part = path.with_name(path.name + _PART)
     try:
         for abandoned in path.parent.glob(f"*.ckpt{_PART}"):  # left by an attempt that was killed
             abandoned.unlink(missing_ok=True)
         with part.open("wb") as file:
             sealed = SealedFile(file)
-            if torch := sys.modules.get("torch"):
-                torch.save(content, sealed, pickle_protocol=5)
+            if isinstance(content, memoryview):
+                sealed.write(content)
             else:
-                pickle.dump(content, sealed, protocol=5)
+                _dump(content, sealed)
             sealed.close()
             os.fsync(file.fileno())
         os.replace(part, path)
