@@ -27,7 +27,7 @@ from typing import IO, Any
 import kernel_boots
 from forked import ROOT, Forked, Server, end, start_server
 
-from sweeper.tracking import writing_process
+from sweeper.tracking import writer
 
 
 class Command(Forked):
@@ -101,7 +101,7 @@ def call(
 
 
 def launch_writer(server: socket.socket | None = None) -> tuple[Forked, Connection]:
-    """Replaces `writing_process.launch`."""
+    """Replaces `writer.launch`."""
     ours, theirs = Pipe()
     return Forked({}, [os.dup(theirs.fileno())], server=server or _server()), ours
 
@@ -133,7 +133,7 @@ def _begin(request: Mapping[str, Any], files: list[int], server: Server) -> None
     for descriptor, number in zip(files, (1, 2), strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    writing_process.launch = partial(launch_writer, server.for_forks)
+    writer.launch = partial(launch_writer, server.for_forks)  # type: ignore[assignment]
 
 
 def _write(connection: int) -> None:
@@ -142,7 +142,7 @@ def _write(connection: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for number in (1, 2):
         os.dup2(null, number)
-    writing_process.main(connection)
+    writer.main(connection)
 
 
 def _run(script: str) -> int:
@@ -163,13 +163,13 @@ def _write_once() -> None:
     from mlflow import MlflowClient
     from optuna.storages import RDBStorage
 
-    from sweeper.notebooks.html import render_html
+    from sweeper.notebooks.html import render
     from sweeper.testing import write_notebook
     from sweeper.tracking.files import forget_connections
     from sweeper.tracking.new_store import make_store
 
     with tempfile.TemporaryDirectory() as folder:
-        render_html(write_notebook(Path(folder, "nb.ipynb"), "1"))
+        render(write_notebook(Path(folder, "nb.ipynb"), "1"))
         store = Path(folder, "mlflow.db")
         make_store(store)
         client = MlflowClient(f"sqlite:///{store}")

@@ -17,7 +17,7 @@ from kernel_boots import STARTS, boot_forked
 
 from sweeper.notebook_api.messages import TRIAL_VARIABLE
 from sweeper.testing import trial_spec
-from sweeper.tracking import writing_process
+from sweeper.tracking import writer
 from sweeper.trials import TrialSpec
 
 pytest_plugins = ["s3_server"]
@@ -102,7 +102,7 @@ def kernelspec(request: pytest.FixtureRequest) -> str:
 def mlflow_is_imported_once() -> Iterator[None]:
     """Its import takes seconds, and most tests are about something else."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing_process, "launch", launch_writer)
+        patch.setattr(writer, "launch", launch_writer)
         yield
 
 

@@ -74,9 +74,9 @@ class TrialNotebook:
         return read_executed(self.path)
 
     def _repr_html_(self) -> str:
-        from ..notebooks import render_html
+        from ..notebooks import render
 
-        page = html.escape(render_html(self.path))
+        page = html.escape(render(self.path).page)
         return f'<iframe sandbox srcdoc="{page}" width="100%" height="{_NOTEBOOK_HEIGHT}"></iframe>'
 
 

@@ -146,8 +146,7 @@ def summary(result: SweepResult) -> str:
         )
     if result.undelivered:
         lines.append(
-            f"  {result.undelivered} messages did not reach MLflow; "
-            "the same command sends them again"
+            f"  {result.undelivered} trials did not reach MLflow; the same command sends them again"
         )
     lines += gpu_lines(result.records)
     lines += replicability_lines(result.records)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .executed import ExecutedNotebook, annotate, mark_ended, read_executed
-    from .html import render, render_html, write_cells
+    from .html import render, write_cells
     from .metadata import METADATA, read_cells_s, read_metadata, read_progress
     from .research import PARAMETERS_TAG, ResearchNotebook
 
@@ -26,7 +26,6 @@ __all__ = [
     "read_metadata",
     "read_progress",
     "render",
-    "render_html",
     "write_cells",
 ]
 
@@ -43,7 +42,6 @@ _HOMES = {
     "read_metadata": "metadata",
     "read_progress": "metadata",
     "render": "html",
-    "render_html": "html",
     "write_cells": "html",
 }
 

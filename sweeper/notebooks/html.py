@@ -1,7 +1,6 @@
 """Render an executed notebook as HTML: as a page of its own, and cell by cell for a page of many.
 
-Only this module uses nbconvert. It takes one rendering for both: a template surrounds each cell
-with marks, and where the two differ, both variants.
+Only this module uses nbconvert, whose template here surrounds each cell with marks.
 """
 
 from __future__ import annotations
@@ -27,20 +26,22 @@ from .reading import read_notebook
 _MOST_OF_TEXT, _MOST_OF_OUTPUT, _MOST_OF_NOTEBOOK = 100_000, 4_000_000, 16_000_000
 #: No text of a notebook can have them, as they are made anew in each process.
 _KEY = secrets.token_hex(8)
-_CELL, _EITHER, _OR, _END = (f"<!--{_KEY}{mark}-->" for mark in ("cell", "either", "or", "end"))
-_VARIANTS = re.compile(f"{_EITHER}(.*?){_OR}(.*?){_END}", re.DOTALL)
-#: Each block may display something that is not for the page of many.
+_CELL = f"<!--{_KEY}cell-->"
+#: What runs scripts or is too large is displayed in another form.
 _TEMPLATE = (
     "{%- extends 'index.html.j2' -%}"
     f"{{% block any_cell %}}{_CELL}{{{{ super() }}}}{_CELL}{{% endblock %}}"
 ) + "".join(
     f"{{% block {block} %}}{{% set still = output | still %}}{{% if still is none %}}"
-    f"{{{{ super() }}}}{{% else %}}{_EITHER}{{{{ super() }}}}{_OR}{{{{ still }}}}{_END}"
-    "{% endif %}{% endblock %}"
+    "{{ super() }}{% else %}{{ still }}{% endif %}{% endblock %}"
     for block in ("data_priority", "stream", "error")
 )
 _IMAGES = ("image/png", "image/jpeg", "image/svg+xml")
 _SCRIPTS = ("application/javascript", "application/vnd.jupyter.widget-view+json")
+_HEAD = (
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
+    "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
+)
 _INTERACTIVE = "interactive: open the notebook"
 
 # --- what remains of HTML that a notebook displays ----------------------------------------------
@@ -63,23 +64,19 @@ class RenderedNotebook:
     """An executed notebook as HTML.
 
     Attributes:
-        page: a page of its own, with the scripts that its outputs have.
-        cells: each cell, for a page of many: without scripts, event handlers and anything that
-            another server would have to send. What only a script could display, or is too large,
-            is one line.
+        cells: each cell, without scripts, event handlers and anything that another server would
+            have to send. What only a script could display, or is too large, is one line.
     """
 
-    page: str
     cells: Sequence[str]
 
-
-def render_html(path: Path) -> str:
-    """Render an executed notebook as one HTML page that loads nothing from other servers.
-
-    Raises:
-        NotebookError: the file is missing or is not a notebook.
-    """
-    return render(path).page
+    @property
+    def page(self) -> str:
+        """A page of its own, on which nothing runs."""
+        sheets = _styles()
+        style = "\n".join(sheets[name] for name in ("base", "light", "code"))
+        cells = "\n".join(self.cells)
+        return f'{_HEAD}<style>{style}</style><body class="jp-Notebook">{cells}</body>'
 
 
 def render(path: Path) -> RenderedNotebook:
@@ -91,12 +88,12 @@ def render(path: Path) -> RenderedNotebook:
     text = _exporter().rendered(read_notebook(path, str(path)))
     left, cells = _MOST_OF_NOTEBOOK, []
     for cell in text.split(_CELL)[1::2]:
-        clean = _cleaned(_VARIANTS.sub(r"\2", cell))
+        clean = _cleaned(cell)
         if len(clean) > left:
             clean = _line(f"{_size(len(clean))} more: open the notebook")
         left -= len(clean)
         cells.append(clean)
-    return RenderedNotebook(page=_VARIANTS.sub(r"\1", text.replace(_CELL, "")), cells=cells)
+    return RenderedNotebook(cells=cells)
 
 
 def write_cells(folder: Path, run_id: str, rendered: RenderedNotebook) -> None:
@@ -123,6 +120,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+@cache
 def _styles() -> Mapping[str, str]:
     """The style sheets of rendered cells: `base`, `code`, and the colours of `light` and `dark`."""
     from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
@@ -162,7 +160,7 @@ def _allowed(tag: str, name: str, value: str) -> str | None:
 
 
 def _still(output: Mapping[str, Any]) -> str | None:
-    """An output for the page of many, where that differs from what the page of one displays."""
+    """An output in another form, where its own runs scripts or is too large."""
     if output["output_type"] == "stream":
         return _shortened(output["text"])
     if output["output_type"] == "error":

@@ -38,7 +38,7 @@ from .opening import opened
 from .page_refresh import PageRefresh
 from .plan import SweepPlan, plan_sweep
 from .preemption import PREEMPTED
-from .scheduling.missed_trials import log_missed_trials
+from .scheduling.missed_trials import log_missed_trials, log_the_rest
 from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
 from .stop_switch import StopSwitch
@@ -253,7 +253,14 @@ class Sweep:
                     tracker.described(description(plan), words)
                 learned = self._learned(study)  # while MLflow gets the last trials
                 left_s = stop_switch.left_s
-                undelivered = tracker.close(patience_s=None if left_s is None else left_s / 2)
+                undelivered = log_the_rest(
+                    study,
+                    tracker,
+                    plan.settings,
+                    paths=plan.paths,
+                    tags=tags,
+                    left_s=None if left_s is None else left_s / 2,
+                )
             if tracker.refusal is not None:
                 raise TrackingError(tracker.refusal)
             confirming = {record.run_id for record in confirmation.runs} if confirmation else ()

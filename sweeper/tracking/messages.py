@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..settings.addresses import Address
 from ..trials import TrialRecord, TrialState
@@ -64,72 +64,26 @@ class Store:
     view: View | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A trial has begun; see `RunWriter.start`."""
+class Call(NamedTuple):
+    """A call of `RunWriter`: the name of a method, and its arguments.
 
-    record: TrialRecord
-    described: Mapping[str, str]
+    Attributes:
+        about: the run id of the trial, or what else it is about.
+    """
 
-    what = "the start of trial"
-
-    @property
-    def run_id(self) -> str:
-        """The run id of the trial."""
-        return self.record.run_id
+    method: str
+    about: str
+    arguments: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
-    """Points of a running trial; see `RunWriter.log`."""
+class Mark(NamedTuple):
+    """Asks for the answer `Reached`, when all calls before it have been carried out."""
 
-    run_id: str
-    points: Sequence[TimedPoint]
-
-    what = "a report of trial"
+    number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A trial has ended; see `RunWriter.end`."""
-
-    record: TrialRecord
-    series: Series
-    tags: Mapping[str, str]
-    at_ms: int
-
-    what = "the end of trial"
-
-    @property
-    def run_id(self) -> str:
-        """The run id of the trial."""
-        return self.record.run_id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
-    """The text above the runs has changed; see `RunWriter.describe`."""
-
-    note: str
-    best: Mapping[str, str]
-
-    what = "the description of"
-    #: Of no trial.
-    run_id = "the study"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmed:
-    """What runs on fresh seeds have come to for a trial; see `RunWriter.confirm`."""
-
-    run_id: str
-    metrics: Mapping[str, float]
-    tags: Mapping[str, str]
-
-    what = "the confirmation of trial"
-
-
-Message = Started | Reported | Ended | Described | Confirmed
+#: Ends the process.
+END = Mark(-1)
 
 # --- from the process ----------------------------------------------------------------------------
 
@@ -158,33 +112,39 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """One message has been dealt with.
+class Done:
+    """A call was carried out, but for its error.
 
     Attributes:
-        serial: its number.
         mlflow_id: MLflow's id of the trial's run; None where it has none.
+        end: how the run has ended; None while it has not.
         error: why MLflow did not take it; None where it did.
     """
 
-    serial: int
+    method: str
+    about: str
     mlflow_id: str | None
+    end: RunEnd | None
     error: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopTagged:
+class Reached(NamedTuple):
+    """All calls before a mark have been carried out."""
+
+    number: int
+
+
+class StopTagged(NamedTuple):
     """A user has set the stop tag on a running trial's run."""
 
     run_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logged:
+class Logged(NamedTuple):
     """A record of logging, for the log of the sweep's process."""
 
     level: int
     text: str
 
 
-Reply = Opened | Refused | Taken | StopTagged | Logged
+Reply = Opened | Refused | Done | Reached | StopTagged | Logged

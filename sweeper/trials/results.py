@@ -116,7 +116,7 @@ class SweepResult:
             completed ones predict it; None where that is not known.
         page: the comparison page; None where it has not been written.
         is_preempted: whether the sweep ended because its machine is being taken away.
-        undelivered: the number of messages that MLflow did not take; the next sweep of the study
+        undelivered: the number of trials whose end MLflow did not take; the next sweep of the study
             sends them again.
         cost: the cost of all sweeps of the study so far; None when no price is known.
         budget: for how many of the trials left it lasts; None where it lasts for all, if known.

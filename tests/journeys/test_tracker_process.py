@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from mlflow import MlflowClient
 from studies import until
 
 from sweeper.testing import write_notebook
@@ -75,7 +76,7 @@ def writers(sweeping: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def is_writer(process: psutil.Process) -> bool:
     try:
-        return "writing_process" in " ".join(process.cmdline())
+        return "tracking.writer" in " ".join(process.cmdline())
     except psutil.Error:  # it has just ended
         return False
 
@@ -84,16 +85,25 @@ def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
     running: tuple[subprocess.Popen[str], psutil.Process], tmp_path: Path
 ) -> None:
     sweeping, writer = running
+    last = tmp_path / "out" / "0002.ipynb"
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         writer.send_signal(number)  # as a machine that is taken away sends it to everyone
     assert writer.is_running()
-    writer.kill()
-    until(lambda: [other.pid for other in writers(sweeping)] not in ([], [writer.pid]))
+    writer.suspend()
     (tmp_path / "go").touch()
+    until(lambda: '"completed"' in last.read_text() if last.exists() else False)
+    writer.kill()  # with all trials that it has been told of
     stdout, stderr = sweeping.communicate(timeout=120)
     assert sweeping.returncode == 0, stderr
     result = json.loads(stdout)
     assert len({trial["mlflow_run_id"] for trial in result["trials"]} - {None}) == 3
+    client = MlflowClient(f"sqlite:///{tmp_path}/out/mlflow.db")
+    for trial in result["trials"]:
+        run = client.get_run(trial["mlflow_run_id"])
+        assert (run.info.status, run.data.metrics) == ("FINISHED", trial["scores"])
+        assert {file.path for file in client.list_artifacts(run.info.run_id)} == {
+            f"{run.info.run_name}.{suffix}" for suffix in ("ipynb", "html")
+        }
     died = "the process that writes to MLflow has died (SIGKILL); another goes on"
     assert died in stderr, stderr
     assert not [p for p in psutil.process_iter() if is_writer(p) and p.ppid() == sweeping.pid]

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,9 @@ from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks import annotate
 from sweeper.study_folder.saved import saved_in
-from sweeper.tracking import RunWriter, Tracker, store_of
-from sweeper.tracking.messages import Ended, Message, Reported, Started, Store
-from sweeper.tracking.runs import artifacts
-from sweeper.tracking.writing_process import write, write_all
+from sweeper.tracking import RunWriter, Tracker, artifacts, store_of
+from sweeper.tracking.messages import END, Call, Done, Store
+from sweeper.tracking.writer import write_all
 from sweeper.trials import GpuUse, TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -57,6 +55,29 @@ def writer_of(folder: Path, study: str) -> tuple[RunWriter, Store]:
     """A writer in this process, with a client that a test can change."""
     store = store_in(folder, study)
     return RunWriter.open(store), store
+
+
+def written(writer: RunWriter, of_study: Store, *calls: Call) -> list[str | None]:
+    """Why MLflow did not take each of these calls; None where it did."""
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for item in [*calls, END]:
+        inbox.put(item)
+    answers: list[Any] = []
+    write_all(writer, of_study, inbox, answers.append)
+    return [it.error for it in answers if isinstance(it, Done)]
+
+
+def start_of(record: TrialRecord) -> Call:
+    running = replace(record, state=TrialState.RUNNING)
+    return Call("start", record.run_id, (running, {"x": "0.5"}))
+
+
+def points_of(run_id: str, *points: tuple[int, float]) -> Call:
+    return Call("log", run_id, (run_id, [("val", step, value, step) for step, value in points]))
+
+
+def end_of(record: TrialRecord, *points: tuple[int, float]) -> Call:
+    return Call("end", record.run_id, (record, {"val": points}, {}, 9))
 
 
 def stopped(folder: Path) -> TrialRecord:
@@ -210,11 +231,9 @@ def test_an_error_without_a_message_costs_one_message_to_mlflow_and_not_all_late
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, of_study = writer_of(store, "wordless")
-    first = replace(stopped(tmp_path), state=TrialState.RUNNING)
+    first = stopped(tmp_path)
     fail_first(monkeypatch, writer, "create_run", MemoryError(), MemoryError())  # it is tried twice
-    records = [first, replace(first, number=1)]
-    messages = [Started(record=record, described={"x": "0.5"}) for record in records]
-    errors = [write(writer, of_study, message) for message in messages]
+    errors = written(writer, of_study, start_of(first), start_of(replace(first, number=1)))
     assert errors == ["MemoryError", None]
     assert list(writer.runs) == ["0001"]
 
@@ -235,26 +254,13 @@ def test_points_that_come_at_once_are_one_call_of_their_run_before_any_other_mes
 
     monkeypatch.setattr(writer._client, "log_batch", log_batch)
     record = completed(tmp_path)
-    running = [replace(record, state=TrialState.RUNNING, number=n) for n in (0, 1)]
-    messages: list[Message] = [
-        *(Started(record=each, described={"x": "0.5"}) for each in running),
-        *(
-            Reported(run_id=run_id, points=[("val", step, 0.5 * step, step)])
-            for step in range(3)
-            for run_id in ("0000", "0001")
-        ),
-        Ended(record=record, series={"val": [(n, n / 2) for n in range(4)]}, tags={}, at_ms=9),
-        Reported(run_id="0001", points=[("val", 3, 1.5, 3)]),
+    messages = [
+        *(start_of(replace(record, number=number)) for number in (0, 1)),
+        *(points_of(run_id, (n, n / 2)) for n in range(3) for run_id in ("0000", "0001")),
+        end_of(record, *((n, n / 2) for n in range(4))),
+        points_of("0001", (3, 1.5)),
     ]
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    for item in [*enumerate(messages), None]:
-        inbox.put(item)
-    ours, theirs = Pipe()
-    write_all(writer, of_study, inbox, theirs)
-    theirs.close()
-    receipts = [ours.recv() for _ in messages]
-    assert sorted(receipt.serial for receipt in receipts) == list(range(len(messages)))
-    assert {receipt.error for receipt in receipts} == {None}
+    assert set(written(writer, of_study, *messages)) == {None}
     points = [("0000", [0, 1, 2]), ("0001", [0, 1, 2]), ("0000", [3])]
     assert [call for call in calls if call[1]][:3] == points
     assert calls[-1] == ("0001", [3]), "nothing is left when the sweep ends"
@@ -267,13 +273,8 @@ def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
     writer, of_study = writer_of(store, "late")
     record = completed(tmp_path)
     fail_first(monkeypatch, writer, "log_batch", OSError("away"), OSError("away"))
-    running = replace(record, state=TrialState.RUNNING)
-    messages: list[Message] = [
-        Started(record=running, described={"x": "0.5"}),
-        Reported(run_id="0000", points=[("val", 0, 0.25, 1)]),
-        Ended(record=record, series={"val": [(0, 0.25), (1, 0.5)]}, tags={}, at_ms=2),
-    ]
-    assert [write(writer, of_study, message) for message in messages] == ["away", "away", None]
+    calls = start_of(record), points_of("0000", (0, 0.25)), end_of(record, (0, 0.25), (1, 0.5))
+    assert written(writer, of_study, *calls) == ["away", "away", None]
     run = writer._client.get_run(writer.runs["0000"])
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
     history = writer._client.get_metric_history(run.info.run_id, "val")
@@ -435,7 +436,9 @@ def dump(store: Path, study: str) -> list[Any]:
     for run in client.search_runs([experiment.experiment_id]):
         tags = {key: value for key, value in run.data.tags.items() if "note" not in key}
         points = {
-            name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+            name: sorted(
+                (m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)
+            )
             for name in run.data.metrics
         }
         files = sorted(file.path for file in client.list_artifacts(run.info.run_id))
@@ -459,29 +462,68 @@ def write_trials(tracker: Tracker, folder: Path, *, pause: Callable[[], None]) -
         pause()
 
 
+@pytest.mark.slow  # MLflow
+def test_all_of_many_points_arrive(store: Path, tmp_path: Path) -> None:
+    writer, of_study = writer_of(store, "many")
+    record = replace(completed(tmp_path), scores={"val": 0.5})
+    points = [(step, step / 2) for step in range(20_000)]
+    calls = [start_of(record), *(points_of("0000", it) for it in points), end_of(record, *points)]
+    assert set(written(writer, of_study, *calls)) == {None}
+    with closing(sqlite3.connect(store / "mlflow.db")) as made:
+        run = (writer.runs["0000"],)
+        found = made.execute("SELECT count(*) FROM metrics WHERE run_uuid = ?", run).fetchone()
+    assert found == (20_001,)  # and the score
+
+
+@pytest.mark.slow  # MLflow
+def test_the_run_of_a_later_attempt_has_one_series(store: Path, tmp_path: Path) -> None:
+    writer, of_study = writer_of(store, "attempts")
+    record = completed(tmp_path)
+    first = replace(record, state=TrialState.STOPPED)
+    begun = [
+        start_of(first),
+        points_of("0000", (0, 0.0), (1, 0.1)),
+        end_of(first, (0, 0), (1, 0.1)),
+    ]
+    written(writer, of_study, *begun)
+    kept = writer.runs["0000"]
+    again = replace(record, attempt=2)
+    written(writer, of_study, start_of(again), end_of(again, (0, 0.0), (1, 0.1), (2, 0.2)))
+    assert writer.runs["0000"] == kept, "the same numbers go on in the same run"
+    others = [(0, 0.0), (1, 0.15), (2, 0.5)]
+    third = replace(record, attempt=3)
+    written(writer, of_study, start_of(third), points_of("0000", (1, 0.15)), end_of(third, *others))
+    assert writer.runs["0000"] != kept
+    (run,) = RunWriter.open(of_study)._search()
+    history = writer._client.get_metric_history(run.info.run_id, "val")
+    assert [(m.step, m.value) for m in history] == others
+    assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
+
+
 @pytest.mark.slow  # MLflow is imported anew after each kill
-def test_mlflow_is_complete_after_its_process_was_killed_at_any_moment(
+def test_trials_go_on_being_written_after_the_process_was_killed(
     store: Path, tmp_path: Path
 ) -> None:
+    """What it took with it is written at the sweep's end; see the tests of sweeps."""
     undisturbed = opened(store, "undisturbed")
     write_trials(undisturbed, tmp_path, pause=lambda: None)
     assert undisturbed.close() == 0
 
     tracker = opened(store, "killed-often")
     draw = random.Random(7)
-    killed: list[int] = []
 
     def kill_at_times() -> None:
         time.sleep(0.02)
-        # More deaths in a row would be taken for the message's fault.
-        until(lambda: tracker._delivery._n_deaths < 3)
-        if len(killed) < 10 and draw.random() < 0.2:
-            killed.append(tracker._delivery._process.pid)
-            tracker._delivery._process.kill()
-            time.sleep(draw.random() * 0.6)  # into the start of the next one, too
+        if tracker.n_deaths < 4 and draw.random() < 0.2:
+            until(tracker._is_up.is_set)
+            n_deaths = tracker.n_deaths
+            tracker._process.kill()
+            until(lambda: tracker.n_deaths > n_deaths)
 
     write_trials(tracker, tmp_path, pause=kill_at_times)
+    assert tracker.n_deaths == 4
+    while not tracker._calls.empty():
+        assert tracker.wait()
+    write_trials(tracker, tmp_path, pause=lambda: None)  # as the sweep does with what is missing
     assert tracker.close() == 0
-    assert len(killed) == 10
-    assert len({*killed}) >= 3
     assert dump(store, "killed-often") == dump(store, "undisturbed")

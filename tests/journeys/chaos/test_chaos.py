@@ -212,7 +212,7 @@ def _writer(ground: Ground, coordinator: int) -> int:
         try:
             if process.pid != coordinator and process.cwd() == str(ground.folder):
                 line = " ".join(process.cmdline())
-                found += [process.pid] if "writing_process" in line or "commands.py" in line else []
+                found += [process.pid] if "tracking.writer" in line or "commands.py" in line else []
         except psutil.Error:
             continue
     return found[0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..messages import TimedPoint
-from ..values import legal, metric
+from .messages import Series, TimedPoint
+from .values import legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -42,6 +42,23 @@ class LoggedPoints:
         if metrics:
             self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
         logged.update((legal(name), step, repr(value)) for name, step, value, _ in new)
+
+    def has_others(self, mlflow_id: str, series: Series, *, final: Mapping[str, float]) -> bool:
+        """Whether MLflow has points of these series that are not in them.
+
+        Args:
+            final: values that may stand beside a series, as its end.
+        """
+        if mlflow_id not in self._logged:
+            self.begin(mlflow_id, is_new=False)
+        known = {
+            legal(name): {(step, repr(float(it))) for step, it in series[name]} for name in series
+        }
+        ends = {(legal(name), repr(value)) for name, value in final.items()}
+        return any(
+            name in known and (step, text) not in known[name] and (name, text) not in ends
+            for name, step, text in self._logged[mlflow_id]
+        )
 
     def last(self, mlflow_id: str, name: str, value: float) -> tuple[int | None, bool]:
         """The last step of a series, and whether `value` is the only value at that step.

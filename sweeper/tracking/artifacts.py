@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import first_line
-from ...notebooks import read_metadata, render, write_cells
-from ...trials import TrialRecord, run_id_of
+from ..errors import first_line
+from ..notebooks import read_metadata, render, write_cells
+from ..trials import TrialRecord, run_id_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from ...notebooks.html import RenderedNotebook
+    from ..notebooks.html import RenderedNotebook
 
 _log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...trials import GpuUse, TrialRecord, TrialState, run_id_of
-from ..files import log_ahead, sqlite_file
-from ..messages import RunEnd, Series, Store, TimedPoint, end_of
-from ..opening import NOTE_TAG, open_experiment, usable, without_repetition
-from ..values import TAG_CHARACTERS, as_tags, legal, metric, now_ms
+from ..trials import GpuUse, TrialRecord, TrialState, run_id_of
 from .artifacts import Artifacts, stage_tags
+from .files import log_ahead, sqlite_file
+from .messages import RunEnd, Series, Store, TimedPoint, end_of
+from .opening import NOTE_TAG, open_experiment, usable, without_repetition
 from .points import LoggedPoints
+from .values import TAG_CHARACTERS, as_tags, legal, metric, now_ms
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -130,7 +130,6 @@ class RunWriter:
         record: TrialRecord,
         series: Series,
         tags: Mapping[str, str],
-        *,
         at_ms: int | None = None,
     ) -> None:
         """Write that a trial has ended; its executed notebook is complete.
@@ -145,6 +144,9 @@ class RunWriter:
             mlflow_id = self._begun(record.run_id)
         else:  # the sweep was killed before it wrote the start
             mlflow_id = self._create_run(record)
+        if self._points.has_others(mlflow_id, series, final=record.scores):
+            # Of an earlier attempt with other numbers; MLflow cannot take points back.
+            mlflow_id = self._replace_run(record, mlflow_id)
         points = [(n, step, value, at_ms) for n, ps in series.items() for step, value in ps]
         self._points.log(mlflow_id, points)  # those that were scraped, not reported
         metrics = []
@@ -278,6 +280,18 @@ class RunWriter:
                 "mlflow.source.name": record.notebook.name,
             },
         )
+
+    def _replace_run(self, record: TrialRecord, mlflow_id: str) -> str:
+        """Delete a trial's run, and create it anew without points."""
+        from mlflow.entities import Param
+
+        params = self._client.get_run(mlflow_id).data.params
+        self._client.delete_run(mlflow_id)
+        self._points.end(mlflow_id)
+        del self.runs[record.run_id]
+        mlflow_id = self._create_run(record)
+        self._client.log_batch(mlflow_id, params=[Param(*it) for it in params.items()])
+        return mlflow_id
 
     def _begun(self, run_id: str) -> str:
         """The id of a trial's run; writes the trial's start first if MLflow does not have it."""
