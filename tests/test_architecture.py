@@ -65,7 +65,7 @@ OWNERS = {
     "requests": {"tracking"},
     "rich": {"display"},
     "ruamel": {"settings"},
-    "scipy": {"study"},
+    "scipy": {"study", "trials"},
     "sqlalchemy": {"study"},
     "threadpoolctl": {"study"},
     "torch": {"notebook_api", "study"},

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..display import screen
-from ..display.confirmed import confirmation_lines, trial_name
+from ..display.confirmed import confirmation_lines
 from ..display.quantities import duration
 from ..trials import Params, Snapshot, SweepResult, TrialRecord, TrialState
 
@@ -61,10 +61,10 @@ class ConsoleOutput:
             case "trial_started" if record is not None and not self._has_table:
                 again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
                 params = screen.params_line(record.params)
-                self.progress(f"{trial_name(record)} started{again}: {params}")
+                self.progress(f"{record.run_id} started{again}: {params}")
             case "trial_ended" if record is not None:
                 objectives = self._sweep.plan.settings.objective
-                self.progress(f"{trial_name(record)} {screen.ending_line(record, objectives)}")
+                self.progress(f"{record.run_id} {screen.ending_line(record, objectives)}")
             case "bringing_back" if self._sweep.plan.remote is not None:
                 self.progress(f"bringing the study back from {self._sweep.plan.remote.display_url}")
             case "copying" if self._sweep.plan.remote is not None:
@@ -101,8 +101,7 @@ class ConsoleOutput:
             lines.append(f"  … {len(ended) - len(some)} earlier ones with -v")
         for record in some:
             ending = screen.ending_line(record, result.objectives)
-            name, params = trial_name(record), screen.params_line(record.params)
-            lines.append(f"  {name}  {ending}  {params}")
+            lines.append(f"  {record.run_id}  {ending}  {screen.params_line(record.params)}")
         if not snapshot.running:
             lines += screen.cost_lines(result)
             lines += [] if snapshot.budget is None else [str(snapshot.budget)]

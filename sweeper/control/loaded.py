@@ -15,11 +15,9 @@ from ..trials import (
     TrialRecord,
     count_by_state,
     headline,
-    run_id_of,
     value_text,
 )
 from .lookup import ExistingStudy, find_study
-from .status import confirmation_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,7 +113,7 @@ class LoadedStudy:
         `confirmation` says by how much.
         """
         existing = self._found()
-        best = _best_of(existing, existing.study.records())
+        best = existing.best()
         if len(_directions(existing)) > 1:
             return best
         return best[0] if best else None
@@ -124,19 +122,17 @@ class LoadedStudy:
     def confirmation(self) -> Confirmation | None:
         """Means and spreads of the best trials on fresh seeds; None where there are none.
 
-        `ranking` has the confirmed trials, the best first, each with `trial`, `mean`, `std`,
-        `interval` (95 %) and `scores` by seed; `winner` is the first one, None while its runs or
-        those of another of the best are missing; `alike` are those that cannot be told from it.
+        `ranking` has the confirmed trials, the best first, each with `run_id`, `mean`, `std`,
+        `interval` (95 %) and `scores` by seed; `winner` is the first one, None until all runs have
+        ended; `alike` are those that cannot be told from it.
         """
-        existing = self._found()
-        return confirmation_of(existing, existing.study.records())
+        return self._found().confirmation()
 
     def dataframe(self) -> pd.DataFrame:
         """One row for each trial, by its run id: state, scores, params, times, memory, notebook.
 
-        Where the best trials were run again on fresh seeds, `confirms` and `repetition` mark these
-        runs: `frame[frame.confirms.isna()]` has the search alone. A score that has the name of
-        another column is called `score_NAME`, a param that has the name of any `param_NAME`.
+        A score that has the name of another column is called `score_NAME`, a param that has the
+        name of any `param_NAME`.
         """
         import pandas as pd
 
@@ -147,9 +143,6 @@ class LoadedStudy:
         params = dict.fromkeys(existing.settings.search_space)
         params |= dict.fromkeys(name for record in records for name in record.params)
         rows = [_row(record, [*scores], [*params]) for record in records]
-        if any(record.confirms is not None for record in records):
-            for row, record in zip(rows, records, strict=True):
-                row |= _confirms(record)
         index = pd.Index([record.run_id for record in records], name="run_id")
         return pd.DataFrame(rows, index=index)
 
@@ -194,7 +187,6 @@ class LoadedStudy:
 
         existing = self._found()
         objectives, records = _directions(existing), existing.study.records()
-        records = [record for record in records if record.confirms is None]
         wanted = next(iter(objectives)) if objective is None else objective
         if wanted not in objectives:
             raise StudyError(
@@ -214,10 +206,7 @@ class LoadedStudy:
         return f"<{self._headline()}>"
 
     def _repr_html_(self) -> str:
-        table = self.dataframe()
-        if "confirms" in table:
-            table = table[table["confirms"].isna()]
-        table = table.drop(columns=["notebook", "confirms", "repetition"], errors="ignore")
+        table = self.dataframe().drop(columns="notebook")
         first, direction = next(iter(self.objectives.items()))
         column, ascending = _score_column(first), direction == "minimize"
         table = table.sort_values(column, ascending=ascending, na_position="last")
@@ -243,14 +232,12 @@ class LoadedStudy:
     def _headline(self) -> str:
         existing = self._found()
         study = existing.study
-        records = study.records()
-        best = _best_of(existing, records)
         return headline(
             study.name,
-            count_by_state(records),
-            best,
+            count_by_state(study.records()),
+            existing.best(),
             [*_directions(existing)],
-            confirmation=confirmation_of(existing, records),
+            confirmation=existing.confirmation(),
         )
 
     def _found(self) -> ExistingStudy:
@@ -260,17 +247,6 @@ class LoadedStudy:
 def _directions(existing: ExistingStudy) -> dict[str, str]:
     """The names of a study's objectives, each with its direction."""
     return {name: goal.direction for name, goal in existing.settings.objective.items()}
-
-
-def _best_of(existing: ExistingStudy, records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The best trials: by the runs on fresh seeds where they decide, else those of the search."""
-    best, confirmation = existing.study.best(), confirmation_of(existing, records)
-    return best if confirmation is None else confirmation.winners(best)
-
-
-def _confirms(record: TrialRecord) -> dict[str, Any]:
-    confirms = None if record.confirms is None else run_id_of(record.confirms)
-    return {"confirms": confirms, "repetition": record.repetition}
 
 
 def _score_column(name: str) -> str:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ..errors import StudyError, TrackingError
 from ..execution.runtime import clear_up
 from ..settings.addresses import Address
-from ..study import StoredStudy, is_storage
+from ..study import StoredStudy, confirmation_of, is_storage
 from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held, owner_of, while_unswept
-from ..trials import Reason, StudyPaths, TrialRecord, TrialState, display_path
+from ..trials import Confirmation, Reason, StudyPaths, TrialRecord, TrialState, display_path
 
 # Optuna, the settings' model, nbformat and the tracker are imported where they are used: looking
 # at a study in a file needs none of them.
@@ -101,6 +101,17 @@ class ExistingStudy:
         from ..settings import Settings
 
         return Settings.from_mapping(stored)
+
+    def confirmation(self) -> Confirmation | None:
+        """What runs of its best trials on fresh seeds have come to; None without any."""
+        return confirmation_of(self.study, paths=self.paths, storage_url=self.storage_url)
+
+    def best(self) -> list[TrialRecord]:
+        """Its best trials: by the runs on fresh seeds where they have decided, else by score."""
+        best, confirmation = self.study.best(), self.confirmation()
+        if confirmation is None or confirmation.study == self.study.name:
+            return best
+        return confirmation.best_of(self.study.records(), best)
 
     def record(self, run_id: str) -> TrialRecord:
         """The record of one trial.

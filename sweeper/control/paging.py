@@ -54,6 +54,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             notebook="" if notebook is None else Path(notebook).name,
             best=study.best(),
             importances=study.insights.importances(),
+            confirmation=study.confirmation,
             compare_url=study.facts.get("compare_url"),
             is_running=existing.sweep() is not None,
         )

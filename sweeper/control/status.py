@@ -10,8 +10,6 @@ from ..notebook_api.messages import decode_float
 from ..notebooks import read_progress
 from ..trials import (
     BudgetForecast,
-    Confirmation,
-    ConfirmPlan,
     Progress,
     Snapshot,
     SweepResult,
@@ -20,7 +18,6 @@ from ..trials import (
     count_by_state,
     forecast_budget,
     left_to_begin,
-    run_id_of,
     seconds_left,
 )
 from .lookup import ExistingStudy, LivingSweep
@@ -33,13 +30,10 @@ def look(existing: ExistingStudy, sweep: LivingSweep | None) -> tuple[SweepResul
         sweep: the one that is alive; the progress of its trials is known where it runs here.
     """
     study, facts = existing.study, existing.study.facts
-    records, best = study.records(), study.best()
-    confirmation = confirmation_of(existing, records)
-    if confirmation is not None:
-        best = confirmation.winners(best)
+    records, best = study.records(), existing.best()
     running = [record for record in records if record.state is TrialState.RUNNING]
     planned = int(facts.get("trials", len(records)))
-    to_start = left_to_begin(records, confirmation, trials=planned)
+    to_start = left_to_begin(records, trials=planned)
     cost, budget = _cost_of(existing, records, to_start)
     result = SweepResult(
         study=study.name,
@@ -54,7 +48,7 @@ def look(existing: ExistingStudy, sweep: LivingSweep | None) -> tuple[SweepResul
         page=existing.paths.page if existing.paths.page.exists() else None,
         cost=cost,
         budget=budget,
-        confirmation=confirmation,
+        confirmation=existing.confirmation(),
     )
     is_here = sweep is None or sweep.is_here
     progress = [_progress(record, is_here=is_here) for record in running]
@@ -71,16 +65,8 @@ def look(existing: ExistingStudy, sweep: LivingSweep | None) -> tuple[SweepResul
             else None
         ),
         budget=budget,
-        confirmation=confirmation,
     )
     return result, snapshot
-
-
-def confirmation_of(existing: ExistingStudy, records: Sequence[TrialRecord]) -> Confirmation | None:
-    """What runs on fresh seeds have come to; None where there are none, or to be none."""
-    # As the file has it: the settings' model would take longer to import than all else.
-    plan = ConfirmPlan.of(existing.study.facts.get("settings") or {})
-    return None if plan is None else plan.confirmation(records)
 
 
 def _cost_of(
@@ -131,5 +117,4 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         elapsed_s=(now - began).total_seconds(),
         memory_bytes=memory_of(pid) if is_here and not host and isinstance(pid, int) else None,
         host=host,
-        confirms=None if record.confirms is None else run_id_of(record.confirms),
     )

@@ -18,7 +18,7 @@ def lesson_lines(result: SweepResult) -> list[str]:
 
 
 def _saved(result: SweepResult) -> list[str]:
-    records = [record for record in result.records if record.confirms is None]
+    records = result.records
     n_pruned = sum(record.state is TrialState.PRUNED for record in records)
     if result.not_run_s is None or not n_pruned:
         return []

@@ -21,7 +21,7 @@ from ..trials import (
     display_path,
     value_text,
 )
-from .confirmed import confirmation_lines, progress_line, won_by
+from .confirmed import confirmation_lines, won_by
 from .lessons import lesson_lines
 from .quantities import duration, size
 
@@ -70,11 +70,11 @@ def best_lines(
         confirmation: by which the best trial has won, if it names one.
     """
     if not best:
-        return ["no trial completed"]
+        return ["no trial completed" if confirmation is None else "no trial has won"]
     lines = []
     for record in best:
         scores = ", ".join(f"{name}={record.scores[name]!r}" for name in objectives)
-        by = won_by(record, confirmation)
+        by = won_by(confirmation)
         lines.append(f"best: {record.run_id}  {scores}  ({params_line(record.params)}){by}")
         lines.append(f"  notebook: {display_path(record.notebook)}")
     return lines
@@ -240,7 +240,7 @@ def table(snapshot: Snapshot) -> RenderableType:
     parts += [grid] if snapshot.running else []
     if snapshot.best:
         style = "green" if len(snapshot.best) == 1 else ""
-        first = best_lines(snapshot.best[:1], snapshot.objectives, snapshot.confirmation)
+        first = best_lines(snapshot.best[:1], snapshot.objectives)
         n = len(snapshot.best)
         several = "" if n == 1 else f"  (1 of {n} Pareto-optimal)"
         parts.append(Text(first[0] + several, style=style, no_wrap=True, overflow="ellipsis"))
@@ -297,14 +297,10 @@ def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if state != "running")
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""  # 0 at the end
     of = f"{ended} of {snapshot.trials} trials"
-    confirming = "" if snapshot.confirmation is None else progress_line(snapshot.confirmation)
-    confirming = f" · {confirming}" if confirming else ""
     budget = "" if snapshot.budget is None else f" · {snapshot.budget}"
     late_s = snapshot.copy_late_s
     copy = "" if late_s is None else f" · copy {late_s:.0f}s behind"
-    return (
-        f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{confirming}{left}{budget}{copy}"
-    )
+    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{budget}{copy}"
 
 
 def _metric_name(snapshot: Snapshot) -> str:
@@ -320,7 +316,7 @@ def _row(trial: Progress, snapshot: Snapshot) -> list[str]:
     else:
         reported = "" if value is None else f"{value:.4g}"
     return [
-        trial.run_id + again + ("" if trial.confirms is None else f" = {trial.confirms}"),
+        trial.run_id + again,
         params_line(trial.params),
         reported,
         "" if trial.step is None else str(trial.step),

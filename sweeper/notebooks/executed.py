@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 
 from ..files import write_atomically
 from ..notebook_api.messages import Point, PointSource, encode_float
-from ..trials import TrialOutcome, TrialSpec, TrialState, run_id_of
+from ..trials import TrialOutcome, TrialSpec, TrialState
 from .metadata import METADATA, read_metadata
 from .reading import read_notebook
 
@@ -55,8 +55,6 @@ class ExecutedNotebook:
         }
         if spec.inputs:
             self.metadata["inputs"] = {name: it.encode() for name, it in spec.inputs.items()}
-        if spec.confirms is not None:
-            self.metadata["confirms"] = run_id_of(spec.confirms)
         earlier = None if spec.continues is None else read_metadata(spec.continues)
         #: A trial that continues from a checkpoint does not report the steps before it again.
         self._earlier: dict[str, Any] = dict((earlier or {}).get("series", {}))

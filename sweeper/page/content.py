@@ -10,7 +10,7 @@ from typing import Any
 
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension
-from ..trials import ConfirmPlan, Params, TrialRecord, display_path, run_id_of, value_text
+from ..trials import Confirmation, Params, TrialRecord, display_path, value_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,22 +36,20 @@ def content_of(
     importances: Mapping[str, Mapping[str, float]],
     compare_url: str | None,
     is_running: bool,
+    confirmation: Confirmation | None = None,
 ) -> PageContent:
     """Collect what the page displays.
 
     Args:
         study: its name.
         notebook: the research notebook, as a name for people.
-        best: of the search: the best trial, or all Pareto-optimal ones.
+        best: the best trial, or all Pareto-optimal ones.
         importances: of each objective: how much of its variance each param explains.
+        confirmation: of a study that confirms others; None for a search.
         compare_url: the study in MLflow's UI; None where there is none.
         is_running: whether a sweep is at work on the study.
     """
     objectives = {name: goal.direction for name, goal in settings.objective.items()}
-    plan = ConfirmPlan.of(settings.as_mapping)
-    confirmation = None if plan is None else plan.confirmation(records)
-    if confirmation is not None:
-        best = confirmation.winners(best)
     facts = {
         "study": study,
         "notebook": notebook,
@@ -83,8 +81,6 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
         "gpu_peak_bytes": gpu and gpu.peak_bytes,
         "gpu_busy_share": gpu and gpu.busy_share,
         "retry_of": record.retry_of,
-        "confirms": None if record.confirms is None else run_id_of(record.confirms),
-        "repetition": record.repetition,
     }
     return {
         "run_id": record.run_id,

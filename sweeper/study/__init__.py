@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .confirmations import confirmation_of
     from .files import BegunTrial, begun_in, facts_in, is_storage, move_records
     from .pruners import make_pruner
     from .samplers import SamplerFactory
@@ -21,19 +22,22 @@ __all__ = [
     "StoredStudy",
     "Study",
     "begun_in",
+    "confirmation_of",
     "facts_in",
     "is_storage",
     "make_pruner",
     "move_records",
 ]
 
-#: Names are loaded when they are first used: those in `files` and `stored` do without Optuna.
+#: Names are loaded when they are first used. Those in `confirmations`, `files` and `stored` do
+#: without Optuna.
 _HOMES = {
     "BegunTrial": "files",
     "SamplerFactory": "samplers",
     "StoredStudy": "stored",
     "Study": "study",
     "begun_in": "files",
+    "confirmation_of": "confirmations",
     "facts_in": "files",
     "is_storage": "files",
     "make_pruner": "pruners",

@@ -39,10 +39,6 @@ def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[s
         study: with a sampler that does nothing at the end of a trial.
         objectives: the names of the study's scores, in Optuna's order.
     """
-    if record.confirms is not None:
-        # No sampler, no pruner and no best trial of Optuna's looks at a failed one.
-        study.tell(record.number, state=OptunaState.FAIL)
-        return
     if record.state is TrialState.COMPLETED:
         study.tell(record.number, [record.scores[name] for name in objectives])
         return

@@ -16,25 +16,19 @@ from optuna.trial import TrialState as OptunaState
 from ..settings import Settings
 from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
-from ..trials import ConfirmPlan, TrialRecord, TrialState, run_id_of
-from .samplers import (
-    CONFIRMS,
-    EXHAUSTIBLE,
-    InOrder,
-    SamplerFactory,
-    SearchOnly,
-    derived_seed,
-    suggest,
-)
+from ..trials import TrialRecord, TrialState, run_id_of
+from .samplers import EXHAUSTIBLE, InOrder, SamplerFactory, derived_seed, suggest
 from .storage import MirroredStorage
-from .trial_codec import RECORD, has_begun, record_of
+from .trial_codec import RECORD, has_begun
 
 #: The attribute of a trial that was queued by hand and does not count towards `study.trials`.
 BY_HAND = "sweeper.by_hand"
-#: The attribute of a retry, with the seed and the first number of the trial that it tries again.
+#: The attribute of a retry, with the first number of the trial that it tries again.
 RETRY = "sweeper.retry"
+#: The attribute of a trial that was queued with a seed.
+SEED = "sweeper.seed"
 #: Optuna's attribute with the params of a queued trial.
-_QUEUED = "fixed_params"
+QUEUED = "fixed_params"
 
 _log = logging.getLogger(__name__)
 
@@ -81,13 +75,8 @@ class TrialQueue:
     def is_too_early(
         self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
     ) -> bool:
-        """Whether the next trial has to wait for the end of one that runs.
-
-        Which trials are the best, and are confirmed, is known when the search has ended.
-        """
-        if self._is_over(storage, settings, samplers):
-            return settings.confirm is not None and bool(_running(storage))
-        if self.lag is None:
+        """Whether the next trial has to wait for the end of one that runs."""
+        if self.lag is None or self._is_over(storage, settings, samplers):
             return False
         if self._unfinished:
             # None with a smaller number is unfinished as well, so what it waits for does run.
@@ -106,7 +95,7 @@ class TrialQueue:
     ) -> Proposal | None:
         """The next trial; None when the study has all its trials."""
         if self._is_over(storage, settings, samplers):
-            return _confirming(storage, settings)
+            return None
         if self._unfinished:
             earlier = self._unfinished.pop(0)
             if earlier.params:
@@ -186,9 +175,12 @@ class TrialQueue:
         # Optuna numbers a trial when the trial is queued.
         number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
         number = number if again is None else again
+        seen: Any = storage
+        if self.lag is not None:
+            seen = InOrder(storage, number=number, lag=self.lag)
         study = optuna.load_study(
             study_name=storage.get_study_name_from_id(storage.study_id),
-            storage=self._seen(storage, number),
+            storage=seen,
             sampler=samplers.make(number),
         )
         if again is not None:
@@ -202,20 +194,15 @@ class TrialQueue:
             trial = study.ask()
         return Proposal(number=trial.number, params=suggest(trial, space))
 
-    def _seen(self, storage: MirroredStorage, number: int) -> Any:
-        """The storage as the sampler is to see it when it proposes the trial with this number."""
-        search = SearchOnly(storage) if storage.has_confirming else storage
-        return search if self.lag is None else InOrder(search, number=number, lag=self.lag)
-
 
 def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
     """Drop those values of a queued trial that the search space no longer allows."""
-    queued = trial.system_attrs.get(_QUEUED, {})
+    queued = trial.system_attrs.get(QUEUED, {})
     values = {name: from_scalar(value) for name, value in queued.items() if name in space}
     lost = {name: value for name, value in values.items() if not space[name].allows(value)}
     if lost:
         kept = {name: value for name, value in queued.items() if name not in lost}
-        storage.set_trial_system_attr(trial._trial_id, _QUEUED, kept)
+        storage.set_trial_system_attr(trial._trial_id, QUEUED, kept)
         _log.warning(
             "trial %s was queued with %s, which the space does not hold any more: the sampler "
             "chooses other values",
@@ -233,50 +220,20 @@ def begun(
         trial: the same trial, as Optuna has it.
         notebook: its executed notebook.
     """
-    earlier, retry = proposal.earlier, trial.user_attrs.get(RETRY, {})
-    confirms = trial.user_attrs.get(CONFIRMS, {})
+    earlier = proposal.earlier
     # A parameter named `seed` is the trial's seed in every respect.
-    stated = {**settings.fixed, **proposal.params}.get("seed", retry.get("seed"))
-    stated = confirms.get("seed", stated)
+    stated = {**settings.fixed, **proposal.params}.get("seed", trial.user_attrs.get(SEED))
     derived = derived_seed(settings.study.seed, "trial", trial.number)
     return TrialRecord(
         number=trial.number,
         state=TrialState.RUNNING,
         params=proposal.params,
         seed=stated if isinstance(stated, int) else derived,
-        retry_of=retry.get("of"),
+        retry_of=trial.user_attrs.get(RETRY),
         attempt=1 if earlier is None else earlier.attempt + 1,
         notebook=notebook,
         started_at_s=time.time(),
-        confirms=confirms.get("of"),
-        repetition=confirms.get("repetition"),
     )
-
-
-def _confirming(storage: MirroredStorage, settings: Settings) -> Proposal | None:
-    """The next run of one of the best trials on a fresh seed; None when all have begun.
-
-    The trial stays in memory until its record is stored with it, as every proposal does.
-    """
-    plan = None if settings.confirm is None else ConfirmPlan.of(settings.as_mapping)
-    if plan is None:
-        return None
-    trials = storage.get_all_trials(storage.study_id, deepcopy=False)
-    records = [record for trial in trials if (record := record_of(trial)) is not None]
-    run = plan.next_run(records)
-    if run is None:
-        return None
-    number, seed = run.confirmed.number, run.seed
-    if seed is None:
-        seed = derived_seed(settings.study.seed, "confirm", run.repetition)
-    trial_id = storage.create_new_trial(storage.study_id)
-    about = {"of": number, "repetition": run.repetition, "seed": seed}
-    storage.set_trial_user_attr(trial_id, CONFIRMS, about)
-    confirmed = trials[number]
-    for name, distribution in confirmed.distributions.items():
-        value = distribution.to_internal_repr(confirmed.params[name])
-        storage.set_trial_param(trial_id, name, value, distribution)
-    return Proposal(number=storage.get_trial(trial_id).number, params=dict(run.confirmed.params))
 
 
 def _is_by_hand(trial: FrozenTrial) -> bool:
@@ -292,17 +249,15 @@ def _has_trial_by_hand(storage: MirroredStorage) -> bool:
 
 
 def _running(storage: MirroredStorage) -> list[FrozenTrial]:
-    """The trials of the search that run.
+    """The trials that run.
 
     Nothing is known of the end of a trial without a record, which another tool has begun.
     """
     states = (OptunaState.RUNNING,)
     running = storage.get_all_trials(storage.study_id, deepcopy=False, states=states)
-    attributes = [(trial, trial.user_attrs) for trial in running]
-    return [trial for trial, known in attributes if RECORD in known and CONFIRMS not in known]
+    return [trial for trial in running if RECORD in trial.user_attrs]
 
 
 def is_planned(trial: FrozenTrial) -> bool:
     """Whether a trial has begun and counts towards `study.trials`."""
-    attributes = trial.user_attrs
-    return has_begun(trial) and CONFIRMS not in attributes and not attributes.get(BY_HAND)
+    return has_begun(trial) and not _is_by_hand(trial)

@@ -21,7 +21,6 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL
 
 from ..study_folder.patience import Patience
-from .samplers import CONFIRMS
 
 
 class MirroredStorage(InMemoryStorage):
@@ -40,8 +39,6 @@ class MirroredStorage(InMemoryStorage):
         self._stored_study = stored.get_study_id_from_name(name)
         #: From a trial's id in memory to its id in the storage, for trials that are in both.
         self._ids: dict[int, int] = {}
-        #: Whether the study has a trial that confirms another one.
-        self.has_confirming = False
         self._study = super().create_new_study(
             stored.get_study_directions(self._stored_study), study_name=name
         )
@@ -95,9 +92,7 @@ class MirroredStorage(InMemoryStorage):
 
     def _keep(self, trial: FrozenTrial | None) -> int:
         """Create a trial in memory; its id there."""
-        trial_id = super().create_new_trial(self._study, trial)
-        self.has_confirming |= trial is not None and CONFIRMS in trial.user_attrs
-        return trial_id
+        return super().create_new_trial(self._study, trial)
 
     def store_trial(self, trial_id: int) -> bool:
         """Write a new trial to the storage; a trial that is there already stays as it is.
@@ -236,7 +231,6 @@ class MirroredStorage(InMemoryStorage):
             lambda found: found.user_attrs.get(key) == _as_stored(value),
         )
         super().set_trial_user_attr(trial_id, key, value)
-        self.has_confirming |= key == CONFIRMS
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set a system attribute in memory and in the storage."""

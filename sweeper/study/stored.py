@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StorageAwayError
-from ..trials import TrialRecord, TrialState, display_path
+from ..trials import Confirmation, TrialRecord, TrialState, display_path
 from .trial_codec import RECORD, decode, is_own
 
 #: The attribute of a study with its facts.
 FACTS = "sweeper"
 #: The attribute with the time that its sweeps have taken.
 SPENT = "sweeper.spent_s"
+#: The fact of a study that confirms others: its plan, as `trials.plan_of` makes it.
+CONFIRMS = "confirms"
 #: How long to wait for another process's lock on the file.
 _BUSY_TIMEOUT_S = 30
 _NAMES = """
@@ -89,15 +91,22 @@ class StoredStudy:
     def spent_s(self) -> float:
         """The wall-clock time that all sweeps of the study have taken together, as stored."""
         found = self._read(FACTS_OF_STUDY, SPENT)
-        earlier = self.facts.get("spent_s", 0.0)  # earlier versions stored the time there
-        return float(json.loads(found[0][0]) if found else earlier)
+        return float(json.loads(found[0][0])) if found else 0.0
 
     def records(self) -> list[TrialRecord]:
         """The records of all trials that have ever begun, by number."""
         return [record for _, record in self._trials()]
 
+    @property
+    def confirmation(self) -> Confirmation | None:
+        """What the runs of a study that confirms others have come to; None for any other study."""
+        plan = self.facts.get(CONFIRMS)
+        return None if plan is None else Confirmation.of(self.name, plan, self.records())
+
     def best(self) -> list[TrialRecord]:
-        """The best trial, or with several objectives all Pareto-optimal ones; may be empty."""
+        """The best trials, as `Study.best` has them."""
+        if self.confirmation is not None:
+            return self.confirmation.own_best
         names = self.facts["objectives"]
         signs = [-1 if row == ("MAXIMIZE",) else 1 for row in self._read(_DIRECTIONS)]
         # A killed sweep may have written a record without Optuna's state.

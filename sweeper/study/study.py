@@ -8,6 +8,7 @@ again first, with the same number, params and seed.
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections import Counter
@@ -26,16 +27,16 @@ from ..errors import StorageAwayError, StudyError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
-from ..trials import Params, TrialOutcome, TrialRecord, TrialState
+from ..trials import Confirmation, Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import Insights
-from .proposals import BY_HAND, RETRY, TrialQueue, begun, is_planned
+from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun, is_planned
 from .pruners import why_pruned
-from .samplers import CONFIRMS, PROPOSAL_RULES, SamplerFactory, as_queued, check_fits
+from .samplers import PROPOSAL_RULES, SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
-from .stored import FACTS, SPENT
+from .stored import CONFIRMS, FACTS, SPENT
 from .trial_codec import RECORD, encode, record_of
 
 
@@ -159,8 +160,7 @@ class Study:
     @property
     def spent_s(self) -> float:
         """The stored wall-clock time that all sweeps of the study have taken together."""
-        earlier = self.facts.get("spent_s", 0.0)  # earlier versions stored the time there
-        return float(self._study.user_attrs.get(SPENT, earlier))
+        return float(self._study.user_attrs.get(SPENT, 0.0))
 
     def note_spent(self, spent_s: float) -> None:
         """Store the wall-clock time that all sweeps of the study have taken together."""
@@ -255,11 +255,33 @@ class Study:
         """
         attrs: dict[str, Any] = {BY_HAND: True}
         if again is not None:
-            attrs[RETRY] = {"of": again.first_number, "seed": again.seed}
-            if again.confirms is not None:
-                attrs[CONFIRMS] = self._trial(again.number).user_attrs[CONFIRMS]
+            attrs |= {RETRY: again.first_number, SEED: again.seed}
         self._study.enqueue_trial(as_queued(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
+
+    def confirm(self, plan: Mapping[str, Any]) -> int:
+        """Queue the runs of trials on seeds that the study lacks; a seed for all before the next.
+
+        Args:
+            plan: as `trials.plan_of` makes it.
+
+        Returns:
+            how many trials the study has then, without those that were queued by hand.
+        """
+
+        def identity(params: Any, seed: object) -> str:
+            return json.dumps([params, seed], sort_keys=True)
+
+        self.note_facts(**{CONFIRMS: plan})
+        own = [trial for trial in self._trials() if not trial.user_attrs.get(BY_HAND)]
+        known = {identity(t.system_attrs.get(QUEUED), t.user_attrs.get(SEED)) for t in own}
+        wanted = [
+            (as_queued(it["params"]), seed) for seed in plan["seeds"] for it in plan["trials"]
+        ]
+        missing = [(params, seed) for params, seed in wanted if identity(params, seed) not in known]
+        for params, seed in missing:
+            self._study.enqueue_trial(params, user_attrs={SEED: seed})
+        return len(own) + len(missing)
 
     def tried_again(self) -> set[int]:
         """The numbers of trials with a retry that is queued, runs, or has not failed."""
@@ -267,7 +289,7 @@ class Study:
         for trial in self._trials():
             record = record_of(trial)
             if RETRY in trial.user_attrs and (not record or record.state is not TrialState.FAILED):
-                numbers.add(int(trial.user_attrs[RETRY]["of"]))
+                numbers.add(int(trial.user_attrs[RETRY]))
         return numbers
 
     def _read_new_trials(self) -> None:
@@ -350,11 +372,20 @@ class Study:
         """How many trials are in which state."""
         return Counter(record.state for record in self.records())
 
+    @property
+    def confirmation(self) -> Confirmation | None:
+        """What the runs of a study that confirms others have come to; None for any other study."""
+        plan = self.facts.get(CONFIRMS)
+        return None if plan is None else Confirmation.of(self.name, plan, self.records())
+
     def best(self) -> list[TrialRecord]:
         """The best trial, or with several objectives all Pareto-optimal ones; may be empty.
 
-        Reads memory only, so it never waits for a storage that is away.
+        Of a study that confirms others, a run of the winner. Reads memory only, so it never waits
+        for a storage that is away.
         """
+        if self.confirmation is not None:
+            return self.confirmation.own_best
         study = self._study
         # A killed sweep may have written a record without Optuna's state.
         if not study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,)):

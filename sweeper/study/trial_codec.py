@@ -32,8 +32,6 @@ def encode(record: TrialRecord) -> dict[str, Any]:
         del stored["not_replicable"]
     if not record.host:
         del stored["host"]
-    if record.confirms is None:  # a study without such trials is stored as before
-        del stored["confirms"], stored["repetition"]
     # JSON has no NaN and no infinity, and a score may be one.
     stored["scores"] = {k: v if math.isfinite(v) else str(v) for k, v in record.scores.items()}
     return stored

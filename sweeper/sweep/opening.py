@@ -12,7 +12,6 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import replace
 
 from ..errors import TrackingError
 from ..study import Study
@@ -99,12 +98,15 @@ def opened(
 def _study_with_inputs(plan: SweepPlan) -> Iterator[tuple[SweepPlan, Study]]:
     """Settle the inputs, from which the space may follow, and open the study.
 
-    A study that an earlier version began goes on with the proposals of that version.
+    A study that confirms others has the inputs and the data of the search, and as many trials as
+    its queue.
     """
-    plan = with_data(with_inputs(plan))
+    if plan.confirming is None:
+        plan = with_data(with_inputs(plan))
     with closing(Study.open(plan.storage_url, plan.settings)) as study:
-        samplers = plan.samplers.following(int(study.facts.get("rules", 1)))
-        yield replace(plan, samplers=samplers), study
+        if plan.confirming is not None:
+            plan = plan.with_trials(study.confirm(plan.confirming))
+        yield plan, study
 
 
 def _check_resumed(plan: SweepPlan, study: Study) -> None:
@@ -112,12 +114,7 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
         refuse_changes(study, plan.fingerprint, sources=sources)
     refuse_lost_inputs(study, plan.inputs)
-    confirm, trials = plan.settings.confirm, plan.settings.study.trials
-    if confirm is not None:
-        # Those of earlier calls have numbers among these, too.
-        earlier = sum(record.confirms is not None for record in study.records())
-        trials += earlier + confirm.best * confirm.seeds
-    refuse_files_in_the_way(study, plan.paths, trials=trials)
+    refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
 
 
 def _note_places(plan: SweepPlan, study: Study) -> None:
@@ -136,10 +133,6 @@ def _opened_tracker(
 ) -> Iterator[Tracker]:
     """Open MLflow and note in the study what other commands need to know of it."""
     paths, settings = plan.paths, plan.settings
-    has_confirming = settings.confirm is not None or any(
-        record.confirms is not None for record in study.records()
-    )
-    is_local = plan.tracking_uri is None or not plan.tracking_uri.is_http
     store = store_of(
         plan.tracking_uri,
         study=study.name,
@@ -149,11 +142,7 @@ def _opened_tracker(
         cells=paths.page_notebooks,
         saved=paths.all_saved,
         note=description(plan),
-        view=View.of(
-            settings.search_space,
-            settings.objective,
-            is_search_only=has_confirming and is_local,
-        ),
+        view=View.of(settings.search_space, settings.objective),
     )
     opens_later = may_be_refused_late and is_sure_to_open(store)
     tracker = Tracker(store, tries_again=opens_later)

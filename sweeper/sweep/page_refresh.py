@@ -62,6 +62,7 @@ class PageRefresh:
                 notebook=plan.notebook.path.name,
                 best=study.best(),
                 importances=study.insights.importances(),
+                confirmation=study.confirmation,
                 compare_url=compare_url,
                 is_running=is_running,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ class SweepPlan:
         fingerprint: what its trials are made of.
         allow_changes: whether to go on with a study whose trials were made of something else.
         is_frozen: whether its kernels import modules as they were when the sweep began.
+        make_executor: makes one from a workload, for the study that confirms this one.
+        confirming: what this study confirms, as `trials.plan_of` makes it; None for a search.
         remote: the study's copy in an object storage; None where there is to be none.
         data: that its trials read, and each machine fetches; None where none is stated.
         inputs: what its trials use of other studies, known once the study is open; `stated_inputs`
@@ -44,6 +46,7 @@ class SweepPlan:
 
     workload: Workload
     executor: Executor
+    make_executor: Callable[[Workload], Executor]
     samplers: SamplerFactory
     storage_url: Address
     tracking_uri: Address | None
@@ -55,6 +58,7 @@ class SweepPlan:
     data: Dataset | None = None
     inputs: Inputs = field(default_factory=dict)
     stated_inputs: Mapping[str, Any] = field(default_factory=dict)
+    confirming: Mapping[str, Any] | None = None
 
     def close(self) -> None:
         """End what the executor has started before the sweep began, and let go of the data."""
@@ -63,6 +67,12 @@ class SweepPlan:
         close = getattr(self.executor, "close", None)
         if close is not None:
             close()
+
+    def with_trials(self, trials: int) -> SweepPlan:
+        """The same plan for a study of so many trials."""
+        study = self.settings.study.model_copy(update={"trials": trials})
+        settings = self.settings.model_copy(update={"study": study})
+        return replace(self, workload=replace(self.workload, settings=settings))
 
     @property
     def settings(self) -> Settings:
@@ -103,13 +113,17 @@ def plan_sweep(
     kernel_name = kernel or research.kernel_name
     if executor is None and settings.cluster is not None:
         executor = partial(_on_cluster, settings=settings.cluster, jobs=jobs)
+    is_local = executor is None
     if executor is None:  # another place has kernels of its own
         asked_by = f"--kernel {kernel}" if kernel else research.display_name
         check_kernel(kernel_name, asked_by=asked_by)
+        executor = partial(LocalExecutor.on_this_machine, jobs=1 if jobs is None else jobs)
     make_pruner(settings)  # refuses wrong options now
     if settings.resources.preemption != "none":
         check_service(settings.resources.preemption)
     paths = StudyPaths.parse(output, study=settings.name)
+    if settings.confirm is not None:
+        paths.confirming()  # refuses a name that is too long now
     storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
     tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or None
     code = local_code(research.code, research.path.parent)
@@ -128,22 +142,19 @@ def plan_sweep(
         check_shared_cells(research, workload.own_names)
     samplers = SamplerFactory(settings)
     tracking = None if tracking_uri is None else Address.of(tracking_uri)
-    remote = _remote_copy(settings, paths, str(storage_url), tracking_uri)
+    remote = remote_copy(settings, paths, storage_url, tracking)
     return SweepPlan(
         workload=workload,
         # The last, because a cluster's workers may already be at work when it is there.
-        executor=(
-            LocalExecutor.on_this_machine(workload, 1 if jobs is None else jobs)
-            if executor is None
-            else executor(workload)
-        ),
+        executor=executor(workload),
+        make_executor=executor,
         samplers=samplers,
         storage_url=storage_url,
         tracking_uri=tracking,
         timeout_s=timeout_s,
         fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name, code=code),
         allow_changes=allow_changes,
-        is_frozen=executor is not None or can_freeze(kernel_name),
+        is_frozen=not is_local or can_freeze(kernel_name),
         remote=remote,
         data=data,
     )
@@ -155,15 +166,16 @@ def _on_cluster(workload: Workload, *, settings: Cluster, jobs: int | str | None
     return ClusterExecutor.open(workload, settings, jobs)
 
 
-def _remote_copy(
-    settings: Settings, paths: StudyPaths, storage_url: str, tracking_uri: str | None
+def remote_copy(
+    settings: Settings, paths: StudyPaths, storage_url: Address, tracking: Address | None
 ) -> RemoteCopy | None:
+    """The copy of a study that its settings ask for; None where they ask for none."""
     if settings.sync is None:
         return None
     return RemoteCopy(
         settings.sync.url,
         every_s=settings.sync.every,
         paths=paths,
-        storage_url=storage_url,
-        tracking_uri=tracking_uri,
+        storage_url=str(storage_url),
+        tracking_uri=None if tracking is None else str(tracking),
     )

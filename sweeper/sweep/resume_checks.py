@@ -56,7 +56,7 @@ def refuse_files_in_the_way(study: Study, paths: StudyPaths, *, trials: int) -> 
     """Refuse to overwrite an executed notebook that this study did not write.
 
     Args:
-        trials: how many the study should have, with those that confirm the best ones.
+        trials: how many the study should have.
 
     Raises:
         OutputError: there is one at the place of a trial's notebook.

@@ -18,7 +18,7 @@ from ..execution.workload import Workload
 from ..notebooks import ResearchNotebook
 from ..notebooks.fingerprint import tags_of
 from ..settings import Settings
-from ..study import Study
+from ..study import Study, confirmation_of
 from ..study_folder.loss import loss_message, watched
 from ..study_folder.requests import ALL, NO_MORE
 from ..tracking import Tracker, sqlite_file
@@ -31,8 +31,9 @@ from ..trials import (
     SweepResult,
     seconds_not_run,
 )
+from .confirming import confirming_plan, with_confirmation
 from .deadline import deadline
-from .description import best_in_words, confirmed_runs, description
+from .description import best_in_words, description
 from .frozen_code import changed_meanwhile
 from .opening import opened
 from .page_refresh import PageRefresh
@@ -173,17 +174,28 @@ class Sweep:
     def run(self) -> SweepResult:
         """Run trials until the study has as many as it should, or the sweep is stopped.
 
-        In a Jupyter notebook the cell displays the live table meanwhile.
+        With `confirm` a second study, `NAME-confirm`, then runs the best trials again. In a Jupyter
+        notebook the cell displays the live table meanwhile.
 
         Raises:
             SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
             BrokenError: the study's storage was lost, or its sampler failed, while trials ran.
         """
+        began_s, limit_s = time.monotonic(), self.plan.timeout_s
+        with self._events.delivering(), live_output(self.snapshot):
+            found = self._run_study()
+            left_s = None if limit_s is None else max(0.0, limit_s + began_s - time.monotonic())
+            plan = confirming_plan(self.plan, found, timeout_s=left_s)
+            if plan is None:
+                return found
+            self.plan = plan
+            return with_confirmation(found, self._run_study())
+
+    def _run_study(self) -> SweepResult:
+        """Run the trials of the plan's study, which it opens and closes."""
         began_s = time.monotonic()
         with (
             closing(self.plan),
-            self._events.delivering(),
-            live_output(self.snapshot),
             opened(
                 self.plan,
                 on_request=partial(self._carry_out, sender="the command stop"),
@@ -242,14 +254,8 @@ class Sweep:
                 self._events.announce(Event.SWEEP_STARTED)
                 with deadline(timeout_s=plan.timeout_s, spending=spending, stop=self.stop):
                     findings = plan.executor.run(scheduler)
-                confirmation = scheduler.confirmation()
                 with suppress(StudyError):  # the storage was lost, which ends the sweep below
-                    best = study.best()
-                    if confirmation is not None:
-                        best = confirmation.winners(best)
-                        for one in confirmed_runs(confirmation):
-                            tracker.confirmed(*one)
-                    words = best_in_words(best, list(plan.settings.objective), confirmation)
+                    words = best_in_words(study.best(), list(plan.settings.objective))
                     tracker.described(description(plan), words)
                 learned = self._learned(study)  # while MLflow gets the last trials
                 left_s = stop_switch.left_s
@@ -263,8 +269,7 @@ class Sweep:
                 )
             if tracker.refusal is not None:
                 raise TrackingError(tracker.refusal)
-            confirming = {record.run_id for record in confirmation.runs} if confirmation else ()
-            compare_url = tracker.compare_url(without=confirming)
+            compare_url = tracker.compare_url()
             if not watch.look() and scheduler.broken is None:
                 study.note_facts(
                     mlflow_run_ids=tracker.mlflow_run_ids,
@@ -274,15 +279,19 @@ class Sweep:
                 page.finish(compare_url)
             lag_s = self._finish_copy()
             watch.look()
-        snapshot = scheduler.snapshot()
+        snapshot, records, best = scheduler.snapshot(), study.records(), study.best()
+        # An earlier sweep may have confirmed the best trials of this search.
+        confirmation = confirmation_of(study, paths=plan.paths, storage_url=plan.storage_url)
+        if confirmation is not None and plan.confirming is None:
+            best = confirmation.best_of(records, best)
         result = SweepResult(
             study=study.name,
             storage=str(plan.storage_url),
             tracking_uri=tracker.uri,
             experiment_id=tracker.experiment_id,
             objectives=list(plan.settings.objective),
-            records=study.records(),
-            best=study.best() if confirmation is None else confirmation.winners(study.best()),
+            records=records,
+            best=best,
             mlflow_run_ids=tracker.mlflow_run_ids,
             page=plan.paths.page if plan.paths.page.exists() else None,
             compare_url=compare_url,
@@ -295,7 +304,7 @@ class Sweep:
             kernels=list(scheduler.kernels),
             findings=[*findings, *self._changed_code()],
             confirmation=confirmation,
-            not_run_s=seconds_not_run(study.records()),
+            not_run_s=seconds_not_run(records),
             importances=learned.importances,
             better_ones_pruned=learned.better_ones_pruned,
             duration_s=time.monotonic() - began_s,

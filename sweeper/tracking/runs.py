@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..trials import GpuUse, TrialRecord, TrialState, run_id_of
+from ..trials import GpuUse, TrialRecord, TrialState
 from .artifacts import Artifacts, stage_tags
 from .files import log_ahead, sqlite_file
 from .messages import RunEnd, Series, Store, TimedPoint, end_of
@@ -174,26 +174,6 @@ class RunWriter:
         if run_id in self.runs:
             self._client.log_batch(self.runs[run_id], tags=as_tags(dict(tags)))
 
-    def confirm(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
-        """Write what runs on fresh seeds have come to for a trial.
-
-        Nothing happens where MLflow has no such run.
-
-        Args:
-            metrics: one value each, which replaces an earlier one.
-            tags: likewise; an empty one is written only over an earlier value.
-        """
-        if run_id not in self.runs:
-            return
-        has = self._client.get_run(self.runs[run_id]).data
-        new = {name: value for name, value in metrics.items() if has.metrics.get(name) != value}
-        logged = [metric(name, value, 0, now_ms()) for name, value in new.items()]
-        self._client.log_batch(
-            self.runs[run_id],
-            metrics=[it for it in logged if it is not None],
-            tags=as_tags({name: it for name, it in tags.items() if it or name in has.tags}),
-        )
-
     def describe(self, note: str, best: Mapping[str, str]) -> None:
         """Write the text above the runs, with links to the best ones.
 
@@ -271,7 +251,6 @@ class RunWriter:
             start_time=int(record.started_at_s * 1000),
             run_name=record.run_id,
             tags={
-                **_confirming_tags(record),
                 "sweeper.run_id": record.run_id,
                 "sweeper.state": str(record.state),
                 _STUDY_ID: self._study_id,
@@ -340,16 +319,6 @@ def _tags_of(record: TrialRecord) -> dict[str, str]:
     if record.not_replicable:
         tags["sweeper.not_replicable"] = ", ".join(record.not_replicable)
     return tags
-
-
-def _confirming_tags(record: TrialRecord) -> dict[str, str]:
-    """The mark of a trial that confirms another one; empty for a trial of the search."""
-    if record.confirms is None:
-        return {}
-    return {
-        "sweeper.confirms": run_id_of(record.confirms),
-        "sweeper.repetition": str(record.repetition),
-    }
 
 
 def _gpu_tags(gpu: GpuUse) -> dict[str, str]:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -57,7 +57,6 @@ _WHAT = {
     "log": "a report of trial",
     "end": "the end of trial",
     "describe": "the description of",
-    "confirm": "the confirmation of trial",
 }
 
 _log = logging.getLogger(__name__)
@@ -178,10 +177,6 @@ class Tracker:
         """
         self._calls.put(Call("end", record.run_id, (record, series, tags, now_ms())))
 
-    def confirmed(self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
-        """Write what runs on fresh seeds have come to for a trial; all of it replaces what was."""
-        self._calls.put(Call("confirm", run_id, (run_id, metrics, tags)))
-
     def described(self, note: str, best: Mapping[str, str]) -> None:
         """Write the text that MLflow's UI displays above the runs.
 
@@ -255,13 +250,9 @@ class Tracker:
         """Whether MLflow has the end of this attempt at a trial, once the store is open."""
         return self._ends.get(record.run_id) == end_of(record)
 
-    def compare_url(self, *, without: Collection[str] = ()) -> str | None:
-        """The page of MLflow's UI that draws parallel coordinates over all runs; None if none.
-
-        Args:
-            without: run ids of trials that are left out, as far as MLflow's UI can do so.
-        """
-        names = sorted(self.mlflow_run_ids.keys() - without)
+    def compare_url(self) -> str | None:
+        """The page of MLflow's UI that draws parallel coordinates over all runs; None if none."""
+        names = sorted(self.mlflow_run_ids)
         if not names:
             return None
         runs = [self.mlflow_run_ids[name] for name in names]

@@ -30,7 +30,6 @@ _CHART_HEIGHT = 450
 #: The first major version of MLflow whose UI opens such a link on the runs.
 _WITH_VIEWS = 3
 _ANSWER_S = 5
-_SEARCH_ONLY = "tags.`sweeper.confirms` IS NULL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +43,15 @@ class View:
             in some trials only, as MLflow may leave out all runs of the others.
         objectives: names of the objectives; runs are sorted by the first.
         is_ascending: whether the smallest value of the first objective comes first.
-        is_search_only: whether runs that confirm other ones are left out. Servers before MLflow
-            3.13 may refuse that filter.
     """
 
     columns: Sequence[str]
     axes: Sequence[str]
     objectives: Sequence[str]
     is_ascending: bool
-    is_search_only: bool = False
 
     @classmethod
-    def of(
-        cls,
-        space: SearchSpace,
-        objectives: Mapping[str, Objective],
-        *,
-        is_search_only: bool = False,
-    ) -> View:
+    def of(cls, space: SearchSpace, objectives: Mapping[str, Objective]) -> View:
         """The view of a study with a space and objectives."""
         first, *_ = objectives.values()
         logs = {name: log10_name(name) for name in space.log_names}
@@ -70,7 +60,6 @@ class View:
             axes=[logs.get(n, n) for n, dimension in space.items() if not dimension.when],
             objectives=list(objectives),
             is_ascending=first.direction == "minimize",
-            is_search_only=is_search_only,
         )
 
     def as_tag(self) -> str:
@@ -111,7 +100,7 @@ class View:
             "cardHeight": _CHART_HEIGHT,
         }
         return {
-            "searchFilter": _SEARCH_ONLY if self.is_search_only else "",
+            "searchFilter": "",
             "orderByKey": f"metrics.`{metrics[0]}`",
             "orderByAsc": self.is_ascending,
             "startTime": "ALL",

@@ -8,14 +8,14 @@ from .confirmation import (
     DEFAULT_SEEDS,
     Confirmation,
     ConfirmedTrial,
-    ConfirmPlan,
-    left_to_begin,
+    best_trials,
+    plan_of,
 )
 from .durations import mean_at_once, seconds_left, seconds_not_run
 from .events import Event, Events, Observer
 from .forecast import BudgetForecast, forecast_budget
 from .gpu_usage import to_metadata, use_in
-from .paths import StudyPaths, attempt_path, display_path, run_id_of
+from .paths import StudyPaths, attempt_path, confirming_name, display_path, run_id_of
 from .records import (
     GpuNeed,
     GpuUse,
@@ -34,14 +34,20 @@ from .records import (
     value_text,
 )
 from .result_html import headline
-from .results import ImportanceRange, Progress, Snapshot, SweepResult, count_by_state
+from .results import (
+    ImportanceRange,
+    Progress,
+    Snapshot,
+    SweepResult,
+    count_by_state,
+    left_to_begin,
+)
 from .running import RunningTrial
 
 __all__ = [
     "DEFAULT_BEST",
     "DEFAULT_SEEDS",
     "BudgetForecast",
-    "ConfirmPlan",
     "Confirmation",
     "ConfirmedTrial",
     "Event",
@@ -67,6 +73,8 @@ __all__ = [
     "TrialState",
     "Value",
     "attempt_path",
+    "best_trials",
+    "confirming_name",
     "count_by_state",
     "display_path",
     "forecast_budget",
@@ -74,6 +82,7 @@ __all__ = [
     "inputs_of",
     "left_to_begin",
     "mean_at_once",
+    "plan_of",
     "run_id_of",
     "seconds_left",
     "seconds_not_run",

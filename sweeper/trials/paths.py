@@ -79,6 +79,17 @@ class StudyPaths:
         root = Path(pieces[0][0] + "x").parent  # the folder before the first placeholder
         return cls(template=absolute, study=study, root=root)
 
+    def confirming(self) -> StudyPaths:
+        """The paths of the study that runs this one's best trials again, beside this one's.
+
+        Raises:
+            OutputError: a name is longer than file systems take.
+        """
+        template = self.template
+        if "{study}" not in template:
+            template = template.replace("{run_id}", "confirm-{run_id}")
+        return StudyPaths.parse(template, study=confirming_name(self.study))
+
     @property
     def folder(self) -> Path:
         """The folder of what belongs to this study alone."""
@@ -218,6 +229,11 @@ def _check_lengths(path: str) -> None:
                 f"output template: the name {name[:20]}…{name[-20:]} has {size} bytes, and at most "
                 f"{limit} are possible; choose a shorter one with -o"
             )
+
+
+def confirming_name(study: str) -> str:
+    """The name of the study that runs the best trials of a study again."""
+    return f"{study}-confirm"
 
 
 def run_id_of(number: int) -> str:

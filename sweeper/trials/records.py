@@ -168,7 +168,6 @@ class TrialSpec:
         gpu_need: what it needed of a GPU when it was given out, where its machine has one.
             Where the sweep is in the same process, `RunningTrial.gpu_need` counts instead.
         is_alone: whether no other trial of the sweep may run on its machine meanwhile.
-        confirms: the number of the trial that it confirms; None for a trial of the search.
     """
 
     study: str
@@ -186,7 +185,6 @@ class TrialSpec:
     continues: Path | None = None
     gpu_need: GpuNeed = GpuNeed()
     is_alone: bool = False
-    confirms: int | None = None
 
     @property
     def run_id(self) -> str:
@@ -259,9 +257,6 @@ class TrialRecord:
             that no trial with its params fits; None for all others.
         not_replicable: the operations that need not repeat bit for bit, by torch's own names.
         host: the machine of its last attempt; empty for that of the sweep.
-        confirms: the number of the trial of the search that it runs again on a fresh seed; None
-            for a trial of the search.
-        repetition: which of the fresh seeds that is, from 1; None likewise.
     """
 
     number: int
@@ -280,8 +275,6 @@ class TrialRecord:
     is_infeasible: bool | None = None
     not_replicable: tuple[str, ...] = ()
     host: str = ""
-    confirms: int | None = None
-    repetition: int | None = None
 
     @property
     def first_number(self) -> int:
@@ -335,5 +328,4 @@ class TrialRecord:
             continues=continues,
             gpu_need=gpu_need or GpuNeed(),
             is_alone=is_alone,
-            confirms=self.confirms,
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from .confirmation import Confirmation
-from .records import TrialRecord, TrialState, Value, value_text
+from .records import TrialRecord, Value, value_text
 
 #: How many trials are shown; the others are in the study.
 MOST_ROWS = 20
@@ -23,7 +23,11 @@ def headline(
     *,
     confirmation: Confirmation | None = None,
 ) -> str:
-    """A study in one line: its counts and its best trial, or the first of several."""
+    """A study in one line: its counts and its best trial, or the first of several.
+
+    Args:
+        confirmation: by which the best trial has won, if it names one.
+    """
     winner = None if confirmation is None else confirmation.winner
     fresh = "" if winner is None else f", by a mean of {winner.mean:.6g} over fresh seeds"
     counted = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
@@ -45,16 +49,10 @@ def trials_table(
     records: Sequence[TrialRecord],
     best: Sequence[TrialRecord],
     objectives: Sequence[str],
-    *,
-    confirmation: Confirmation | None = None,
 ) -> str:
-    """The trials of the search as a table, the best first, with links to executed notebooks."""
-    records = [record for record in records if record.confirms is None]
-    rows = _best_first(records, best, objectives)
-    if confirmation is not None and confirmation.winner is not None:
-        # The best by its mean need not have the best score of the search.
-        rows = _best_first(records, [confirmation.best_of_search], objectives)
-        rows = sorted(rows, key=lambda record: record.number != best[0].number)
+    """The trials as a table, the best first, with links to executed notebooks."""
+    first = {record.number for record in best}
+    rows = sorted(records, key=lambda record: (record.number not in first, record.number))
     params = [*dict.fromkeys(name for record in records for name in record.params)]
     head = "".join(
         f"<th>{html.escape(name)}</th>" for name in ("run_id", "state", *objectives, *params)
@@ -63,21 +61,6 @@ def trials_table(
     left = len(rows) - MOST_ROWS
     more = f"<p>and {left} more</p>" if left > 0 else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
-
-
-def _best_first(
-    records: Sequence[TrialRecord], best: Sequence[TrialRecord], objectives: Sequence[str]
-) -> list[TrialRecord]:
-    first = {record.number for record in best}
-    rows = sorted(records, key=lambda record: (record.number not in first, record.number))
-    if len(objectives) != 1 or not best:
-        return rows
-    scored = [record for record in rows if record.state is TrialState.COMPLETED]
-    values = [record.scores[objectives[0]] for record in scored]
-    # What the best trial has most of is maximised.
-    is_maximized = best[0].scores[objectives[0]] == max(values)
-    order = sorted(scored, key=lambda record: record.scores[objectives[0]], reverse=is_maximized)
-    return order + [record for record in rows if record.state is not TrialState.COMPLETED]
 
 
 def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) -> str:

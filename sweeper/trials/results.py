@@ -29,7 +29,6 @@ class Progress:
         memory_bytes: the proportional set size (PSS) of the kernel and its child processes; None
             when the kernel runs on another machine.
         host: the machine where it runs; empty for that of the sweep.
-        confirms: the run id of the trial that it confirms; None for a trial of the search.
     """
 
     run_id: str
@@ -42,7 +41,6 @@ class Progress:
     elapsed_s: float
     memory_bytes: int | None
     host: str = ""
-    confirms: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +48,12 @@ class Snapshot:
     """The state of a study while a sweep runs.
 
     Attributes:
-        trials: the number of trials that the search should have.
-        counts: the number of trials of the search in each state.
+        trials: the number of trials that it should have.
+        counts: the number of trials in each state.
         best: the best trials, as in `SweepResult`.
         left_s: the estimated remaining time; None before it can be estimated.
         copy_late_s: how far the remote copy is behind; None where there is none or it keeps up.
         budget: for how many trials the budget lasts; None where it lasts for all, as far as known.
-        confirmation: what the runs on fresh seeds have come to; None where there are to be none.
     """
 
     study: str
@@ -68,18 +65,20 @@ class Snapshot:
     left_s: float | None = None
     copy_late_s: float | None = None
     budget: BudgetForecast | None = None
-    confirmation: Confirmation | None = None
 
 
 def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
-    """Count the trials of the search in each state; `running` is listed only where some run.
-
-    Those that confirm the best ones come on top of them.
-    """
-    counts = Counter(record.state for record in records if record.confirms is None)
+    """Count the trials in each state; `running` is listed only where some run."""
+    counts = Counter(record.state for record in records)
     ended = {str(s): counts[s] for s in TrialState if s is not TrialState.RUNNING}
     running = {"running": counts[TrialState.RUNNING]} if counts[TrialState.RUNNING] else {}
     return {**ended, **running}
+
+
+def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
+    """How many of so many trials have not begun."""
+    begun = sum(record.is_final or record.state is TrialState.RUNNING for record in records)
+    return max(0, trials - begun)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +107,8 @@ class SweepResult:
     Attributes:
         best: the best trial, or all Pareto-optimal ones where there are several objectives; empty
             when no trial completed. Where the best were run again on fresh seeds, the winner.
-        confirmation: what these runs have come to; None where there are none.
+        confirmation: what these runs, of another study, have come to; None where there are none.
+        confirmation_page: the comparison page of that study; None where there is none.
         not_run_s: how much longer pruned trials would have taken; None where none was pruned.
         importances: what matters for each objective, by param, the greatest share first; empty
             where there are too few trials to know.
@@ -146,21 +146,19 @@ class SweepResult:
     kernels: Sequence[KernelUse] = ()
     findings: Sequence[str] = ()
     confirmation: Confirmation | None = None
+    confirmation_page: Path | None = None
     not_run_s: float | None = None
     importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
     better_ones_pruned: float | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of trials of the search in each state."""
+        """The number of trials in each state."""
         return count_by_state(self.records)
 
     @property
     def cost_per_trial(self) -> float | None:
-        """The cost of the study so far over its completed trials; None without one, or a price.
-
-        Those that confirm the best ones count as well.
-        """
+        """The cost of the study so far over its completed trials; None without one, or a price."""
         completed = sum(record.state is TrialState.COMPLETED for record in self.records)
         return self.cost / completed if self.cost is not None and completed else None
 
@@ -172,10 +170,7 @@ class SweepResult:
         page = None if self.page is None else link(self.page, "compare all trials")
         about = [html.escape(self._headline()), stopped, page]
         lines = "".join(f"<p>{line}</p>" for line in about if line is not None)
-        rows = trials_table(
-            self.records, self.best, self.objectives, confirmation=self.confirmation
-        )
-        return lines + rows
+        return lines + trials_table(self.records, self.best, self.objectives)
 
     def _headline(self) -> str:
         return headline(
@@ -193,7 +188,7 @@ class SweepResult:
             "experiment_id": self.experiment_id,
             "counts": dict(self.counts),
             "best": best if several else (best[0] if best else None),
-            "confirmation": None if self.confirmation is None else self.confirmation.to_json(),
+            "confirmation": self._confirmation(),
             "trials": [self._trial(record, full=True) for record in self.records],
             "importances": {
                 name: {param: it.to_json() for param, it in shares.items()}
@@ -221,12 +216,21 @@ class SweepResult:
         brief, confirmation = self._trial(record, full=False), self.confirmation
         if confirmation is None:
             return brief
-        one, is_decided = confirmation.of(record), confirmation.winner is not None
+        winner = confirmation.winner
         return {
             **brief,
-            "won_by": "confirmed_mean" if is_decided else "search_score",
-            "confirmed": None if one is None else one.to_json(),
-            "indistinguishable": [other.trial.run_id for other in confirmation.alike],
+            "won_by": "search_score" if winner is None else "confirmed_mean",
+            "confirmed": None if winner is None else winner.to_json(),
+            "indistinguishable": [one.run_id for one in confirmation.alike],
+        }
+
+    def _confirmation(self) -> dict[str, Any] | None:
+        if self.confirmation is None:
+            return None
+        page = self.confirmation_page
+        return {
+            **self.confirmation.to_json(),
+            "page": None if page is None else display_path(page),
         }
 
     def _trial(self, record: TrialRecord, *, full: bool) -> dict[str, Any]:
@@ -248,7 +252,6 @@ class SweepResult:
             "seed": record.seed,
             "attempt": record.attempt,
             "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
-            "confirms": None if record.confirms is None else run_id_of(record.confirms),
             "duration_s": round(record.duration_s, 3),
             **({"host": record.host} if record.host else {}),
             **_gpu_of(record.gpu),

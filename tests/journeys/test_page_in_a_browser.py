@@ -19,12 +19,14 @@ from sweeper import Sweep
 from sweeper.page import Page, content_of
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import (
+    Confirmation,
     Reason,
     RunningTrial,
     TrialOutcome,
     TrialRecord,
     TrialSpec,
     TrialState,
+    plan_of,
 )
 
 pytestmark = MARKS
@@ -382,49 +384,42 @@ def test_the_page_follows_a_sweep_that_runs(tmp_path: Path, visit: Visit) -> Non
     assert "running" not in page.locator("#moment").inner_text()
 
 
-def test_runs_on_fresh_seeds_are_ranked_and_no_chart_takes_them_for_the_search(
+def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
     tmp_path: Path, visit: Visit
 ) -> None:
-    scores = {0: (0.9, (0.5, 0.6)), 1: (0.8, (0.7, 0.81)), 2: (0.1, ())}
-    records = []
-    for of, (score, fresh) in scores.items():
-        for repetition, value in enumerate((score, *fresh)):
-            about: dict[str, Any] = {"confirms": of, "repetition": repetition} if repetition else {}
-            number = of if repetition == 0 else 10 * (of + 1) + repetition
-            records.append(
-                TrialRecord(
-                    number=number,
-                    state=TrialState.COMPLETED,
-                    params={"x": of / 10, "lr": 0.1, "kind": "b"},
-                    scores={"val": value},
-                    seed=number % 10 + 100,
-                    attempt=1,
-                    notebook=tmp_path / f"{number:04d}.ipynb",
-                    started_at_s=1e9,
-                    **about,
-                )
-            )
-    records.sort(key=lambda record: record.number)
+    def trial(number: int, x: float, score: float) -> TrialRecord:
+        return TrialRecord(
+            number=number,
+            state=TrialState.COMPLETED,
+            params={"x": x, "lr": 0.1, "kind": "b"},
+            scores={"val": score},
+            seed=100 + number // 2,
+            attempt=1,
+            notebook=tmp_path / f"{number:04d}.ipynb",
+            started_at_s=1e9,
+        )
+
+    search = [trial(7, 0.0, 0.9), trial(8, 0.1, 0.8)]
+    plan = plan_of(search, [100, 101], objective="val", direction="maximize")
+    runs = [trial(n, n % 2 / 10, score) for n, score in enumerate((0.5, 0.7, 0.6, 0.81))]
+    confirmation = Confirmation.of("confirmed", plan, runs)
     content = content_of(
         "confirmed",
-        records,
-        settings=small_settings("confirmed", space=SPACE, confirm={"best": 2, "seeds": 2}),
+        runs,
+        settings=small_settings("confirmed", space=SPACE),
         notebook="nb.ipynb",
-        best=records[:1],
+        best=confirmation.own_best,
         importances={},
         compare_url=None,
         is_running=False,
+        confirmation=confirmation,
     )
     Page(tmp_path / "index.html", tmp_path / "page").write(content)
     page = visit.open(tmp_path / "index.html")
-    visit.expect("all 3 trials")
-    assert "best 0001 (val 0.8, mean over 2 fresh seeds 0.755)" in page.inner_text("#headline")
+    visit.expect("all 4 trials")
+    assert "best 0001 (val 0.7, mean over 2 fresh seeds 0.755)" in page.inner_text("#headline")
     rows = page.locator("#confirmed tbody tr").all_inner_texts()
-    assert [row.split()[:3] for row in rows] == [["1", "0001", "0.755"], ["2", "0000", "0.55"]]
-    assert "0001 cannot be told apart from" not in page.inner_text("#confirmed-about")
-    assert sorted(visit.run_ids()) == ["0000", "0001", "0002"]
-    page.locator("#states input[name=confirming]").check()
-    visit.expect("all 3 trials and 4 that confirm others")
-    until(lambda: len(visit.run_ids()) == 7)
+    assert [row.split()[:3] for row in rows] == [["1", "0008", "0.755"], ["2", "0007", "0.55"]]
+    assert "0008 cannot be told apart from" not in page.inner_text("#confirmed-about")
     fresh = page.locator("#confirmed tbody tr").first.locator("td").last.get_by_role("button")
     assert fresh.all_text_contents() == ["0.7", "0.81"]

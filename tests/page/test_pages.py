@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,24 +99,6 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
     assert [first["has_notebook"], second["has_notebook"]] == [False, True]
     assert second["scores"] == {"val": "nan"}
     assert second["message"] == "oh"
-
-
-def test_the_page_has_the_ranking_on_fresh_seeds_and_marks_the_runs_behind_it(
-    tmp_path: Path,
-) -> None:
-    records = [record(0, tmp_path), record(1, tmp_path, scores={"val": 0.5}, params={"x": 0.1})]
-    for number, score in ((2, 0.3), (3, 0.4)):
-        about = {"confirms": 1, "repetition": number - 1, "params": {"x": 0.1}}
-        run = record(number, tmp_path, scores={"val": score}, **about)
-        records.append(replace(run, seed=number))
-    page_in(tmp_path).write(content(records))
-    study = data(tmp_path, "study")
-    assert study["best"] == ["0001"]
-    (one,) = study["confirmation"]["ranking"]
-    assert (one["run_id"], one["mean"], one["search_score"]) == ("0001", 0.35, 0.5)
-    assert [trial.get("confirms") for trial in study["all"]] == [None, None, "0001", "0001"]
-    page_in(tmp_path).write(content(records[:2]))
-    assert data(tmp_path, "study")["confirmation"] is None
 
 
 def test_a_curve_is_read_once_and_kept_by_the_next_sweep(tmp_path: Path) -> None:

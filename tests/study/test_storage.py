@@ -20,7 +20,7 @@ from studies import until
 
 from sweeper.errors import BrokenError, StorageAwayError, StudyError
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory, Study, proposals
+from sweeper.study import SamplerFactory, Study
 from sweeper.study.access import open_storage
 from sweeper.study_folder.loss import LostFileError
 from sweeper.testing import write_notebook
@@ -423,16 +423,3 @@ def test_a_server_that_restarts_costs_nothing_and_another_folder_is_refused(
     assert json.loads(stdout)["counts"] == {"completed": 4, "pruned": 0, "failed": 0, "stopped": 0}
     assert "Traceback" not in stderr
     assert [r.attempt for r in Study.load(server.url, "served").records()] == [1, 1, 1, 1]
-
-
-def test_a_slot_that_finds_no_more_trials_reads_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = Study.open(f"sqlite:///{tmp_path}/study.db", SETTINGS)
-    trials = Trials(tmp_path, study)
-    for _ in range(SETTINGS.study.trials):
-        trials.ask()
-    # With a thousand slots and ten thousand trials these would be ten million records.
-    monkeypatch.setattr(proposals, "record_of", None)
-    assert trials.next() is None
-    study.close()

@@ -50,12 +50,6 @@ STORED = {
 }
 
 
-def test_a_trial_that_confirms_another_one_is_stored_with_it() -> None:
-    confirming = replace(RECORDED, confirms=4, repetition=2)
-    assert encode(confirming) == {**STORED, "confirms": 4, "repetition": 2}
-    assert decode(0, encode(confirming)) == confirming
-
-
 def trial(stored: Any) -> optuna.trial.FrozenTrial:
     """Trial 0 of a study, with what the storage returns as our attribute."""
     attributes = {} if stored is None else {RECORD: json.loads(json.dumps(stored))}

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 from studies import small_settings
 
 from sweeper import Sweep
 from sweeper.control.lookup import find_study
 from sweeper.notebook_api.messages import StopReason
-from sweeper.study import Study
 from sweeper.sweep.preemption import PREEMPTED
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import (
@@ -191,22 +189,3 @@ def test_a_sweep_says_what_a_fixed_order_does_not_reach(
     make_sweep(scored, jobs=4, study={"trials": 4, "order": "fixed"}).run()
     (line,) = [r.getMessage() for r in caplog.records if "study.order" in r.getMessage()]
     assert "at most 1 of -j 4 trials run at once" in line
-
-
-def test_a_study_that_an_earlier_version_began_goes_on_with_the_sampler_of_that_version(
-    make_sweep: Make,
-) -> None:
-    pytest.importorskip("torch")
-    wide = {"x": {"low": 0, "high": 2**31}}  # for which the earlier version took TPE
-
-    def samplers(trials: int) -> list[str]:
-        result = make_sweep(scored, study={"trials": trials, "sampler": "auto"}, space=wide).run()
-        client = MlflowClient(result.tracking_uri)
-        runs = (client.get_run(run_id) for _, run_id in sorted(result.mlflow_run_ids.items()))
-        return [run.data.tags["sweeper.sampler"] for run in runs]
-
-    assert samplers(1) == ["gp"]
-    sweep = make_sweep(scored)
-    study = Study.load(str(sweep.plan.storage_url), sweep.plan.settings.name)
-    study.note_facts(rules=1)
-    assert samplers(2) == ["gp", "tpe"]

@@ -118,7 +118,7 @@ def test_in_jupyter_a_result_shows_the_best_trial_first_and_links_to_its_files()
     worse = replace(BEST, number=3, params={"lr": "<b>"}, scores={"acc": 0.5})
     found = result(records=[worse, BEST, FAILED, better], best=[better])
     page = replace(found, page=Path("out/a study/index.html"))._repr_html_()
-    places = [page.index(f">{run_id}</a>") for run_id in ("0002", "0000", "0003", "0001")]
+    places = [page.index(f">{run_id}</a>") for run_id in ("0002", "0000", "0001", "0003")]
     assert places == sorted(places)
     assert "study s: 3 completed, 1 failed; best: 0002, acc=0.95" in page
     assert 'href="out/a%20study/index.html"' in page

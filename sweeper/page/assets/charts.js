@@ -33,8 +33,7 @@
     const rows = Object.entries(pairs).slice(0, 20).map(
       ([name, value]) => `${escaped(name)}: ${escaped(sweeper.text(value))}`,
     );
-    const confirms = trial.confirms === undefined ? "" : `, confirms ${escaped(trial.confirms)}`;
-    return [`<b>${escaped(run_id)}</b> ${escaped(trial.state)}${confirms}`, ...rows].join("<br>");
+    return [`<b>${escaped(run_id)}</b> ${escaped(trial.state)}`, ...rows].join("<br>");
   };
 
   const tooltip = {
@@ -71,7 +70,7 @@
   function history() {
     const scale = sweeper.colourScale();
     const picked = chosen();
-    const done = sweeper.data.search.filter((t) => t.state === "completed" && hasGoal(t));
+    const done = sweeper.data.all.filter((t) => t.state === "completed" && hasGoal(t));
     const isBetter = sweeper.goal().direction === "minimize" ? (a, b) => a < b : (a, b) => a > b;
     let best;
     const line = done.map((trial) => {
@@ -118,7 +117,7 @@
     const place = (t) => (column.categories ? String(column.of(t)) : column.of(t));
     const scale = sweeper.colourScale();
     const picked = chosen();
-    const points = sweeper.data.search
+    const points = sweeper.data.all
       .filter((t) => t.state === "completed" && hasGoal(t) && column.of(t) !== undefined)
       .map((t) => point(t, [place(t), t.scores[state.goal]], scale, picked));
     const x = column.categories
@@ -135,7 +134,7 @@
     const scale = sweeper.colourScale();
     const picked = chosen();
     const best = new Set(sweeper.data.best);
-    const points = sweeper.data.search
+    const points = sweeper.data.all
       .filter((t) => sweeper.isNumber(t.scores[first.name]) && sweeper.isNumber(t.scores[second.name]))
       .map((t) => ({
         ...point(t, [t.scores[first.name], t.scores[second.name]], scale, picked),

@@ -7,36 +7,24 @@
   const table = document.getElementById("confirmed");
   const { text } = sweeper;
 
-  const winner = () => {
-    const { confirmation } = sweeper.data;
-    return confirmation?.ranking.find((one) => one.run_id === confirmation.winner);
-  };
-
-  /* By what a trial is the best, in words. */
-  sweeper.wonBy = (run_id) => {
-    const first = winner();
-    return first?.run_id === run_id
-      ? `mean over ${first.seeds} fresh seeds ${text(first.mean)}`
-      : "by its score in the search, not confirmed";
+  /* By what the trial in the headline is the best, in words; there is one once all runs ended. */
+  sweeper.wonBy = () => {
+    const [first] = sweeper.data.confirmation.ranking;
+    return `mean over ${first.seeds} fresh seeds ${text(first.mean)}`;
   };
 
   /* What keeps the ranking from being the last word. */
-  function doubts({ indistinguishable, missing, wanted, seed_has_no_effect, ranking }) {
+  function doubts({ winner, indistinguishable, missing, wanted, seed_has_no_effect }) {
     const lines = [];
-    const first = winner();
     if (seed_has_no_effect) {
       lines.push(
         "Every seed gives the same score: the notebook does not use its seed, or the score is too"
         + " coarse, so nothing is known of how far luck goes.",
       );
-    } else if (first && indistinguishable.length) {
-      const next = ranking.find((one) => one.run_id === indistinguishable[0]);
-      const p = sweeper.isNumber(next.p_value) ? `, p = ${text(+next.p_value.toPrecision(2))}` : "";
+    } else if (indistinguishable.length) {
       const names = indistinguishable.slice(0, 5).join(", ");
       const more = indistinguishable.length > 5 ? ` and ${indistinguishable.length - 5} more` : "";
-      lines.push(
-        `${first.run_id} cannot be told apart from ${names}${more} (paired t-test over the seeds${p}).`,
-      );
+      lines.push(`${winner} cannot be told apart from ${names}${more} by these seeds.`);
     }
     if (missing) lines.push(`${missing} of ${wanted} runs are missing.`);
     return lines;
@@ -53,15 +41,14 @@
 
   function row(one, rank, { seeds }) {
     const element = document.createElement("tr");
-    element.classList.toggle("best", sweeper.data.best.includes(one.run_id));
+    element.classList.toggle("best", sweeper.data.confirmation.winner === one.run_id);
     const interval = one.interval ? one.interval.map(text).join(" to ") : "";
-    const failed = one.failed ? `, ${one.failed} without a score` : "";
     const scores = one.runs.flatMap((run) => [
       link(run.run_id, run.score === null ? run.state : text(run.score)), " ",
     ]);
     const contents = [
-      [String(rank)], [link(one.run_id, one.run_id)], [one.mean === null ? "" : text(one.mean)],
-      [interval], [one.std === null ? "" : text(one.std)], [`${one.seeds} of ${seeds}${failed}`],
+      [String(rank)], [one.run_id], [one.mean === null ? "" : text(one.mean)],
+      [interval], [one.std === null ? "" : text(one.std)], [`${one.seeds} of ${seeds}`],
       [text(one.search_score)], scores,
     ];
     element.append(
@@ -76,8 +63,7 @@
 
   function draw() {
     const { confirmation } = sweeper.data;
-    const ranking = (confirmation?.ranking || []).filter((one) => one.runs.length > 0);
-    section.hidden = ranking.length === 0;
+    section.hidden = !confirmation;
     if (section.hidden) return;
     about.textContent = [
       `The best trials of the search, run again on ${confirmation.seeds} seeds that none of them had`
@@ -86,7 +72,7 @@
       ...doubts(confirmation),
     ].join(" ");
     const head = document.createElement("tr");
-    const names = ["", "run", "mean", "95 % interval", "std", "seeds", "in the search", "scores"];
+    const names = ["", "in the search", "mean", "95 % interval", "std", "seeds", "score there", "scores"];
     for (const name of names) {
       const cell = document.createElement("th");
       cell.textContent = name;
@@ -94,7 +80,7 @@
     }
     table.tHead.replaceChildren(head);
     table.tBodies[0].replaceChildren(
-      ...ranking.map((one, index) => row(one, index + 1, confirmation)),
+      ...confirmation.ranking.map((one, index) => row(one, index + 1, confirmation)),
     );
   }
 

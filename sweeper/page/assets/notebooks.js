@@ -98,7 +98,7 @@
     const rows = [
       ["state", (t) => [t.state, t.reason].filter(Boolean).join(", ")],
       ...[...goals, ...scores, ...params, duration].map((c) => [c.name, (t) => sweeper.text(c.of(t))]),
-      ["seed", (t) => String(t.seed) + (t.confirms === undefined ? "" : `, confirms ${t.confirms}`)],
+      ["seed", (t) => String(t.seed)],
       ["notebook", (t) => t.notebook],
     ];
     if (trials.length === 1) {

@@ -81,11 +81,7 @@ const sweeper = (() => {
     return state.query.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }
 
-  /* What the filters count a trial as: one that confirms another is no trial of the search. */
-  const kind = (trial) => (trial.confirms === undefined ? trial.state : "confirming");
-
-  const isKind = (trial) =>
-    state.states === null ? kind(trial) !== "confirming" : state.states.has(kind(trial));
+  const isInState = (trial) => state.states === null || state.states.has(trial.state);
 
   /* --- the address ----------------------------------------------------------------------------- */
 
@@ -166,7 +162,6 @@ const sweeper = (() => {
     const isFirst = study === null;
     if (!isFirst && data.written_at_s === study.written_at_s) return;
     study = data;
-    data.search = data.all.filter((trial) => trial.confirms === undefined);
     sweeper.data = data;
     sweeper.columns = columns();
     if (isFirst) {
@@ -216,7 +211,6 @@ const sweeper = (() => {
   return {
     state,
     isNumber,
-    kind,
     data: null,
     columns: null,
     study: receive,
@@ -262,7 +256,7 @@ const sweeper = (() => {
     },
 
     /* Trials in the states that are ticked and with the words that are looked for. */
-    found: () => study.all.filter((trial) => isKind(trial) && isFound(trial)),
+    found: () => study.all.filter((trial) => isInState(trial) && isFound(trial)),
 
     /* Of those, the ones inside of all ranges on the axes. */
     selected: () => sweeper.found().filter(isInBrush),
@@ -300,13 +294,13 @@ const sweeper = (() => {
 
   function headline() {
     const { data } = sweeper;
-    document.title = `${data.study} · ${data.search.length} trials`;
+    document.title = `${data.study} · ${data.all.length} trials`;
     byId("name").textContent = data.study;
     const goals = data.objectives.map((goal) => `${goal.direction} ${goal.name}`).join(", ");
     const best = data.best.map((id) => {
       const { scores } = sweeper.trial(id);
       const values = data.objectives.map((g) => `${g.name} ${sweeper.text(scores[g.name])}`);
-      if (data.confirmation) values.push(sweeper.wonBy(id));
+      if (data.confirmation) values.push(sweeper.wonBy());
       return `${id} (${values.join(", ")})`;
     });
     const several = best.length > 3 ? ` and ${best.length - 3} more` : "";
@@ -336,18 +330,17 @@ const sweeper = (() => {
     const { data, columns } = sweeper;
     const counts = new Map();
     for (const trial of data.all) {
-      counts.set(sweeper.kind(trial), (counts.get(sweeper.kind(trial)) || 0) + 1);
+      counts.set(trial.state, (counts.get(trial.state) || 0) + 1);
     }
-    const usualKinds = [...counts.keys()].filter((name) => name !== "confirming");
     const boxes = [...counts].sort().map(([name, n]) => {
       const label = document.createElement("label");
       const box = document.createElement("input");
       box.type = "checkbox";
       box.name = name;
-      box.checked = state.states === null ? name !== "confirming" : state.states.has(name);
+      box.checked = state.states === null || state.states.has(name);
       box.addEventListener("change", () => {
         const ticked = [...byId("states").querySelectorAll("input:checked")].map((b) => b.name);
-        state.states = ticked.join() === usualKinds.sort().join() ? null : new Set(ticked);
+        state.states = ticked.length === counts.size ? null : new Set(ticked);
         sweeper.changed("selection");
       });
       label.append(box, ` ${name} (${n})`);
@@ -391,11 +384,8 @@ const sweeper = (() => {
     if (what === "all") headline();
     if (what === "all" || what === "selection") filters();
     if (what !== "open") {
-      const selected = sweeper.selected();
-      const n = selected.filter((trial) => trial.confirms === undefined).length;
-      const [all, confirming] = [sweeper.data.search.length, selected.length - n];
-      byId("selected").textContent = (n === all ? `all ${all} trials` : `${n} of ${all} trials`)
-        + (confirming ? ` and ${confirming} that confirm others` : "");
+      const [n, all] = [sweeper.selected().length, sweeper.data.all.length];
+      byId("selected").textContent = n === all ? `all ${all} trials` : `${n} of ${all} trials`;
     }
   });
 }

@@ -19,8 +19,6 @@
     return [
       { key: "run", name: "run", of: (t) => t.run_id },
       { key: "state", name: "state", of: (t) => t.state },
-      ...(sweeper.selected().some((t) => t.confirms !== undefined)
-        ? [{ key: "confirms", name: "confirms", of: (t) => t.confirms }] : []),
       ...goals, ...params, ...scores, duration,
       ...(hasMemory ? [memory] : []),
       ...(hasReason ? [{ key: "why", name: "why", of: why }] : []),
@@ -89,7 +87,7 @@
         cell.append(button);
       } else {
         cell.textContent = column.key.startsWith("score") && value === undefined ? "" : sweeper.text(value);
-        if (column.key === "why" || column.key === "confirms") cell.textContent = value || "";
+        if (column.key === "why") cell.textContent = value || "";
         if (sweeper.isNumber(value)) cell.className = "number";
         if (column.key === "state") cell.className = `state-${trial.state}`;
         cell.title = cell.textContent;

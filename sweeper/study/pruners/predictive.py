@@ -14,8 +14,6 @@ from optuna.pruners import BasePruner
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from ...trials.student_t import two_sided_p, two_sided_t
-
 #: Scores further below the median than this many times the way from the median to the best count as
 #: if they were there: a loss of a million would hide what the others have in common.
 _FURTHEST = 4.0
@@ -207,11 +205,14 @@ def _chance(away: float, spread: float, degrees: int) -> float:
     """The probability that a final score exceeds the expected one by more than `away`."""
     if spread <= 0:
         return float(away < 0)
-    beyond = two_sided_p(away / spread, degrees) / 2
-    return beyond if away > 0 else 1.0 - beyond
+    from scipy.special import stdtr
+
+    return float(stdtr(degrees, -away / spread))
 
 
 @functools.lru_cache(maxsize=16)
 def _quantile(confidence: float, degrees: int) -> float:
     """Of Student's t distribution."""
-    return two_sided_t(2 * confidence - 1, degrees)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, confidence))

@@ -8,17 +8,14 @@ from .factory import EXHAUSTIBLE, PROPOSAL_RULES, SamplerFactory, derived_seed
 from .fitting import check_fits
 from .views.in_order import InOrder
 from .views.infeasible import CONSTRAINT, VIOLATED
-from .views.search_only import CONFIRMS, SearchOnly
 
 __all__ = [
-    "CONFIRMS",
     "CONSTRAINT",
     "EXHAUSTIBLE",
     "PROPOSAL_RULES",
     "VIOLATED",
     "InOrder",
     "SamplerFactory",
-    "SearchOnly",
     "as_queued",
     "check_fits",
     "derived_seed",

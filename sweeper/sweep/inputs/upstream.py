@@ -12,11 +12,10 @@ from ...errors import SettingsError
 from ...notebooks import read_metadata
 from ...settings.addresses import Address
 from ...settings.messages import nearest
-from ...study import Study, is_storage
+from ...study import Study, confirmation_of, is_storage
 from ...study_folder.saved import is_intact
 from ...tracking import sqlite_file
 from ...trials import (
-    ConfirmPlan,
     InputFile,
     StudyPaths,
     TrialRecord,
@@ -34,6 +33,7 @@ class Upstream:
 
     study: Study
     paths: StudyPaths
+    storage_url: Address
 
     def best(self, count: int) -> list[TrialRecord]:
         """Its best trials, the best first; at most `count`.
@@ -46,11 +46,10 @@ class Upstream:
         settings: Mapping[str, Any] = self.study.facts["settings"]
         goals: Mapping[str, Any] = settings["objective"]
         records = self.study.records()
-        confirming = ConfirmPlan.of(settings)
-        confirmation = None if confirming is None else confirming.confirmation(records)
         best = self.study.best()
+        confirmation = confirmation_of(self.study, paths=self.paths, storage_url=self.storage_url)
         if confirmation is not None:
-            best = confirmation.winners(best)
+            best = confirmation.best_of(records, best)
         if not best:
             raise SettingsError(
                 f"the study {self.study.name!r} has no completed trial yet; sweep it first"
@@ -65,10 +64,11 @@ class Upstream:
             return best[:1]
         name, goal = next(iter(goals.items()))
         sign = -1 if goal["direction"] == "maximize" else 1
-        search = [it for it in records if it.state is TrialState.COMPLETED and it.confirms is None]
+        search = [record for record in records if record.state is TrialState.COMPLETED]
         search.sort(key=lambda record: (sign * record.scores[name], record.number))
         if confirmation is not None and confirmation.winner is not None:
-            best = [one.trial for one in confirmation.ranking if one.is_measured]
+            by_run_id = {record.run_id: record for record in records}
+            best = [by_run_id[one.run_id] for one in confirmation.ranking if one.is_complete]
         chosen = {record.number: record for record in [*best, *search]}
         return list(chosen.values())[:count]
 
@@ -159,7 +159,8 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
         if len(found) == 1 and found[0].facts.get("settings") is not None:
             study = found[0]
             template = study.facts["template"]
-            return Upstream(study=study, paths=StudyPaths.parse(template, study=study.name))
+            paths = StudyPaths.parse(template, study=study.name)
+            return Upstream(study=study, paths=paths, storage_url=url)
     known += [file.parent.name for file in sorted(paths.root.glob(f"*/{_STORAGE_NAME}"))]
     names = sorted({name for name in known if name != paths.study})
     beside = display_path(paths.root)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import first_line
-from ...settings.sections import CheckpointPolicy
+from ...settings import Settings
 from ...study import Study
 from ...study_folder.cleaning import clean
-from ...trials import ConfirmPlan, TrialRecord, display_path
+from ...trials import TrialRecord, best_trials, display_path
 
 _log = logging.getLogger(__name__)
 
@@ -20,23 +20,14 @@ class CheckpointCleaner:
     """Keeps of ended trials the checkpoints that the policy keeps.
 
     Args:
-        policy: the section `checkpoints` of the parameters file.
         folder: of all checkpoints of the study.
-        confirm: which of the best trials are run again, one of which will be the best.
     """
 
-    def __init__(
-        self,
-        study: Study,
-        policy: CheckpointPolicy,
-        folder: Path,
-        *,
-        confirm: ConfirmPlan | None = None,
-    ) -> None:
+    def __init__(self, study: Study, settings: Settings, folder: Path) -> None:
         self._study = study
-        self._policy = policy
+        self._settings = settings
+        self._policy = settings.checkpoints
         self._folder = folder
-        self._confirm = confirm
         self._lock = threading.Lock()
         self._has_failed = False
 
@@ -66,11 +57,12 @@ class CheckpointCleaner:
                 self._has_failed = True
 
     def _best(self, records: Mapping[int, TrialRecord]) -> set[int]:
-        """The numbers of the best trials, and of those that may turn out to be the best."""
-        best = {record.number for record in self._study.best()}
-        found = None if self._confirm is None else self._confirm.confirmation(records.values())
-        if found is None:
-            return best
-        if found.winner is not None and not found.n_missing:
-            return {found.winner.trial.number}
-        return best | {one.trial.number for one in found.candidates}
+        """The numbers of the best trials, and of those of which fresh seeds choose the best."""
+        best = self._study.best()
+        if self._settings.confirm is not None:
+            ((name, goal),) = self._settings.objective.items()
+            count = self._settings.confirm.best
+            best = best_trials(
+                records.values(), objective=name, direction=goal.direction, count=count
+            )
+        return {record.number for record in best}

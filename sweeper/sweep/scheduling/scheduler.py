@@ -21,8 +21,6 @@ from ...study import SamplerFactory, Study
 from ...tracking import Tracker, run_params
 from ...trials import (
     BudgetForecast,
-    Confirmation,
-    ConfirmPlan,
     Event,
     Events,
     Inputs,
@@ -109,10 +107,7 @@ class TrialScheduler:
         #: The numbers of the trials that slots have taken and not brought back.
         self._taken: set[int] = set()
         self._asking, self._lock = threading.Lock(), threading.Lock()
-        self._confirm = ConfirmPlan.of(settings.as_mapping)
-        self._cleaner = CheckpointCleaner(
-            study, settings.checkpoints, paths.all_checkpoints, confirm=self._confirm
-        )
+        self._cleaner = CheckpointCleaner(study, settings, paths.all_checkpoints)
         self._records = {record.number: record for record in study.records()}
         for record in self._records.values():
             self._gpu_needs.note(record)
@@ -161,7 +156,7 @@ class TrialScheduler:
 
         def on_point(point: Point) -> None:
             self._tracker.reported(spec.run_id, point)
-            if self._pruning is not None and record.confirms is None:
+            if self._pruning is not None:
                 self._pruning.consider(spec.number, point, running)
 
         running = RunningTrial(
@@ -253,24 +248,18 @@ class TrialScheduler:
         ]
         ended = [record for record in records.values() if record.is_final]
         at_once = mean_at_once(ended, running, since_s=self._since_s, jobs=self._jobs())
-        confirmation = self.confirmation()
         trials = self._settings.study.trials
-        to_start = left_to_begin(records.values(), confirmation, trials=trials)
+        to_start = left_to_begin(records.values(), trials=trials)
         return Snapshot(
             study=self._study.name,
             trials=trials,
             counts=count_by_state(records.values()),
             objectives=list(self._settings.objective),
             running=running,
-            best=self._best if confirmation is None else confirmation.winners(self._best),
+            best=self._best,
             left_s=seconds_left(ended, running, to_start=to_start, at_once=at_once),
             budget=self._budget_forecast(),
-            confirmation=confirmation,
         )
-
-    def confirmation(self) -> Confirmation | None:
-        """What the runs on fresh seeds have come to; None where there are none, or to be none."""
-        return None if self._confirm is None else self._confirm.confirmation(self._known())
 
     def _known(self) -> Sequence[TrialRecord]:
         """The records of all trials, as they are now; other slots add to them meanwhile."""
@@ -282,7 +271,7 @@ class TrialScheduler:
         records, trials = self._known(), self._settings.study.trials
         ended = sum(record.is_final for record in records)
         running = len(self._stop_switch.running_trials())
-        to_start = left_to_begin(records, self.confirmation(), trials=trials)
+        to_start = left_to_begin(records, trials=trials)
         planned = ended + running + to_start
         return self._spending.forecast(ended=ended, running=running, planned=planned)
 
@@ -327,13 +316,8 @@ class TrialScheduler:
         """
         if self._stop_switch.closed_by is not None:
             return 0
-        left = 0
-        if last.confirms is None:  # else the search is over
-            n_confirming = sum(r.confirms is not None for r in dict(self._records).values())
-            self._begun = max(self._begun, last.number + 1 - n_confirming)
-            left = max(0, self._settings.study.trials - self._begun)
-        if self._settings.confirm is not None and (found := self.confirmation()) is not None:
-            left += found.left_to_begin(search=left + len(self._taken))
+        self._begun = max(self._begun, last.number + 1)
+        left = self._settings.study.trials - self._begun
         return max(0, left - (self._jobs() - len(self._taken)))
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
@@ -395,5 +379,4 @@ def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
         elapsed_s=time.time() - record.started_at_s - running.waited_s,
         memory_bytes=None if running.pid is None else memory_of(running.pid),
         host=running.host,
-        confirms=None if record.confirms is None else run_id_of(record.confirms),
     )

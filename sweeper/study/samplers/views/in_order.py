@@ -15,7 +15,6 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from .infeasible import CONSTRAINT
-from .search_only import SearchOnly
 
 #: The attribute of a trial with what its sampler has noted about the study.
 _NOTED = "sweeper.noted"
@@ -37,7 +36,7 @@ class InOrder:
         lag: how many numbers before it the last trial is whose end counts; at least 1.
     """
 
-    def __init__(self, storage: InMemoryStorage | SearchOnly, *, number: int, lag: int) -> None:
+    def __init__(self, storage: InMemoryStorage, *, number: int, lag: int) -> None:
         self._storage = storage
         self._number = number
         self._last = number - lag

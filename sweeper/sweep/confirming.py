@@ -1,0 +1,110 @@
+"""The study that runs the best trials of a search again, each on the same fresh seeds."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from ..errors import SettingsError
+from ..settings import Settings
+from ..settings.addresses import Address
+from ..settings.sections import Algorithm
+from ..study import SamplerFactory
+from ..study.samplers import derived_seed
+from ..tracking import sqlite_file
+from ..trials import (
+    SweepResult,
+    TrialRecord,
+    best_trials,
+    confirming_name,
+    plan_of,
+)
+from .plan import SweepPlan, remote_copy
+
+_log = logging.getLogger(__name__)
+
+
+def confirming_plan(
+    search: SweepPlan, found: SweepResult, *, timeout_s: float | None
+) -> SweepPlan | None:
+    """The plan of the study that confirms the best trials of a search; None for nothing to do.
+
+    Args:
+        search: the plan of the search, whose notebook, modules, inputs and data it shares.
+        found: how the search ended.
+        timeout_s: how long the sweep still has.
+    """
+    asked = search.settings.confirm
+    if asked is None or found.stopped_by is not None:
+        return None
+    ((name, goal),) = search.settings.objective.items()
+    possible = [it for it in found.records if _is_possible(it, search.settings)]
+    best = best_trials(possible, objective=name, direction=goal.direction, count=asked.best)
+    if not best:
+        return None
+    study_seed = search.settings.study.seed
+    seeds = [derived_seed(study_seed, "confirm", number) for number in range(1, asked.seeds + 1)]
+    settings = _settings(search.settings, spent=found.cost or 0.0, trials=len(best) * len(seeds))
+    paths = search.paths.confirming()
+    url = search.storage_url
+    if sqlite_file(url.full) == search.paths.storage:
+        url = Address.of(f"sqlite:///{paths.storage}")
+    workload = replace(search.workload, settings=settings, paths=paths)
+    return replace(
+        search,
+        workload=workload,
+        executor=search.make_executor(workload),
+        samplers=SamplerFactory(settings),
+        storage_url=url,
+        timeout_s=timeout_s,
+        remote=remote_copy(settings, paths, url, search.tracking_uri),
+        confirming=plan_of(best, seeds, objective=name, direction=goal.direction),
+    )
+
+
+def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
+    """The result of a search and of the study that confirmed its best trials."""
+    confirmation = runs.confirmation
+    assert confirmation is not None, "the result of a confirming study has one"
+    return replace(
+        found,
+        best=confirmation.best_of(found.records, found.best),
+        confirmation=confirmation,
+        confirmation_page=runs.page,
+        stopped_by=runs.stopped_by,
+        is_preempted=runs.is_preempted,
+        undelivered=found.undelivered + runs.undelivered,
+        cost=None if found.cost is None else found.cost + (runs.cost or 0.0),
+        sync_lag_s=runs.sync_lag_s,
+        kernels=[*found.kernels, *runs.kernels],
+        findings=list(dict.fromkeys([*found.findings, *runs.findings])),
+        duration_s=found.duration_s + runs.duration_s,
+    )
+
+
+def _is_possible(record: TrialRecord, settings: Settings) -> bool:
+    """Whether the parameters file still allows a trial's params."""
+    try:
+        settings.check_params(record.params)
+    except SettingsError as error:
+        _log.warning("trial %s is not confirmed: %s", record.run_id, error)
+        return False
+    return True
+
+
+def _settings(settings: Settings, *, spent: float, trials: int) -> Settings:
+    """The settings of the confirming study: nothing is proposed, pruned or confirmed there."""
+    study = settings.study.model_copy(
+        update={
+            "name": confirming_name(settings.name),
+            "trials": trials,
+            "sampler": Algorithm(name="random"),
+            "pruner": Algorithm(name="none"),
+            "order": "free",
+        }
+    )
+    changes = {"study": study, "start": (), "confirm": None}
+    if settings.cost is not None and settings.cost.budget is not None:
+        left = max(settings.cost.budget - spent, 0.0)
+        changes["cost"] = settings.cost.model_copy(update={"budget": left})
+    return settings.model_copy(update=changes)
