@@ -162,13 +162,6 @@ def test_all_attempts_of_a_trial_share_a_folder(
     assert load_checkpoint() == {"epoch": 1}
 
 
-def test_a_state_dict_that_was_saved_as_a_value_is_restored_too() -> None:
-    save_checkpoint(counter=Counter(4).state_dict())
-    counter = Counter()
-    assert load_checkpoint(counter=counter) == {}
-    assert counter.count == 4
-
-
 def test_files_are_listed_newest_first(tmp_path: Path) -> None:
     for name in ("000002.ckpt", "1000000.ckpt", "999999.ckpt", "000003.ckpt.part", "best.ckpt"):
         (tmp_path / name).touch()
@@ -369,24 +362,6 @@ def test_the_message_for_a_full_disk_is_the_same_with_torch() -> None:
 
 
 # --- in the background -----------------------------------------------------------------------
-
-
-def test_a_background_save_has_copied_when_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
-    write, may_write = checkpoints.write_file, threading.Event()
-
-    def write_later(*args: Any, **options: Any) -> None:
-        assert may_write.wait(30)
-        write(*args, **options)
-
-    monkeypatch.setattr(checkpoints, "write_file", write_later)
-    history = [{"acc": 1}]
-    path = save_checkpoint(in_background=True, history=history)
-    assert not path.exists()
-    drawn = random.random()
-    history[0]["acc"] = 2
-    may_write.set()
-    assert load_checkpoint() == {"history": [{"acc": 1}]}
-    assert random.random() == drawn
 
 
 def test_background_and_other_saves_are_written_in_order() -> None:
@@ -637,20 +612,6 @@ def test_a_training_that_is_killed_and_continued_ends_in_the_same_bits(
     assert training.finish() == train_without_a_kill(5)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("in_background", [False, True])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_training_that_is_killed_many_times_ends_in_the_same_bits(
-    num_workers: int, in_background: bool, train_without_a_kill: Callable[[int], str]
-) -> None:
-    n_epochs, epoch = 40, 0
-    while epoch < n_epochs - 8:
-        training = Training(n_epochs, num_workers, in_background)
-        epoch = training.first_epoch + random.randint(0, 7)
-        training.kill_in_epoch(epoch, after_s=random.uniform(0, 0.2))
-    assert Training(n_epochs, num_workers, in_background).finish() == train_without_a_kill(n_epochs)
-
-
 # --- torch's own objects ---------------------------------------------------------------------
 
 
@@ -715,16 +676,6 @@ def test_a_checkpoint_from_a_gpu_loads_without_a_gpu(
     plain = load_checkpoint(model=model, optimizer=optimizer)
     assert plain is not None
     assert plain["best"].device == torch.device("cpu")
-
-
-@pytest.mark.kernel
-def test_torch_load_reads_a_checkpoint() -> None:
-    import torch
-
-    model, _ = build()
-    content = torch.load(save_checkpoint(model=model, epoch=3), weights_only=False)
-    assert content["values"] == {"epoch": 3}
-    assert (content["run_id"], content["attempt"]) == ("by-hand", 1)
 
 
 ON_A_GPU = """if True:
