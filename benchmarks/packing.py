@@ -1,8 +1,6 @@
 """How close sweeps come to what a simulated GPU allows, with real kernels and real memory limits.
 
     uv run benchmarks/packing.py [--regimes host,gpu] [--jobs 2,4,8] [--trials 24] [--rounds 3]
-    uv run benchmarks/packing.py --story
-    uv run benchmarks/packing.py --faults
 
 A regime is a kind of trial: how long a step takes on the host and on the GPU, and how much memory
 the trial takes. A trial is a notebook that waits for the simulated GPU of 40 GB. The least time of
@@ -40,10 +38,11 @@ from scipy.optimize import LinearConstraint, milp
 from simulated_gpu import DEVICE_CELL, SimulatedGpus
 
 from sweeper import Settings, Sweep
-from sweeper.execution.gpus import Gpu, GpuAllocator
-from sweeper.execution.gpus.loads import usable_bytes
+from sweeper.execution.claims import Claims
+from sweeper.execution.driver import Gpu
+from sweeper.execution.gpus import usable_bytes
 from sweeper.execution.local import LocalExecutor
-from sweeper.execution.machine.ledger import Ledger
+from sweeper.execution.places import Places
 from sweeper.testing import write_notebook
 from sweeper.trials import Event, SweepResult, TrialRecord
 
@@ -65,7 +64,6 @@ class Regime:
         share: of the GPU's processors, that a step uses.
         least: what a trial takes of the GPU at least, in GB.
         most: likewise at most.
-        growth: from the least to the most, of 0 to 1, by the params `batch` and `x`.
         mode: of the simulated GPU.
         trials: of a sweep.
         trial_s: how long a trial takes alone.
@@ -76,7 +74,6 @@ class Regime:
     share: float = 1.0
     least: float = 8.4
     most: float = 8.4
-    growth: str = "(batch - 1) / 7"
     mode: str = "slice"
     trials: int = 24
     trial_s: float = 15.0
@@ -100,7 +97,7 @@ REGIMES = {
 _AT_FULL_PACE = {"slice": 1, "crowd": 2}
 TRAIN = """
 import time
-device.take(int(({least} + ({most} - {least}) * {growth}) * 10**9))
+device.take(int(({least} + ({most} - {least}) * (batch - 1) / 7) * 10**9))
 for step in range({steps}):
     time.sleep({host_s})
     device.work({gpu_s}, {share})
@@ -120,7 +117,6 @@ class Run:
         n_refused: how often the GPU had to refuse memory.
         n_lost: trials that did not complete.
         peak_bytes: the most memory that was in use.
-        attempts: at all trials.
     """
 
     took_s: float
@@ -128,7 +124,6 @@ class Run:
     n_refused: int
     n_lost: int
     peak_bytes: int
-    attempts: int
 
     @property
     def distance(self) -> float:
@@ -160,16 +155,8 @@ def sweep(
         "space": space,
         "study": {"name": "packing", "trials": regime.trials, "sampler": "random"},
     }
-    allocator = GpuAllocator(
-        gpus.installed(),
-        threads=1,
-        driver=gpus,
-        ledger=Ledger(claims),
-        holds_back=jobs is None,
-        look_s=0.05,
-        settled_s=0.5,
-        window_s=0.5,
-        patience_s=1.0,
+    places = Places(
+        gpus.installed(), driver=gpus, claims=Claims(claims), look_s=0.05, settled_s=0.5
     )
     slots = jobs or MOST_SLOTS
     at_s: dict[Event, list[float]] = {Event.TRIAL_STARTED: [], Event.TRIAL_ENDED: []}
@@ -182,7 +169,7 @@ def sweep(
         Settings.from_mapping(data),
         notebook=notebook,
         output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=slots),
+        executor=lambda workload: LocalExecutor(workload, places=places, jobs=slots),
         observer=observe,
     ).run()
     starts, ends = at_s[Event.TRIAL_STARTED], at_s[Event.TRIAL_ENDED]
@@ -225,76 +212,7 @@ def run(regime: Regime, *, jobs: int | None, alone_s: float | None = None) -> Ru
         n_refused=state["n_refused"],
         n_lost=regime.trials - result.counts["completed"],
         peak_bytes=state["peak_bytes"],
-        attempts=sum(record.attempt for record in result.records),
     )
-
-
-def story(scale: float) -> dict[str, int]:
-    """Print how the trials that this project began with share a GPU; the most at once, by batch.
-
-    A ResNet50 takes 8.4 GB with a batch of 512, so that a GPU of 40 GB holds four; with one of 448
-    it holds five. Trials are long against their start, as they are with such a network.
-    """
-    print("| GB a trial | slots | seconds | over one slot | at once | refused | lost |")
-    print("|---" * 7 + "|")
-    most = {}
-    for batch, taken in ((512, 8.4), (448, 7.35)):
-        regime = Regime(host_s=0.1, gpu_s=0.005, least=taken, most=taken, trial_s=scale * 10)
-        alone_s = None
-        for slots, jobs in (("1", 1), ("2", 2), ("8", 8), ("auto", None)):
-            one = run(regime, jobs=jobs)
-            alone_s = alone_s or one.took_s
-            most[str(batch)] = round(one.peak_bytes / GB / taken)
-            print(
-                f"| {taken} | {slots} | {one.took_s:.1f} | {alone_s / one.took_s:.2f} "
-                f"| {most[str(batch)]} | {one.n_refused} | {one.n_lost} |",
-                flush=True,
-            )
-    return most
-
-
-def faults(scale: float) -> dict[str, dict[str, int]]:
-    """What predictions that are wrong by half and killed sweeps cost.
-
-    Trials take twice as much for half of the values of a param with fractions, which are expected
-    to move no memory. Two sweeps at once, one of which is killed and begun again.
-    """
-    double = Regime(host_s=0.04, gpu_s=0.004, least=4.2, growth="(x > 0.5)", trial_s=scale * 15)
-    wrong = run(double, jobs=None)
-    figures = {"wrong by half": {"oversubscribed": wrong.n_refused, "lost": wrong.n_lost}}
-    print(
-        f"wrong by half: {wrong.took_s:.1f} s, {wrong.attempts} attempts at {double.trials} trials"
-    )
-    with tempfile.TemporaryDirectory(dir="/tmp") as root:
-        folder = Path(root)
-        with SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES) as gpus:
-            command = [sys.executable, __file__, "--one", str(folder), "--scale", str(scale)]
-            commands = {name: [*command, "--name", name] for name in ("a", "b")}
-            both = {name: subprocess.Popen(command) for name, command in commands.items()}
-            while len(list(folder.glob("a/out/*.ipynb"))) < ONE.trials // 2:
-                assert both["a"].poll() is None, "it ended too early"
-                time.sleep(0.05)
-            both["a"].kill()
-            both["a"].wait()
-            peak_before = gpus.state("GPU-0")["peak_bytes"]
-            again = subprocess.run(commands["a"], check=False).returncode
-            ended = [again, both["b"].wait()]
-            state = gpus.state("GPU-0")
-    print(f"two sweeps, one killed: {peak_before / GB:.1f} and {state['peak_bytes'] / GB:.1f} GB")
-    figures["killed"] = {"oversubscribed": state["n_refused"], "lost": sum(ended)}
-    return figures
-
-
-#: The trials of each of two sweeps at once.
-ONE = Regime(host_s=0.04, gpu_s=0.004, least=6, most=10, trials=12)
-
-
-def one_of_two(folder: Path, name: str, scale: float) -> int:
-    """Run one of two sweeps on a GPU that is there already; the trials that did not complete."""
-    regime = replace(ONE, trial_s=scale * 15)
-    gpus = SimulatedGpus(folder / "g", memory_bytes=GPU_BYTES)
-    result, _ = sweep(regime, gpus, folder / name, jobs=None, claims=folder / "claims")
-    return regime.trials - result.counts["completed"]
 
 
 def _least_s(regime: Regime, batches: Sequence[int], *, trial_s: float) -> float:
@@ -307,9 +225,8 @@ def _least_s(regime: Regime, batches: Sequence[int], *, trial_s: float) -> float
 
 
 def _taken_gb(regime: Regime, batch: int) -> float:
-    """What a trial takes of the GPU; where `x` decides, the least that it may be."""
-    grown = (batch - 1) / 7 if "batch" in regime.growth else 0.0
-    return regime.least + (regime.most - regime.least) * grown
+    """What a trial takes of the GPU."""
+    return regime.least + (regime.most - regime.least) * (batch - 1) / 7
 
 
 def _fewest_rounds(taken_bytes: Sequence[int]) -> int:
@@ -345,18 +262,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="of each sweep (default: those of the regime)")
     parser.add_argument("--rounds", type=int, default=1, help="sweeps of each kind (default: 1)")
     parser.add_argument("--scale", type=float, default=1.0, help="of the trials' time (default: 1)")
-    parser.add_argument("--story", action="store_true", help="the first GPU that was shared, only")
-    parser.add_argument("--faults", action="store_true", help="what goes wrong, only")
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--name", help=argparse.SUPPRESS)
     logging.disable(logging.WARNING)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     options = parser.parse_args()
-    if options.one is not None:
-        sys.exit(one_of_two(options.one, options.name, options.scale))
-    if options.story or options.faults:
-        print(json.dumps((story if options.story else faults)(options.scale)))
-        return
     fixed = [int(jobs) for jobs in options.jobs.split(",") if jobs]
     print("| regime | slots | seconds | D | refused | lost | most memory |\n" + "|---" * 7 + "|")
     figures = {}

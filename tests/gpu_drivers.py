@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sweeper.execution.gpus import Gpu
+from sweeper.execution.driver import Gpu, GpuError
 
 GIB = 1024**3
 
@@ -15,12 +15,14 @@ class StatedDriver:
     Attributes:
         used: bytes of each GPU in use, by UUID.
         by_process: the same by process id.
+        lost: the UUIDs of GPUs that do not answer.
         busy: share of the time in which each GPU works.
     """
 
     def __init__(self, *names: str, memory_bytes: int | None = 40 * GIB) -> None:
         self.gpus = [Gpu(name=name, uuid=name, memory_bytes=memory_bytes) for name in names]
         self.used = dict.fromkeys(names, 0)
+        self.lost: set[str] = set()
         self.busy: dict[str, float | None] = dict.fromkeys(names)
         self.by_process: dict[str, dict[int, int]] = {name: {} for name in names}
 
@@ -28,6 +30,8 @@ class StatedDriver:
         return self.gpus
 
     def used_bytes(self, uuid: str) -> int | None:
+        if uuid in self.lost:
+            raise GpuError("GPU is lost")
         return self.used[uuid]
 
     def used_by(self, uuid: str) -> Mapping[int, int]:

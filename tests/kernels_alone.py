@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from sweeper.execution.gpus import GpuAllocator
+from sweeper.execution.places import Places
 from sweeper.guard import Guard
 from sweeper.kernels import (
     ExecutionRequest,
@@ -29,7 +29,7 @@ from sweeper.notebooks import ResearchNotebook
 from sweeper.testing import write_notebook
 from sweeper.trials import Params, RunningTrial
 
-ENVIRONMENT = {**os.environ, **GpuAllocator([], threads=1).env}
+ENVIRONMENT = {**os.environ, **Places().env}
 
 
 @contextmanager

@@ -37,7 +37,7 @@ ROOF = "__init__"  # shows the public names, so it stands above all folders
 
 #: Every outside library that is imported anywhere, and the only folders that know it.
 OWNERS = {
-    "filelock": {"study_folder", "tracking"},
+    "filelock": {"execution", "study_folder", "tracking"},
     "fsspec": {"sync"},
     "IPython": {"display", "kernels", "notebooks"},
     "comm": {"kernels"},
@@ -53,7 +53,7 @@ OWNERS = {
     "nbconvert": {"notebooks"},
     "nbformat": {"notebooks", "testing"},
     "nh3": {"notebooks"},
-    "numpy": {"notebook_api", "study", "sweep", "trials"},
+    "numpy": {"execution", "notebook_api", "study", "trials"},
     "pandas": {"control"},
     "pynvml": {"execution"},
     "optuna": {"study"},

@@ -102,8 +102,9 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
     last = {name: decode_float(s["values"][-1]) for name, s in series.items()}
     finals = {name: decode_float(value) for name, value in metadata.get("finals", {}).items()}
     now = datetime.datetime.now(datetime.UTC)
-    # A trial has no notebook while it waits for a GPU, and that wait is not its time.
-    started_at = metadata.get("started_at")
+    # The wait for a place is not the trial's own time.
+    waits_for = str(metadata.get("waits_for", ""))
+    started_at = None if waits_for else metadata.get("started_at")
     began = now if started_at is None else datetime.datetime.fromisoformat(started_at)
     pid, host = metadata.get("pid"), str(metadata.get("host", ""))
     return Progress(
@@ -117,4 +118,5 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         elapsed_s=(now - began).total_seconds(),
         memory_bytes=memory_of(pid) if is_here and not host and isinstance(pid, int) else None,
         host=host,
+        waits_for=waits_for,
     )

@@ -238,6 +238,8 @@ def table(snapshot: Snapshot) -> RenderableType:
         grid.add_row(*_row(trial, snapshot), *([trial.host] if is_elsewhere else []))
     parts: list[RenderableType] = [Text(_head(snapshot), style="bold", overflow="fold")]
     parts += [grid] if snapshot.running else []
+    waiting = [trial for trial in snapshot.running if trial.waits_for]
+    parts += [Text(f"{one.run_id} waits for {one.waits_for}", overflow="fold") for one in waiting]
     if snapshot.best:
         style = "green" if len(snapshot.best) == 1 else ""
         first = best_lines(snapshot.best[:1], snapshot.objectives)

@@ -18,19 +18,17 @@ from ..notebooks.scores import variables_to_read
 from ..settings import Settings
 from ..study_folder.patience import Patience
 from ..trials import (
-    GpuUse,
     KernelUse,
     Params,
     RunningTrial,
     TrialOutcome,
     TrialSpec,
+    TrialState,
     Value,
     to_metadata,
 )
 from .environment import TrialEnvironment
-from .gpus import CONTEXT_BYTES, GpuAllocator, Mps, MpsUse
-from .machine.host_memory import HostMemory, Stay
-from .machine.ledger import StoppedWaiting
+from .places import Place, Places, StoppedWaiting
 from .verdict import does_not_fit, judge
 
 
@@ -49,8 +47,7 @@ class NotebookRunner:
 
     notebook: ResearchNotebook
     settings: Settings
-    gpus: GpuAllocator
-    memory: HostMemory
+    places: Places
     pool: KernelPool
     patience: Patience
     environment: TrialEnvironment = field(default_factory=TrialEnvironment)
@@ -58,7 +55,6 @@ class NotebookRunner:
     snapshot: str = ""
     host: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
-    mps: Mps = field(default_factory=Mps)
 
     def new_file(self, spec: TrialSpec) -> ExecutedNotebook:
         """The executed notebook of a trial that has not run; it is not written yet."""
@@ -87,11 +83,11 @@ class NotebookRunner:
         write: Callable[[], None],
         origin: KernelOrigin | None = None,
     ) -> tuple[KernelResult, TrialOutcome]:
-        """Run all cells, with the trial's lease on a device, and judge what came of it.
+        """Run all cells, in the trial's place on the machine, and judge what came of it.
 
         Args:
             file: gets the outputs and what is known of the run.
-            limit_s: how long the cells may take, in seconds; the wait for a device not counted.
+            limit_s: how long the cells may take, in seconds; the wait for a place not counted.
             write: called whenever the file should be brought up to date.
             origin: how the kernel has to come to be; None for the best way that is trusted.
 
@@ -100,17 +96,11 @@ class NotebookRunner:
         """
         if not checkpoint_files(spec.checkpoint_dir):  # else it goes on where those were saved
             shutil.rmtree(spec.artifact_dir, ignore_errors=True)
-        result, stay, use = self._execute(
+        result, place = self._execute(
             file, spec, running, limit_s=limit_s, write=write, origin=origin
         )
-        lease = None if use is None else use.lease
-        was_short = stay is not None and stay.was_short
+        was_short = place is not None and place.machine_ran_short
         outcome = judge(file, result, running, self.settings, was_short=was_short)
-        outcome = does_not_fit(
-            outcome,
-            is_alone=stay is not None and stay.is_alone,
-            is_alone_on_gpu=lease is not None and lease.is_alone,
-        )
         if environment := self.environment.name():
             file.metadata["environment"] = environment
         outcome = replace(
@@ -119,14 +109,18 @@ class NotebookRunner:
             environment=environment,
             not_replicable=result.not_replicable,
         )
-        if use is None or lease is None or lease.gpu is None:
+        if place is None:
             return result, outcome
-        gpu = _larger_use(self.gpus.use_of(lease), result.gpu)
-        file.metadata.update(to_metadata(gpu))
-        if result.ending is Ending.FINISHED and gpu.peak_bytes is not None:
-            self.gpus.learn(gpu.peak_bytes)
-        outcome = replace(outcome, gpu=gpu, gpu_need=lease.need)
-        return result, self.mps.settle(use, outcome)
+        # One that torch kept from taking all of its GPU has not shown that it does not fit.
+        has_all = place.is_alone_on_gpu and place.memory_fraction is None
+        outcome = does_not_fit(outcome, is_alone=place.is_alone, is_alone_on_gpu=has_all)
+        if place.gpus:
+            gpu = self.places.use_of(place, result.gpu)
+            file.metadata.update(to_metadata(gpu))
+            if result.ending is Ending.FINISHED or outcome.state is TrialState.PRUNED:
+                self.places.learn(place, gpu.peak_bytes)
+            outcome = replace(outcome, gpu=gpu)
+        return result, self.places.settle(place, outcome)
 
     def _execute(
         self,
@@ -137,17 +131,18 @@ class NotebookRunner:
         limit_s: float | None,
         write: Callable[[], None],
         origin: KernelOrigin | None,
-    ) -> tuple[KernelResult, Stay | None, MpsUse | None]:
-        # Both are given back when the kernel has ended, which is after the slot has gone on. A
-        # trial that waits for the others to end holds no GPU for which one of them waits.
-        held = ExitStack()
+    ) -> tuple[KernelResult, Place | None]:
+        def tell(waits_for: str) -> None:  # `status` reads it in the notebook
+            file.metadata["waits_for"] = waits_for
+            self.patience.attempt(write)
+
+        held = ExitStack()  # given back when the kernel has ended: the slot goes on before
         try:
-            with _closed_on_error(held):
-                stay = held.enter_context(self.memory.share(spec, running))
-                lease = held.enter_context(self.gpus.allocate(spec, running))
-                use = held.enter_context(self.mps.used(spec, running, lease))
+            place = held.enter_context(self.places.lease(spec, running, tell))
         except StoppedWaiting:
-            return KernelResult(ending=Ending.STOPPED), None, None
+            return KernelResult(ending=Ending.STOPPED), None
+        finally:
+            file.metadata.pop("waits_for", None)
         file.metadata["started_at"] = _now()
 
         def write_running() -> None:
@@ -164,22 +159,22 @@ class NotebookRunner:
             running=running,
             write=write_running,
             on_kernel_gone=held.close,
-            env={**_environment(spec), **lease.env, **use.env},
+            env={**_environment(spec), **place.env},
             own_params=self._own_params(spec),
             origin=origin,
             prepares_next=origin is None and running.trials_left > 0,
             score_sources=self.settings.scores,
             variables=variables_to_read(self.settings.scores, self.settings.objective),
             reads_states=origin is not None or self.pool.policy.wants_reference,
-            reads_gpu=lease.gpu is not None,
-            gpu_fraction=lease.memory_fraction,
+            reads_gpu=bool(place.gpus),
+            gpu_fraction=place.memory_fraction,
             cell_output_bytes=self.settings.limits.cell_output,
             grace_s=self.settings.limits.grace,
         )
         with _closed_on_error(held), running.limited(limit_s):
             result = kernels.execute(request, pool=self.pool)
         self._describe(file, result)
-        return result, stay, use
+        return result, place
 
     def _describe(self, file: ExecutedNotebook, result: KernelResult) -> None:
         """Put into the file's metadata how it was executed."""
@@ -214,14 +209,6 @@ def _kernel_use(result: KernelResult) -> KernelUse | None:
         shared_cells=result.shared_cells,
         reason=result.origin.reason,
     )
-
-
-def _larger_use(seen: GpuUse, of_kernel: GpuUse | None) -> GpuUse:
-    """What a trial took of its GPU: the larger of what was seen from outside and in its kernel."""
-    if of_kernel is None:
-        return seen
-    peak = max(seen.peak_bytes or 0, (of_kernel.peak_bytes or 0) + CONTEXT_BYTES)
-    return replace(seen, peak_bytes=peak, was_short=of_kernel.was_short)
 
 
 def _environment(spec: TrialSpec) -> Mapping[str, str]:

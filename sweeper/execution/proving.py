@@ -38,7 +38,7 @@ def wait_for_fork(runner: NotebookRunner, running: RunningTrial) -> None:
         running: the trial that the caller runs next; a stop of it ends the wait.
     """
     began_s = time.monotonic()
-    trials_left = running.trials_left + 1 + runner.gpus.waiting
+    trials_left = running.trials_left + 1 + runner.places.waiting
     _prove_forking(runner, running, trials_left)
     while running.stop_reason is None:
         waited_s = time.monotonic() - began_s

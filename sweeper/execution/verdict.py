@@ -17,10 +17,13 @@ from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
 from .machine.shared_memory import remedy
 
-#: How torch, CUDA and its libraries, JAX, TensorFlow and CuPy word that a GPU has no memory left.
+#: How torch, CUDA and its libraries, JAX, TensorFlow, CuPy, Triton and RMM word that a GPU has no
+#: memory left. cuBLAS and cuDNN are "not initialized" where there is none for their own workspace.
 _OUT_OF_MEMORY = re.compile(
-    r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation"
-    r"|CUDA_ERROR_OUT_OF_MEMORY|CU(BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED"
+    r"OutOfMemoryError|CUDA out of memory|CUDA (driver )?error: out of memory"
+    r"|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \[CUDA\]: out of memory"
+    r"|CU(BLAS|DNN|SOLVER|SPARSE)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
+    r"|std::bad_alloc: (out_of_memory|CUDA error|RMM failure)"
     r"|RESOURCE_EXHAUSTED|ResourceExhaustedError"
 )
 #: How Python, numpy, pyarrow, the system, C++ and torch word that the machine has none left.
@@ -104,11 +107,9 @@ def _ended_early(
             return TrialOutcome(
                 state=TrialState.PRUNED, reason=Reason.PRUNED, message=running.message
             )
-        if running.stop_reason in (StopReason.BY_HAND, StopReason.GPU_FAULT):
+        if running.stop_reason is StopReason.BY_HAND:
             return TrialOutcome(
-                state=TrialState.STOPPED,
-                reason=Reason(running.stop_reason.value),
-                message=running.message,
+                state=TrialState.STOPPED, reason=Reason.BY_HAND, message=running.message
             )
         return TrialOutcome(
             state=TrialState.STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped"

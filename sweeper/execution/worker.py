@@ -19,7 +19,6 @@ from ..study_folder.patience import is_about_disk, patience_with_disk
 from ..study_folder.saved import saved_in
 from ..study_folder.snapshots import keep_environment
 from ..trials import (
-    GpuNeed,
     Reason,
     RunningTrial,
     TrialOutcome,
@@ -30,9 +29,8 @@ from ..trials import (
 )
 from .environment import TrialEnvironment, environment_of
 from .executor import TimeLeft
-from .gpus import GpuAllocator, Mps
-from .machine.host_memory import HostMemory
 from .notebook_runner import NotebookRunner
+from .places import NoGpuLeftError, Places
 from .proving import evidence_of, leading_s, wait_for_fork
 from .runtime import guarded, make_again
 from .verdict import failed
@@ -49,10 +47,8 @@ _EARLY_S = 120.0
 def opened_worker(
     workload: Workload,
     *,
-    gpus: GpuAllocator,
+    places: Places,
     time_left: TimeLeft,
-    memory: HostMemory | None = None,
-    mps: Mps | None = None,
 ) -> Iterator[Worker]:
     """A worker with its kernel pool; none of its processes outlives the block, however it ends.
 
@@ -60,18 +56,16 @@ def opened_worker(
     folder, those of another worker included.
 
     Args:
-        gpus: of the machine that it runs on.
+        places: of the machine that it runs on.
         time_left: of the sweep whose trials it runs.
-        memory: of the machine; default: this machine's.
-        mps: lets trials on one GPU compute at the same time; started and ended here.
     """
-    with guarded(workload.paths.folder) as (token, folder):
-        if mps is not None:
-            mps.start(gpus.devices, folder=folder, token=token)
-            gpus.closed = mps.faults.closed
+    with (
+        guarded(workload.paths.folder) as (token, folder),
+        places.opened(folder=folder, token=token),
+    ):
         pool = KernelPool(
             workload.kernel_name,
-            env={**os.environ, **gpus.env},
+            env={**os.environ, **places.env},
             cwd=workload.cwd,
             runtime_folder=folder,
             token=token,
@@ -84,13 +78,11 @@ def opened_worker(
         runner = NotebookRunner(
             notebook=workload.notebook,
             settings=workload.settings,
-            gpus=gpus,
-            memory=memory or HostMemory(),
+            places=places,
             pool=pool,
             own_names=workload.own_names,
             patience=patience,
-            mps=mps or Mps(),
-            environment=_environment(workload, gpus, token=token),
+            environment=_environment(workload, places, token=token),
             snapshot="" if workload.snapshot is None else workload.snapshot.name,
             host=workload.host,
             data={} if workload.data is None else workload.data.facts,
@@ -98,8 +90,6 @@ def opened_worker(
         yield Worker(runner=runner, runtime_folder=folder)
         left_s = time_left.left_s()
         pool.close(patience_s=None if left_s is None else left_s / 3)
-        if mps is not None:
-            mps.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +106,7 @@ class Worker:
     @property
     def findings(self) -> list[str]:
         """What users should know of how the trials ran, one sentence each."""
-        return [*self.runner.pool.findings, *self.runner.gpus.findings]
+        return self.runner.pool.findings
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
@@ -151,6 +141,9 @@ class Worker:
             file, outcome = self._run_in_trusted_kernel(file, spec, running)
         except OSError:
             raise  # most likely the file itself cannot be written
+        except NoGpuLeftError as error:
+            message = str(error)
+            outcome = TrialOutcome(state=TrialState.STOPPED, reason=Reason.NO_GPU, message=message)
         except Exception as error:  # noqa: BLE001  as in run_trial; here the file has it as well
             outcome = _internal_failure(spec, error)
         outcome = replace(outcome, duration_s=_own_time_s(running) - started_s)
@@ -191,8 +184,6 @@ class Worker:
         if is_whole and is_usual and result.way is Way.STARTED:
             took_s = _own_time_s(running) - started_s
             evidence = evidence_of(file, result, outcome)
-            if outcome.gpu is not None:  # its repetition may then be beside other trials
-                spec = replace(spec, gpu_need=GpuNeed(memory_bytes=outcome.gpu.peak_bytes))
             policy.offer_reference(
                 Reference(
                     spec=spec,
@@ -216,7 +207,7 @@ class Worker:
             if published is None or point.step is None or point.step > published:
                 running.publish(point)
 
-        repeated = RunningTrial(go_on, gpu_need=running.gpu_need)
+        repeated = RunningTrial(go_on)
         with running.passed_on(repeated):
             result, outcome = self.runner.run(
                 file,
@@ -231,9 +222,9 @@ class Worker:
         return file, result, outcome
 
 
-def _environment(workload: Workload, gpus: GpuAllocator, *, token: str) -> TrialEnvironment:
+def _environment(workload: Workload, places: Places, *, token: str) -> TrialEnvironment:
     """Where the trials of a workload run here; what is started for the look bears the mark."""
-    env = {**os.environ, **gpus.env, MARK_VARIABLE: f"{token}.environment;"}
+    env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
 
     def look() -> str:
         found = environment_of(
@@ -241,7 +232,7 @@ def _environment(workload: Workload, gpus: GpuAllocator, *, token: str) -> Trial
             env=kernels.environment_of(workload.kernel_name, env),
             folder=workload.cwd,
             threads=workload.settings.resources.threads,
-            gpus=gpus.devices,
+            gpus=places.gpus,
         )
         if workload.host:
             found["host"] = workload.host

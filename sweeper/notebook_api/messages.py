@@ -48,7 +48,6 @@ class StopReason(_Word):
     BY_HAND = "by_hand"
     TIME_LIMIT = "time_limit"
     PRUNED = "pruned"
-    GPU_FAULT = "gpu_fault"
 
 
 class PointSource(_Word):

@@ -17,14 +17,13 @@ from .forecast import BudgetForecast, forecast_budget
 from .gpu_usage import to_metadata, use_in
 from .paths import StudyPaths, attempt_path, confirming_name, display_path, run_id_of
 from .records import (
-    GpuNeed,
+    AloneOn,
     GpuUse,
     InputFile,
     Inputs,
     KernelUse,
     Params,
     Reason,
-    SettledMemory,
     TrialOutcome,
     TrialRecord,
     TrialSpec,
@@ -47,12 +46,12 @@ from .running import RunningTrial
 __all__ = [
     "DEFAULT_BEST",
     "DEFAULT_SEEDS",
+    "AloneOn",
     "BudgetForecast",
     "Confirmation",
     "ConfirmedTrial",
     "Event",
     "Events",
-    "GpuNeed",
     "GpuUse",
     "ImportanceRange",
     "InputFile",
@@ -63,7 +62,6 @@ __all__ = [
     "Progress",
     "Reason",
     "RunningTrial",
-    "SettledMemory",
     "Snapshot",
     "StudyPaths",
     "SweepResult",

@@ -50,24 +50,16 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"  # of a GPU
     OUT_OF_HOST_MEMORY = "out_of_host_memory"
     GPU_FAULT = "gpu_fault"
+    NO_GPU = "no_gpu"  # is left that works
     BY_HAND = "by_hand"
     PRUNED = "pruned"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuNeed:
-    """What an attempt at a trial needs of a GPU.
+class AloneOn(StrEnum):
+    """What an attempt at a trial has for itself, because an earlier one ran out of memory."""
 
-    Attributes:
-        memory_bytes: of the GPU, CUDA's own share included; None where it is not known.
-        is_alone: whether no other trial may be on the GPU meanwhile.
-        is_estimate: whether no trial that has ended is behind `memory_bytes`, so that it may be
-            too little and has to follow what the trial is seen to take.
-    """
-
-    memory_bytes: int | None = None
-    is_alone: bool = False
-    is_estimate: bool = False
+    GPU = "gpu"
+    MACHINE = "machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +76,6 @@ class GpuUse:
     peak_bytes: int | None = None
     was_short: bool = False
     busy_share: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettledMemory:
-    """The memory that a running trial takes of its GPU, after it has stopped to grow once.
-
-    Attributes:
-        first_bytes: what it took when it had not grown for a while for the first time.
-        peak_bytes: the most that it has taken until now.
-        may_grow: the part of that by which it may still grow: less, the longer it has not.
-    """
-
-    first_bytes: int
-    peak_bytes: int
-    may_grow: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +142,7 @@ class TrialSpec:
             path.
         continues: the executed notebook of an earlier attempt, from whose checkpoints this one may
             continue; None where there is none.
-        gpu_need: what it needed of a GPU when it was given out, where its machine has one.
-            Where the sweep is in the same process, `RunningTrial.gpu_need` counts instead.
-        is_alone: whether no other trial of the sweep may run on its machine meanwhile.
+        alone_on: what it has for itself; None where it runs beside others.
     """
 
     study: str
@@ -183,8 +158,7 @@ class TrialSpec:
     inputs: Mapping[str, InputFile] = field(default_factory=dict)
     code: str = ""
     continues: Path | None = None
-    gpu_need: GpuNeed = GpuNeed()
-    is_alone: bool = False
+    alone_on: AloneOn | None = None
 
     @property
     def run_id(self) -> str:
@@ -224,8 +198,6 @@ class TrialOutcome:
         gpu: what it took of its GPU; None where that is not known.
         is_infeasible: whether it ran out of memory with no other trial beside it.
         not_replicable: the operations that need not repeat bit for bit, by torch's own names.
-        gpu_need: what it was expected to need when it got its share of a GPU; None where it had
-            none.
         environment: the name of the record of where it ran; empty where there is none.
         host: the machine where it ran; empty for that of the sweep.
     """
@@ -240,7 +212,6 @@ class TrialOutcome:
     gpu: GpuUse | None = None
     is_infeasible: bool = False
     not_replicable: tuple[str, ...] = ()
-    gpu_need: GpuNeed | None = None
     environment: str = ""
     host: str = ""
 
@@ -307,8 +278,7 @@ class TrialRecord:
         inputs: Mapping[str, InputFile] | None = None,
         code: str = "",
         continues: Path | None = None,
-        gpu_need: GpuNeed | None = None,
-        is_alone: bool = False,
+        alone_on: AloneOn | None = None,
     ) -> TrialSpec:
         """Make the spec of this attempt; `TrialSpec` says what the arguments are."""
         return TrialSpec(
@@ -326,6 +296,5 @@ class TrialRecord:
             inputs=inputs or {},
             code=code,
             continues=continues,
-            gpu_need=gpu_need or GpuNeed(),
-            is_alone=is_alone,
+            alone_on=alone_on,
         )

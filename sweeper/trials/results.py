@@ -29,6 +29,7 @@ class Progress:
         memory_bytes: the proportional set size (PSS) of the kernel and its child processes; None
             when the kernel runs on another machine.
         host: the machine where it runs; empty for that of the sweep.
+        waits_for: what it waits for before it begins: a place on its machine; empty if it does not.
     """
 
     run_id: str
@@ -41,6 +42,7 @@ class Progress:
     elapsed_s: float
     memory_bytes: int | None
     host: str = ""
+    waits_for: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

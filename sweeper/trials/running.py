@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..notebook_api.messages import Point, PointSource, StopReason
-from .records import GpuNeed, SettledMemory
 
 
 class RunningTrial:
@@ -18,12 +17,9 @@ class RunningTrial:
 
     Args:
         *subscribers: called with each point; see `subscribe`.
-        gpu_need: answers from any thread, and at once, what the trial is expected to need of a GPU
-            by now; None where only the trial's spec says so.
 
     Attributes:
-        gpu_memory: what the trial is seen to take of its GPU; None until it has stopped to grow,
-            and where nobody sees it.
+        waits_for: what the trial waits for, in one line; empty when it does not.
         message: why the trial was asked to stop, for people.
         pid: the kernel's process; None before there is one.
         cell: the number of cells that have begun.
@@ -42,17 +38,14 @@ class RunningTrial:
         self,
         *subscribers: Callable[[Point], None],
         trials_left: int = 0,
-        gpu_need: Callable[[], GpuNeed] | None = None,
     ) -> None:
         self._subscribers = list(subscribers)
-        self.gpu_need = gpu_need
-        self.gpu_memory: SettledMemory | None = None
         self._reported: set[str] = set()
         self.trials_left = trials_left
         # Reentrant: a signal handler may stop a trial that its own thread is just stopping.
         self._lock = threading.RLock()
         self._stop_reason: StopReason | None = None
-        self.message = ""
+        self.waits_for = self.message = ""
         self.pid: int | None = None
         self.cell = 0
         self.cells = 0

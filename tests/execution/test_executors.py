@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sweeper.execution.executor import Executor, TrialSource
-from sweeper.execution.gpus import GpuAllocator
 from sweeper.execution.local import LocalExecutor
+from sweeper.execution.places import Places
 from sweeper.execution.workload import Workload
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.notebooks import ResearchNotebook
@@ -56,7 +56,7 @@ class TestLocalExecutor(ExecutorContract):
             paths=StudyPaths.parse(str(folder / "{run_id}.ipynb"), study="contract"),
         )
         assert pickle.loads(pickle.dumps(workload)).settings == workload.settings
-        return LocalExecutor(workload, gpus=GpuAllocator((), threads=1), jobs=jobs)
+        return LocalExecutor(workload, places=Places(), jobs=jobs)
 
 
 class ProcessExecutor:

@@ -17,9 +17,9 @@ from studies import until
 
 from sweeper import Settings, Sweep
 from sweeper.display import screen
-from sweeper.execution.gpus import GpuAllocator
+from sweeper.execution.claims import Claims
 from sweeper.execution.local import LocalExecutor
-from sweeper.execution.machine.ledger import Ledger
+from sweeper.execution.places import Places
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 
@@ -53,20 +53,18 @@ def run(
     notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5\nbatch = 1")
     study = {"name": "shared", "trials": 10, "sampler": "random", **settings.pop("study", {})}
     usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
-    allocator = GpuAllocator(
+    places = Places(
         gpus.installed(),
-        threads=1,
         driver=gpus,
-        ledger=Ledger(claims or folder / "claims"),
+        claims=Claims(claims or folder / "claims"),
         look_s=0.05,
         settled_s=0.3,
-        patience_s=0.5,
     )
     return Sweep.from_settings(
         Settings.from_mapping({**usual, **settings, "study": study}),
         notebook=notebook,
         output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda workload: LocalExecutor(workload, gpus=allocator, jobs=jobs),
+        executor=lambda workload: LocalExecutor(workload, places=places, jobs=jobs),
     ).run()
 
 

@@ -12,9 +12,8 @@ from commands import Command
 from studies import group_with_counts, small_settings
 
 from sweeper import Sweep
-from sweeper.execution.gpus import GpuAllocator
 from sweeper.execution.local import LocalExecutor
-from sweeper.execution.machine.host_memory import HostMemory
+from sweeper.execution.places import Places
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 
@@ -55,12 +54,11 @@ def run(folder: Path, *, too_large: tuple[int, ...] = (), jobs: int = 3) -> Swee
     root = group_with_counts(folder / "root")
     cell = CROWD.format(folder=str(folder), root=str(root), too_large=too_large)
     notebook = write_notebook(folder / "nb.ipynb", cell, parameters="x = 0.5")
-    gpus, memory = GpuAllocator([], threads=1), HostMemory(root)
     return Sweep.from_settings(
         small_settings("crowd", study={"trials": 5}),
         notebook=notebook,
         output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda workload: LocalExecutor(workload, gpus=gpus, jobs=jobs, memory=memory),
+        executor=lambda workload: LocalExecutor(workload, places=Places(root=root), jobs=jobs),
     ).run()
 
 

@@ -14,9 +14,10 @@ from simulated_gpu import DEVICE_CELL, SimulatedGpus
 from studies import forked, run_until, until
 
 from sweeper import Settings, Sweep
-from sweeper.execution.gpus import GpuAllocator, Mps
+from sweeper.execution.claims import Claims
 from sweeper.execution.local import LocalExecutor
-from sweeper.execution.machine.ledger import Ledger
+from sweeper.execution.mps import Mps
+from sweeper.execution.places import Places
 from sweeper.execution.workload import Workload
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
@@ -52,14 +53,6 @@ def run(
     """A sweep over a cell that uses `device`; the daemon's log is appended to `log`."""
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
     notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5")
-    allocator = GpuAllocator(
-        gpus.installed(),
-        threads=1,
-        driver=gpus,
-        ledger=Ledger(folder / "claims"),
-        look_s=0.05,
-        settled_s=0.3,
-    )
 
     class Logged(Mps):
         def start(self, *arguments: Any, **options: Any) -> None:
@@ -72,7 +65,16 @@ def run(
             log.extend(self.log.read_text().splitlines())
 
     def executor(workload: Workload) -> LocalExecutor:
-        return LocalExecutor(workload, gpus=allocator, jobs=3, mps=Logged(look_s=0.05))
+        places = Places(
+            gpus.installed(),
+            driver=gpus,
+            claims=Claims(folder / "claims"),
+            stated_bytes=8 * GB,
+            mps=Logged(),
+            look_s=0.05,
+            settled_s=0.3,
+        )
+        return LocalExecutor(workload, places=places, jobs=3)
 
     settings = Settings.from_mapping(
         {

@@ -16,8 +16,7 @@ import nbformat
 import pytest
 
 from sweeper import Settings, Sweep
-from sweeper.execution.gpus import GpuAllocator
-from sweeper.execution.gpus.present import installed_driver
+from sweeper.execution.gpus import chosen_gpus, installed_driver
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 
@@ -180,7 +179,7 @@ def test_a_number_in_cuda_visible_devices_is_the_gpu_that_cuda_means(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    (gpu,) = GpuAllocator.find("auto", threads=1).gpus
+    (gpu,) = (one.name for one in chosen_gpus("auto", installed_driver()))
     code = "import torch; print(torch.cuda.get_device_properties(0).uuid)"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     installed = {one.uuid for one in installed_driver().installed()}

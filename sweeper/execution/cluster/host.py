@@ -26,11 +26,9 @@ from typing import BinaryIO
 from ...errors import SweepError, first_line
 from ...kernels import check_kernel, environment_of, interpreter_of
 from ...notebook_api.messages import Point, StopReason
-from ...settings.machines import Resources
 from ...trials import Reason, RunningTrial, StudyPaths, TrialOutcome
 from ..environment.record import python_of
-from ..gpus import GpuAllocator, Mps
-from ..gpus.mps import why_not
+from ..places import Places
 from ..worker import Worker, opened_worker
 from ..workload import Workload
 from .followed_files import FollowedFiles
@@ -177,11 +175,9 @@ class Host:
         if obstacle := self._fetch(workload, is_copy=not mirror.shares_code):
             self._pipe.send(Opened(obstacle=obstacle))
             return
-        gpus = _gpus(workload.settings.resources)
+        places = Places.of_machine(workload.settings.resources, jobs=2)
         files = FollowedFiles(mirror, self._pipe.send, paths=home_paths)
-        with opened_worker(
-            workload, gpus=gpus, time_left=self._time, mps=_mps(workload, gpus)
-        ) as worker:
+        with opened_worker(workload, places=places, time_left=self._time) as worker:
             self._pipe.send(Opened())
             looking = threading.Thread(target=self._look, args=[files], name="look", daemon=True)
             looking.start()
@@ -283,7 +279,7 @@ def _looked(look: Look) -> Looked:
     name = socket.gethostname()
     try:
         check_kernel(look.kernel_name, asked_by="the notebook")
-        _gpus(look.resources)
+        Places.of_machine(look.resources, jobs=2)
     except SweepError as error:
         return Looked(host=name, obstacle=first_line(error))
     env = environment_of(look.kernel_name, os.environ)
@@ -316,25 +312,6 @@ def _write_code(workload: Workload) -> None:
         path = Path(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(source.encode("utf-8", "surrogateescape"))
-
-
-def _gpus(resources: Resources) -> GpuAllocator:
-    return GpuAllocator.find(
-        resources.gpus,
-        threads=resources.threads,
-        memory_bytes=resources.gpu_memory,
-        per_trial=resources.gpus_per_trial,
-    )
-
-
-def _mps(workload: Workload, gpus: GpuAllocator) -> Mps | None:
-    resources = workload.settings.resources
-    if resources.mps != "auto":
-        return None
-    why = why_not(gpus.devices, jobs=2, per_trial=resources.gpus_per_trial)
-    if why:
-        _log.warning("resources.mps: auto: MPS is not used: %s", why)
-    return None if why else Mps()
 
 
 def main(root: Path) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..gpus import Gpu
-from ..gpus.nvml import driver_version, model_of
+from ..driver import Gpu
 from ..machine.capacity import usable_cores
+from ..nvml import driver_version, model_of
 from .git import git_state
 
 _log = logging.getLogger(__name__)

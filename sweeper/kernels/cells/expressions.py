@@ -88,11 +88,11 @@ def cap(fraction):
     except (ImportError, ValueError, AttributeError):
         return  # there is no torch, or one whose version cannot be read
     general, cuda = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
-    name = general if general in os.environ else cuda
-    stated = os.environ.get(name, "")
+    stated = os.environ.get(general, os.environ.get(cuda, ""))
     if "per_process_memory_fraction" not in stated:
         added = f"per_process_memory_fraction:{fraction:.4f}"
-        os.environ[name] = f"{stated},{added}" if stated else added
+        # Which of the two counts, if both are there, depends on torch's version.
+        os.environ[general] = os.environ[cuda] = f"{stated},{added}" if stated else added
 """
 
 

@@ -46,11 +46,10 @@ from ..spending import Spending
 from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
 from .git_tags import GitTags
-from .gpu_needs import GpuNeeds
-from .host_needs import HostNeeds
 from .next_end import NextEnd
 from .prefetching import ProposalPrefetcher
 from .pruning import PruningThread
+from .shortages import Shortages
 
 _log = logging.getLogger(__name__)
 
@@ -102,16 +101,13 @@ class TrialScheduler:
         self._spending = spending
         self._failures_in_a_row = 0
         self._losses: Counter[int] = Counter()
-        self._gpu_needs = GpuNeeds(settings.resources.gpu_memory)
         self._begun = 0
         #: The numbers of the trials that slots have taken and not brought back.
         self._taken: set[int] = set()
         self._asking, self._lock = threading.Lock(), threading.Lock()
         self._cleaner = CheckpointCleaner(study, settings, paths.all_checkpoints)
         self._records = {record.number: record for record in study.records()}
-        for record in self._records.values():
-            self._gpu_needs.note(record)
-        self._host_needs = HostNeeds(self._records.values())
+        self._shortages = Shortages(self._records.values())
         self._best: Sequence[TrialRecord] | None = None
         self._pruning = (
             PruningThread(study, settings) if settings.study.pruner.name != "none" else None
@@ -162,9 +158,7 @@ class TrialScheduler:
         running = RunningTrial(
             on_point,
             trials_left=trials_left,
-            gpu_need=partial(self._gpu_needs.need, record),
         )
-        self._gpu_needs.begin(record, running)
         self._stop_switch.enter(spec.number, running)
         return spec, running
 
@@ -204,8 +198,7 @@ class TrialScheduler:
                 if self._losses[spec.number] >= _MOST_LOSSES:
                     outcome = replace(outcome, state=TrialState.FAILED)
                 _mark_lost(spec, outcome)
-            again = self._gpu_needs.run_again(spec, outcome)
-            again = again or self._host_needs.run_again(spec, outcome)
+            again = self._shortages.run_again(spec, outcome)
             if again is not None:
                 message = f"{outcome.message}; it is run again {again}"
                 outcome = replace(outcome, state=TrialState.STOPPED, message=message)
@@ -220,7 +213,6 @@ class TrialScheduler:
         if is_lost or again is not None:
             self._study.queue_again(record)
         self._next_end.announce()
-        self._gpu_needs.note(record)
         self._records[record.number] = record
         self._best = None
         self._spending.trial_ended()
@@ -295,6 +287,8 @@ class TrialScheduler:
         self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
         if record.state is TrialState.STOPPED and record.reason is Reason.FILE:
             self._close(f"a file that cannot be written: {record.message}")
+        if record.state is TrialState.STOPPED and record.reason is Reason.NO_GPU:
+            self._close(record.message)
         limit = self._settings.study.stop_after_failures
         if limit is None and has_failed and not any(map(_has_trained, self._known())):
             limit = _FIRST_FAILURES
@@ -330,8 +324,7 @@ class TrialScheduler:
             inputs=inputs_of(self._inputs, record.params),
             code=self._tags.get(CODE_TAG, ""),
             continues=self._earlier_try(record),
-            gpu_need=self._gpu_needs.need(record),
-            is_alone=self._host_needs.is_alone(record),
+            alone_on=self._shortages.alone_on(record),
         )
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:
@@ -379,4 +372,5 @@ def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
         elapsed_s=time.time() - record.started_at_s - running.waited_s,
         memory_bytes=None if running.pid is None else memory_of(running.pid),
         host=running.host,
+        waits_for=running.waits_for,
     )

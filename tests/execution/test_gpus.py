@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,15 @@ from gpu_drivers import GIB, StatedDriver
 
 from sweeper import Settings
 from sweeper.errors import SettingsError
-from sweeper.execution.gpus import Gpu, GpuAllocator
-from sweeper.execution.gpus.present import NoGpus, gpus_shared_by_count, present_gpus
+from sweeper.execution.driver import Gpu
+from sweeper.execution.gpus import (
+    NoGpus,
+    chosen_gpus,
+    gpus_shared_by_count,
+    present_gpus,
+)
+from sweeper.execution.places import Places
+from sweeper.settings.machines import Resources
 from sweeper.sweep import Sweep
 from sweeper.testing import write_notebook
 
@@ -29,7 +37,7 @@ TWO = StatedDriver("GPU-a", "GPU-b")
 
 
 def found(wanted: str | list[int], memory_bytes: int | None = None) -> list[str]:
-    return GpuAllocator.find(wanted, threads=1, memory_bytes=memory_bytes, driver=TWO).gpus
+    return [gpu.name for gpu in chosen_gpus(wanted, TWO, memory_bytes=memory_bytes)]
 
 
 def test_auto_means_every_gpu_of_the_machine() -> None:
@@ -48,9 +56,9 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 def test_on_a_machine_without_gpus_auto_is_none_and_numbers_are_refused() -> None:
     none = StatedDriver()
-    assert GpuAllocator.find("auto", threads=1, driver=none).gpus == []
+    assert chosen_gpus("auto", none) == []
     with pytest.raises(SettingsError, match="there is no GPU 0 on this machine; there are: none"):
-        GpuAllocator.find([0], threads=1, driver=none)
+        chosen_gpus([0], none)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +102,20 @@ def test_a_stated_memory_counts_on_gpus_however_they_are_named(
 
 def test_a_trial_that_takes_more_gpus_than_there_are_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"gpus_per_trial: a trial takes 3 GPUs; there are 2"):
-        GpuAllocator.find("auto", threads=1, per_trial=3, driver=TWO)
+        chosen_gpus("auto", TWO, per_trial=3)
     with pytest.raises(SettingsError, match="takes 2 GPUs; there is 1 to use"):
-        GpuAllocator.find([1], threads=1, per_trial=2, driver=TWO)
-    none = GpuAllocator.find("auto", threads=1, per_trial=3, driver=StatedDriver())
-    assert none.gpus == [], "a notebook may run without"
+        chosen_gpus([1], TWO, per_trial=2)
+    none = chosen_gpus("auto", StatedDriver(), per_trial=3)
+    assert none == [], "a notebook may run without"
+
+
+def test_a_gpu_on_which_nothing_may_compute_and_several_parts_for_a_trial_are_refused() -> None:
+    driver = StatedDriver("GPU-a", "MIG-b", "MIG-c")
+    with pytest.raises(SettingsError, match=r"gpus_per_trial: MIG-b is a part of a GPU \(MIG\)"):
+        chosen_gpus([1, 2], driver, per_trial=2)
+    driver.gpus[0] = replace(driver.gpus[0], mode="prohibited")
+    with pytest.raises(SettingsError, match=r"resources.gpus: no process may compute on GPU-a"):
+        chosen_gpus("auto", driver)
 
 
 def test_a_trial_that_no_gpu_can_hold_is_refused() -> None:
@@ -113,7 +130,7 @@ def test_a_number_among_different_gpus_is_asked_for_more_exactly_where_memory_co
     driver.gpus[0] = Gpu(name="GPU-small", uuid="GPU-small", memory_bytes=8 * GIB)
 
     def gpus(memory_bytes: int | None) -> list[str]:
-        return GpuAllocator.find("auto", threads=1, memory_bytes=memory_bytes, driver=driver).gpus
+        return [gpu.name for gpu in chosen_gpus("auto", driver, memory_bytes=memory_bytes)]
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert gpus(None) == ["1"]
@@ -191,6 +208,9 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *n, process *fou
     found[1] = (process){4712, ~0ULL, 0, 0};
     return 0;
 }
+int nvmlDeviceGetComputeMode(device *d, unsigned *mode) {
+    *mode = d->number == 2 ? 3 : 0; return d->part < 0 ? 0 : 3;
+}
 typedef struct { unsigned gpu, memory; } utilization;
 int nvmlDeviceGetUtilizationRates(device *d, utilization *u) {
     u->gpu = 75; u->memory = 10; return d->part < 0 ? 0 : 3;
@@ -204,11 +224,11 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(device *d, unsigned *n, process *
 }
 """
 ASK = """
-from sweeper.execution.gpus.present import installed_driver
+from sweeper.execution.gpus import installed_driver
 nvml = installed_driver()
 for gpu in nvml.installed():
     print(gpu.name, gpu.memory_bytes, nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)))
-    print(nvml.busy_share(gpu.uuid))
+    print(gpu.mode, nvml.busy_share(gpu.uuid))
 print(nvml.used_bytes("GPU-other"), dict(nvml.used_by("GPU-other")))
 """
 
@@ -233,13 +253,13 @@ def test_whole_gpus_and_parts_are_read_out_of_the_drivers_library(tmp_path: Path
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert asked.stdout.splitlines() == [
         "GPU-0 1000 10 {4711: 7, 4713: 9}",
-        "0.75",
+        "default 0.75",
         "MIG-0 1001 10 {}",
-        "None",
+        "default None",
         "MIG-1 1001 10 {}",
-        "None",
+        "default None",
         f"GPU-2 {machine_bytes} None {{}}",
-        "0.75",
+        "exclusive 0.75",
         "None {}",
     ]
     assert "GPU 3 cannot be used: GPU is lost" in asked.stderr
@@ -307,17 +327,18 @@ def test_the_gpu_of_an_apple_machine_is_recognised(
 @pytest.mark.usefixtures("all_visible")
 def test_kernels_see_the_gpus_that_trials_share_by_count() -> None:
     # torch for ROCm obeys this variable, and an empty one would hide them.
-    assert "CUDA_VISIBLE_DEVICES" not in GpuAllocator.find("auto", threads=1, driver=NoGpus()).env
-    assert GpuAllocator.find("none", threads=1, driver=NoGpus()).env["CUDA_VISIBLE_DEVICES"] == ""
+    for gpus, is_hidden in {"auto": False, "none": True}.items():
+        places = Places.of_machine(Resources(gpus=gpus), jobs=1, driver=NoGpus())  # type: ignore[arg-type]
+        assert ("CUDA_VISIBLE_DEVICES" in places.env) is is_hidden
 
 
 def test_gpus_of_amd_that_are_asked_for_by_number_are_refused_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = amd_machine(tmp_path, 51110)
-    monkeypatch.setattr("sweeper.execution.gpus.present._ROOT", root)
+    monkeypatch.setattr("sweeper.execution.gpus._ROOT", root)
     with pytest.raises(SettingsError, match=r"and 1 AMD GPU, of which HIP_VISIBLE_DEVICES"):
-        GpuAllocator.find([0], threads=1, driver=NoGpus())
+        chosen_gpus([0], NoGpus())
 
 
 @pytest.mark.parametrize(
@@ -332,8 +353,8 @@ def test_the_first_line_of_a_sweep_names_them_and_memory_that_counts_for_nothing
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     root = amd_machine(tmp_path / "root", 51110, 51111)
-    monkeypatch.setattr("sweeper.execution.gpus.present._ROOT", root)
-    monkeypatch.setattr("sweeper.execution.gpus.allocator.installed_driver", NoGpus)
+    monkeypatch.setattr("sweeper.execution.gpus._ROOT", root)
+    monkeypatch.setattr("sweeper.execution.places.installed_driver", NoGpus)
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 1")
     data = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}}
     settings = Settings.from_mapping({**data, "resources": {"gpu_memory": "9GB"}})

@@ -1,4 +1,7 @@
-"""The GPUs that this process may use. Never initialises CUDA."""
+"""The GPUs of a machine that a sweep may use, and what all its kernels find in their environment.
+
+Never initialises CUDA: a context of it would take some hundred MB of each GPU.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,15 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from ...errors import SettingsError
+from ..errors import SettingsError
 from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 
+#: What is left free on each GPU, because libraries choose other algorithms where memory is short.
+_SPARE_BYTES = 1024**3
+_SPARE_SHARE = 0.025
 #: Prints the UUIDs of all GPUs in the order in which CUDA counts them.
 _CUDA_ORDER = """
 import ctypes, uuid
@@ -27,6 +34,20 @@ for number in range(count.value):
 """
 _ORDER_TIMEOUT_S = 60
 _ROOT = Path("/")
+#: Read by the libraries that compute when they are imported; the number of threads changes the
+#: last bits of a result, so it is fixed for the whole study.
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+#: Without these, JAX and TensorFlow take most of a GPU at once, whatever they need of it.
+_TAKE_WHAT_IS_NEEDED = {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+}
 
 
 class NoGpus:
@@ -67,7 +88,17 @@ def chosen_gpus(
     memory_bytes: int | None = None,
     per_trial: int = 1,
 ) -> list[Gpu]:
-    """The GPUs of this machine that a parameters file asks for; see `GpuAllocator.find`."""
+    """The GPUs of this machine that a parameters file asks for.
+
+    Args:
+        wanted: `"auto"` for all, or their numbers: in nvidia-smi's order, or in that of
+            CUDA_VISIBLE_DEVICES where it is set.
+        memory_bytes: of a GPU, that each trial takes as users state it; None if they do not.
+        per_trial: how many GPUs each trial gets.
+
+    Raises:
+        SettingsError: this machine does not have them, or trials cannot run on them so.
+    """
     present = present_gpus(driver)
     chosen = present
     if not isinstance(wanted, str):
@@ -81,6 +112,17 @@ def chosen_gpus(
                 f"resources.gpus: there is no GPU {missing[0]} on this machine; there are: {there}"
             )
         chosen = [present[index] for index in wanted]
+    for gpu in chosen:
+        if gpu.mode == "prohibited":
+            raise SettingsError(
+                f"resources.gpus: no process may compute on {gpu.name}, whose compute mode is "
+                "PROHIBITED; choose others, or have `nvidia-smi -c DEFAULT` run for it"
+            )
+        if gpu.is_part and per_trial > 1:
+            raise SettingsError(
+                f"resources.gpus_per_trial: {gpu.name} is a part of a GPU (MIG), of which CUDA "
+                "gives a process only one; set it to 1"
+            )
     if memory_bytes is not None:
         _refuse_small(chosen, memory_bytes)
     if chosen and len(chosen) < per_trial:
@@ -150,7 +192,7 @@ def present_gpus(driver: GpuDriver) -> list[Gpu]:
             visible.append(_named(name, installed))
         elif 0 <= int(name) < len(counted):
             known = counted[int(name)]
-            visible.append(Gpu(name=name, uuid=known.uuid, memory_bytes=known.memory_bytes))
+            visible.append(replace(known, name=name))
         else:
             break  # as in CUDA: a number that does not exist hides those after it
     return visible
@@ -164,7 +206,7 @@ def _named(name: str, installed: Sequence[Gpu]) -> Gpu:
     """The GPU of a UUID; CUDA takes the beginning of one, too."""
     for gpu in installed:
         if gpu.uuid is not None and gpu.uuid.startswith(name):
-            return Gpu(name=name, uuid=gpu.uuid, memory_bytes=gpu.memory_bytes)
+            return replace(gpu, name=name)
     return Gpu(name=name, uuid=None, memory_bytes=None)
 
 
@@ -181,7 +223,7 @@ def _in_cuda_order(installed: Sequence[Gpu]) -> list[Gpu]:
         return [by_uuid[uuid] for uuid in order]
     totals = {gpu.memory_bytes for gpu in installed}
     total = totals.pop() if len(totals) == 1 else None
-    return [Gpu(name=gpu.name, uuid=None, memory_bytes=total) for gpu in installed]
+    return [replace(gpu, uuid=None, memory_bytes=total) for gpu in installed]
 
 
 def _ask_cuda() -> list[str]:
@@ -199,3 +241,29 @@ def _ask_cuda() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return asked.stdout.split()
+
+
+def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int | None:
+    """How much memory of a GPU trials may claim in all; None where that is not known."""
+    if gpu.memory_bytes is None or not keeps_spare:
+        return gpu.memory_bytes
+    return gpu.memory_bytes - max(_SPARE_BYTES, round(_SPARE_SHARE * gpu.memory_bytes))
+
+
+def kernel_environment(threads: int, *, has_gpus: bool, is_hidden: bool) -> dict[str, str]:
+    """The variables of all kernels.
+
+    Args:
+        threads: that each kernel computes with.
+        has_gpus: whether trials use GPUs, of which each gets its own by its lease.
+        is_hidden: whether kernels must not see any other.
+    """
+    return {
+        **{name: str(threads) for name in _THREAD_VARIABLES},
+        "PYTHONHASHSEED": "0",
+        # cuBLAS is deterministic only with a workspace of fixed size.
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        **({k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items() if has_gpus}),
+        # Until a trial's lease says otherwise: nothing may take a GPU before.
+        **({"CUDA_VISIBLE_DEVICES": ""} if has_gpus or is_hidden else {}),
+    }

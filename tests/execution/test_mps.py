@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import mps_stand_in
@@ -18,12 +19,11 @@ import psutil
 import pytest
 from studies import until
 
-from sweeper.execution.gpus import Gpu, Lease, Mps
-from sweeper.execution.gpus.mps import why_not
+from sweeper.execution.driver import Gpu
+from sweeper.execution.mps import Mps, why_not
 from sweeper.execution.runtime import guarded
 from sweeper.guard import mark_of
-from sweeper.testing import trial_spec
-from sweeper.trials import GpuNeed, GpuUse, RunningTrial, TrialOutcome, TrialState
+from sweeper.trials import TrialOutcome, TrialState
 
 
 def a_gpu(name: str = "GPU-a", uuid: str | None = "GPU-a") -> Gpu:
@@ -121,17 +121,18 @@ def test_a_daemon_that_somebody_else_runs_is_left_alone(
 def test_each_gpu_has_a_daemon_and_ends_it_in_order(program: Path, tmp_path: Path) -> None:
     mps = Mps()
     with guarded(tmp_path) as (token, folder):
-        mps.start([a_gpu("0", "GPU-a"), a_gpu("1", "GPU-b")], folder=folder, token=token)
+        gpus = [a_gpu("0", "GPU-a"), a_gpu("1", "GPU-b")]
+        mps.start(gpus, folder=folder, token=token)
         assert len(str(folder / "mps0" / "nvidia-cuda-mps-control.pid")) < 107
-        for number, (name, uuid) in enumerate({"0": "GPU-a", "1": "GPU-b"}.items()):
-            with mps.used(trial_spec(), RunningTrial(), Lease(gpu=name, env={})) as use:
-                assert use.env == {
-                    "CUDA_MPS_PIPE_DIRECTORY": str(folder / f"mps{number}"),
-                    "CUDA_MPS_LOG_DIRECTORY": str(folder / f"mps{number}" / "log"),
-                    "CUDA_VISIBLE_DEVICES": uuid,
-                }
-                Kernel(use.env["CUDA_MPS_PIPE_DIRECTORY"]).socket.close()
-            assert f"started for {uuid}" in log_of(folder / f"mps{number}")
+        for number, gpu in enumerate(gpus):
+            env = mps.env_of(gpu, is_alone=False)
+            assert env == {
+                "CUDA_MPS_PIPE_DIRECTORY": str(folder / f"mps{number}"),
+                "CUDA_MPS_LOG_DIRECTORY": str(folder / f"mps{number}" / "log"),
+                "CUDA_VISIBLE_DEVICES": gpu.uuid,
+            }
+            Kernel(env["CUDA_MPS_PIPE_DIRECTORY"]).socket.close()
+            assert f"started for {gpu.uuid}" in log_of(folder / f"mps{number}")
         mps.close()
         until(lambda: not stand_ins(folder))
         assert "ended in order" in log_of(folder / "mps0")
@@ -141,19 +142,13 @@ def test_each_gpu_has_a_daemon_and_ends_it_in_order(program: Path, tmp_path: Pat
 def test_a_trial_that_has_to_be_alone_does_without_and_finds_no_other_daemon(
     program: Path, tmp_path: Path
 ) -> None:
-    mps, spec = Mps(), trial_spec(gpu_need=GpuNeed(is_alone=True))
-    with (
-        serving(mps, tmp_path) as folder,
-        mps.used(spec, RunningTrial(), Lease(gpu="GPU-a", env={})) as use,
-    ):
-        assert use.env == {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "no-mps")}
+    mps = Mps()
+    with serving(mps, tmp_path) as folder:
+        env = {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "no-mps")}
+        assert mps.env_of(a_gpu(), is_alone=True) == env
         assert not (folder / "no-mps").exists()
-        assert use.client is None
-
-
-def test_without_daemons_a_kernels_environment_stays_as_it_is() -> None:
-    with Mps().used(trial_spec(), RunningTrial(), Lease(gpu="GPU-a", env={})) as use:
-        assert use.env == {}
+        exclusive = replace(a_gpu(), mode="exclusive")  # the server is the one process on it
+        assert mps.env_of(exclusive, is_alone=True) == mps.env_of(exclusive, is_alone=False)
 
 
 def test_a_daemon_that_does_not_start_is_reported_and_trials_do_without(
@@ -164,57 +159,52 @@ def test_a_daemon_that_does_not_start_is_reported_and_trials_do_without(
 ) -> None:
     monkeypatch.setenv("STAND_IN_FAILS", "1")
     mps = Mps()
-    with (
-        serving(mps, tmp_path),
-        mps.used(trial_spec(), RunningTrial(), Lease(gpu="GPU-a", env={})) as use,
-    ):
-        assert use.env == {}
+    with serving(mps, tmp_path):
+        assert mps.env_of(a_gpu(), is_alone=False) == {}
     assert "MPS does not start on GPU-a (the stand-in does not start); trials" in caplog.text
-
-
-# --- whether kernels connect ---------------------------------------------------------------------
 
 
 def test_kernels_that_do_not_connect_are_reported_once(
     program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mps = Mps(look_s=0.01)
-    lease = Lease(gpu="GPU-a", env={}, peak_bytes=10**9)
-    with serving(mps, tmp_path), mps.used(trial_spec(), RunningTrial(), lease) as use:
-        until(lambda: "kernels do not connect to it" in caplog.text)
-        # A fault then ends its own process only, so it is the trial's own.
-        failed = TrialOutcome(state=TrialState.FAILED, message="CUDA error 700")
-        with mps.used(trial_spec(), RunningTrial(), lease):
-            assert mps.settle(use, failed) == failed
-    assert caplog.text.count("kernels do not connect") == 1
-
-
-def test_a_kernel_that_knows_that_it_used_the_gpu_shows_it_where_the_driver_cannot(
-    program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
     mps = Mps()
-    lease = Lease(gpu="GPU-a", env={})
-    with serving(mps, tmp_path), mps.used(trial_spec(), RunningTrial(), lease) as use:
-        mps.settle(use, TrialOutcome(state=TrialState.COMPLETED, gpu=GpuUse(peak_bytes=0)))
-        assert caplog.text == ""
-        mps.settle(use, TrialOutcome(state=TrialState.COMPLETED, gpu=GpuUse(peak_bytes=1)))
-        assert "kernels do not connect to it" in caplog.text
+    with serving(mps, tmp_path):
+        mps.check([a_gpu()])
+        mps.check([a_gpu()])
+    assert caplog.text.count("kernels do not connect to it") == 1
 
 
 def test_kernels_that_connect_are_seen_to(
     program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mps = Mps(look_s=0.01)
-    lease = Lease(gpu="GPU-a", env={})
-    with (
-        caplog.at_level(logging.INFO, logger="sweeper"),
-        serving(mps, tmp_path),
-        mps.used(trial_spec(), RunningTrial(), lease) as use,
-    ):
-        kernel = Kernel(use.env["CUDA_MPS_PIPE_DIRECTORY"])
-        until(lambda: "kernels use MPS on GPU-a" in caplog.text)
+    mps = Mps()
+    with caplog.at_level(logging.INFO, logger="sweeper"), serving(mps, tmp_path) as folder:
+        kernel = Kernel(str(folder / "mps0"))
+        mps.check([a_gpu()])
         kernel.socket.close()
+    assert "kernels use MPS on GPU-a" in caplog.text
     assert "do not connect" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("message", "is_fault"),
+    [
+        ("RuntimeError: CUDA error: device-side assert triggered", True),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered", True),
+        ("cudaErrorLaunchFailure", True),
+        ("CUDA error: MPS server is not ready to accept new MPS client requests", True),
+        ("Call to cuMemcpyHtoD results in CUDA error code 719", True),
+        ("torch.OutOfMemoryError: CUDA out of memory", False),
+        ("ValueError: 'cuda' is no number above 700", False),
+    ],
+)
+def test_a_fault_is_known_by_its_text(
+    program: Path, tmp_path: Path, message: str, is_fault: bool
+) -> None:
+    mps = Mps()
+    with serving(mps, tmp_path):
+        outcome = TrialOutcome(state=TrialState.FAILED, message=message)
+        assert mps.is_fault(outcome) is is_fault
 
 
 # --- the end -------------------------------------------------------------------------------------
@@ -222,11 +212,10 @@ def test_kernels_that_connect_are_seen_to(
 SWEEP = """
 import os, subprocess, sys, time
 from pathlib import Path
-from sweeper.execution.gpus import Gpu, Lease, Mps
+from sweeper.execution.driver import Gpu
+from sweeper.execution.mps import Mps
 from sweeper.execution.runtime import guarded
 from sweeper.guard import MARK_VARIABLE
-from sweeper.testing import trial_spec
-from sweeper.trials import RunningTrial
 
 KERNEL = '''
 import os, socket, time
@@ -238,14 +227,13 @@ print("connected", flush=True)
 time.sleep(600)
 '''
 with guarded(Path(sys.argv[1])) as (token, folder):
-    mps, lease = Mps(), Lease(gpu="GPU-a", env={})
-    mps.start([Gpu(name="GPU-a", uuid="GPU-a", memory_bytes=None)], folder=folder, token=token)
+    mps, gpu = Mps(), Gpu(name="GPU-a", uuid="GPU-a", memory_bytes=None)
+    mps.start([gpu], folder=folder, token=token)
     # The guard removes the folder with the log, so the test reads it through a link.
     os.link(folder / "mps0" / "log" / "control.log", sys.argv[2])
-    with mps.used(trial_spec(), RunningTrial(), lease) as use:
-        env = {**os.environ, **use.env, MARK_VARIABLE: f"{token}.k1;"}
-        subprocess.Popen([sys.executable, "-c", KERNEL], env=env)
-        time.sleep(600)
+    env = {**os.environ, **mps.env_of(gpu, is_alone=False), MARK_VARIABLE: f"{token}.k1;"}
+    subprocess.Popen([sys.executable, "-c", KERNEL], env=env)
+    time.sleep(600)
 """
 
 

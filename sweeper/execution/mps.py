@@ -1,27 +1,24 @@
 """NVIDIA's Multi-Process Service: trials on one GPU compute at the same time, not in turns.
 
-Each sweep has a daemon of its own for each GPU, in its private folder. A daemon that several sweeps
-shared would carry a fault of a trial of one to the trials of another, and had to end with the last.
+Each sweep has a daemon of its own for each GPU, in its private folder: it ends with its sweep, and
+a fault of a trial stays within it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import subprocess
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...guard import LAST, MARK_VARIABLE
-from ...trials import RunningTrial, TrialOutcome, TrialSpec
+from ..guard import LAST, MARK_VARIABLE
+from ..trials import TrialOutcome
 from .driver import Gpu
-from .faults import Client, GpuFaults
-from .shares import Lease
 
 _log = logging.getLogger(__name__)
 
@@ -30,12 +27,18 @@ _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 #: Where CUDA looks for a daemon if nobody says anything else.
 _USUAL_PLACE = "/tmp/nvidia-mps"
 _ANSWER_S, _START_S = 10.0, 30.0
-#: How long a server may take to make a new context after a fault, and how often to ask.
-_READY_S, _READY_LOOK_S = 10.0, 0.1
-#: How often to look whether kernels use MPS, and how often a daemon must be found without a server
-#: while a trial has memory of its GPU, before that counts as a failure.
-_LOOK_S, _LOOKS = 2.0, 2
 _TURNS = "trials on one GPU then take turns, so small models gain little from sharing it"
+#: How torch, JAX, TensorFlow, CuPy and Numba word the errors that end a context of CUDA, which
+#: trials share under MPS: 700, 702, 710, 714 to 719, and those of MPS itself, 805 to 810.
+_FAULT = re.compile(
+    r"illegal memory access|device-side assert|unspecified launch failure|misaligned address"
+    r"|illegal instruction|invalid program counter|hardware stack error|the launch timed out"
+    r"|not supported on global/shared address space|\bMPS (client|server)\b"
+    r"|(CUDA_ERROR_|cudaError)(Illegal_?(Address|Instruction)|Assert|Misaligned_?Address|MPS_?\w+"
+    r"|Launch_?(Failed|Failure|Timeout)|Invalid_?(PC|Address_?Space)|Hardware_?Stack_?Error)"
+    r"|CUDA[\w ]*error\D{0,12}(70[02]|71[04-9]|80[5-9]|810)\b",
+    re.IGNORECASE,
+)
 
 
 def why_not(gpus: Sequence[Gpu], *, jobs: int, per_trial: int) -> str:
@@ -154,12 +157,6 @@ class _Daemon:
         answers = [self._ask(f"get_server_status {server}") for server in self._servers()]
         return any("FAULT" in line for lines in answers for line in lines)
 
-    def wait_until_ready(self) -> None:
-        """Wait until it takes clients again after a fault; not for ever, where it never does."""
-        end_s = time.monotonic() + _READY_S
-        while self.has_fault() and time.monotonic() < end_s:
-            time.sleep(_READY_LOOK_S)
-
     def quit(self) -> None:
         """End it, when its clients have ended; the guard ends one that does not."""
         self._ask("quit")
@@ -171,43 +168,13 @@ class _Daemon:
         return _ask(command, {**os.environ, **self.env}) or []
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class MpsUse:
-    """A trial's use of MPS.
-
-    Attributes:
-        env: what it adds to the environment of the trial's kernel, over that of its lease.
-        client: the trial among the others on its GPU; None where it does without MPS.
-        n_looks: how often the daemon had no server although the trial had memory of its GPU.
-    """
-
-    env: Mapping[str, str]
-    lease: Lease
-    client: Client | None = None
-    n_looks: int = 0
-
-
 class Mps:
-    """The daemons of one sweep, and the trials that use them. Safe to use from any thread.
+    """The daemons of one sweep, and which trials attach to them. Safe to use from any thread."""
 
-    Args:
-        look_s: how often to look whether kernels use MPS.
-
-    Attributes:
-        faults: decides what a fault means for the trials on its GPU.
-    """
-
-    def __init__(self, *, look_s: float = _LOOK_S) -> None:
-        self.faults = GpuFaults()
-        self._look_s = look_s
+    def __init__(self) -> None:
         self._daemons: dict[str, _Daemon] = {}
         self._no_daemon = ""
-        self._uses: list[MpsUse] = []
-        #: Whether kernels connect, by GPU, as far as is known.
-        self._is_used: dict[str, bool] = {}
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._unchecked: set[str] = set()
 
     def start(self, gpus: Sequence[Gpu], *, folder: Path, token: str) -> None:
         """Start a daemon for each GPU; trials on one whose daemon does not start do without.
@@ -219,94 +186,59 @@ class Mps:
         self._no_daemon = str(folder / "no-mps")
         for number, gpu in enumerate(gpus):
             daemon = _Daemon(gpu=gpu, folder=folder / f"mps{number}")
-            error = daemon.start(token)
-            if not error:
+            if error := daemon.start(token):
+                _log.warning(
+                    "resources.mps: MPS does not start on %s (%s); %s", gpu.name, error, _TURNS
+                )
+            else:
                 self._daemons[gpu.name] = daemon
-                continue
-            _log.warning(
-                "resources.mps: MPS does not start on %s (%s); %s", gpu.name, error, _TURNS
-            )
-        if self._daemons:
-            self._thread = threading.Thread(target=self._watch, name="mps", daemon=True)
-            self._thread.start()
+        self._unchecked = set(self._daemons)
 
     def close(self) -> None:
         """End the daemons; call it when the kernels have ended."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
         for daemon in self._daemons.values():
             daemon.quit()
 
-    @contextmanager
-    def used(self, spec: TrialSpec, running: RunningTrial, lease: Lease) -> Iterator[MpsUse]:
-        """A trial's use of MPS, until its kernel has ended.
+    def env_of(self, gpu: Gpu, *, is_alone: bool) -> Mapping[str, str]:
+        """What a trial's kernel finds in its environment, so that it attaches to the daemon.
 
-        A trial that has to be alone on its GPU does without: it gains nothing from MPS, and shows
-        whether a fault is its own.
+        Args:
+            is_alone: whether the trial has its GPU for itself: it does without MPS and shows
+                whether a fault is its own, unless the GPU only takes one process.
         """
-        daemon = self._daemons.get(lease.gpu or "")
-        if daemon is None or spec.gpu_need.is_alone:
+        daemon = self._daemons.get(gpu.name)
+        if daemon is None or (is_alone and gpu.mode != "exclusive"):
             # In a folder without a daemon a kernel cannot find one of the whole machine's.
-            yield MpsUse(env={_PIPES: self._no_daemon} if daemon else {}, lease=lease)
-            return
-        with self.faults.client(daemon.gpu.name, running, daemon.wait_until_ready) as client:
-            use = MpsUse(env=daemon.env, lease=lease, client=client)
-            with self._lock:
-                self._uses.append(use)
-            try:
-                yield use
-            finally:
-                with self._lock:
-                    self._uses.remove(use)
+            return {_PIPES: self._no_daemon} if daemon else {}
+        return daemon.env
 
-    def settle(self, use: MpsUse, outcome: TrialOutcome) -> TrialOutcome:
-        """A trial's outcome, now that faults of its neighbours are considered."""
-        if use.client is None:
-            return outcome
-        gpu = use.client.gpu
-        if gpu not in self._is_used and outcome.gpu is not None and outcome.gpu.peak_bytes:
-            # The driver may know processes by other ids; a kernel knows what it has used itself.
-            self._note(gpu, is_used=self._daemons[gpu].has_server())
-        if self._is_used.get(gpu) is False:  # then a fault ends its own process only
-            return outcome
-        return self.faults.settle(use.client, outcome, self._daemons[gpu].has_fault)
+    def check(self, gpus: Sequence[Gpu]) -> None:
+        """Say once for each GPU whether the kernels that have used it attached: CUDA says nothing.
 
-    # --- whether kernels connect --------------------------------------------------------------
-
-    def _watch(self) -> None:
-        """Look at each daemon until a kernel has connected: without one CUDA goes on, silently."""
-        while not self._closed.wait(self._look_s):
-            unknown = [gpu for gpu in self._daemons if not self._is_used.get(gpu)]
-            for gpu in unknown:
-                self._look(gpu)
-            if not unknown:
-                return
-
-    def _look(self, gpu: str) -> None:
-        with self._lock:
-            here = [it for it in self._uses if it.client is not None and it.client.gpu == gpu]
-        computing = [it for it in here if it.lease.peak_bytes > 0]  # before the daemon is asked
-        if here and self._daemons[gpu].has_server():  # it is this sweep's alone
-            self._note(gpu, is_used=True)
-            return
-        for use in computing:
-            use.n_looks += 1
-        if any(use.n_looks >= _LOOKS for use in computing):
-            self._note(gpu, is_used=False)
-
-    def _note(self, gpu: str, *, is_used: bool) -> None:
-        with self._lock:
-            known = self._is_used.get(gpu)
-            is_news = known is None or is_used > known
-            self._is_used[gpu] = is_used or known is True
-        if is_news and is_used:
-            _log.info("kernels use MPS on %s", gpu)
-        elif is_news:
+        Args:
+            gpus: those of a trial that has used them.
+        """
+        for gpu in gpus:
+            if gpu.name not in self._unchecked:
+                continue
+            self._unchecked.discard(gpu.name)
+            daemon = self._daemons[gpu.name]
+            if daemon.has_server():
+                _log.info("kernels use MPS on %s", gpu.name)
+                continue
             _log.warning(
                 "resources.mps: MPS runs on %s, but kernels do not connect to it; %s. Its logs are "
                 "in %s while the sweep runs; mps: off spares the attempt",
-                gpu,
+                gpu.name,
                 _TURNS,
-                self._daemons[gpu].folder / "log",
+                daemon.folder / "log",
             )
+
+    def has_fault(self, gpu: Gpu) -> bool:
+        """Whether MPS takes no new trials on a GPU, because a fault has not left it yet."""
+        daemon = self._daemons.get(gpu.name)
+        return daemon is not None and daemon.has_fault()
+
+    def is_fault(self, outcome: TrialOutcome) -> bool:
+        """Whether a trial ended by an error that ends the context of CUDA, and so all beside it."""
+        return bool(self._daemons) and _FAULT.search(outcome.message) is not None

@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import pynvml
 from pynvml import NVMLError
 
-from .driver import Gpu
+from .driver import Gpu, GpuError
 
 _log = logging.getLogger(__name__)
 
@@ -23,16 +23,24 @@ class Nvml:
     def installed(self) -> Sequence[Gpu]:
         """All GPUs by their places on the bus; of one that is split by MIG, its parts."""
         return [
-            Gpu(name=uuid, uuid=uuid, memory_bytes=_memory_bytes(handle))
+            Gpu(name=uuid, uuid=uuid, memory_bytes=_memory_bytes(handle), mode=_mode(handle))
             for uuid, handle in self._handles.items()
         ]
 
     def used_bytes(self, uuid: str) -> int | None:
-        """How much memory of a GPU is in use, by anyone; None where that is not known."""
+        """How much memory of a GPU is in use, by anyone; None where that is not known.
+
+        Raises:
+            GpuError: the GPU has failed.
+        """
+        if uuid not in self._handles:
+            return None
         try:
             return int(pynvml.nvmlDeviceGetMemoryInfo(self._handles[uuid]).used)
-        except (NVMLError, KeyError):
-            return None
+        except NVMLError as error:
+            if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION):
+                return None
+            raise GpuError(f"NVIDIA's driver says: {error}") from error
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """How many bytes each process has, by its id; empty where that is not known."""
@@ -121,6 +129,16 @@ def _memory_bytes(handle: Any) -> int | None:
         # A GPU without memory of its own (GB10, Jetson) takes the machine's.
         is_shared = error.value == pynvml.NVML_ERROR_NOT_SUPPORTED
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_shared else None
+
+
+def _mode(handle: Any) -> Literal["default", "exclusive", "prohibited"]:
+    try:
+        mode = pynvml.nvmlDeviceGetComputeMode(handle)
+    except NVMLError:  # a part of a GPU has none
+        return "default"
+    if mode == pynvml.NVML_COMPUTEMODE_PROHIBITED:
+        return "prohibited"
+    return "default" if mode == pynvml.NVML_COMPUTEMODE_DEFAULT else "exclusive"
 
 
 def _text(name: str | bytes) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
-#: What CUDA itself takes of a GPU in each process.
+#: What CUDA itself is taken to need of a GPU in each process, until a trial has shown it.
 CONTEXT_BYTES = 512 * 1024**2
+
+
+class GpuError(Exception):
+    """A GPU does not answer as a sound one does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,21 +22,32 @@ class Gpu:
         name: as CUDA_VISIBLE_DEVICES names it.
         uuid: as the driver names it; None where only CUDA knows which one `name` is.
         memory_bytes: how much memory it has; None where that is not known.
+        mode: how many processes its administrator lets compute on it: any number, one, or none.
     """
 
     name: str
     uuid: str | None
     memory_bytes: int | None
+    mode: Literal["default", "exclusive", "prohibited"] = "default"
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a GPU (MIG)."""
+        return (self.uuid or self.name).startswith("MIG-")
 
 
 class GpuDriver(Protocol):
-    """Answers what is on a machine and who uses it; no call initialises CUDA or raises."""
+    """Answers what is on a machine and who uses it; no call initialises CUDA."""
 
     def installed(self) -> Sequence[Gpu]:
         """All GPUs of the machine by their places on the bus; the parts of those that are split."""
 
     def used_bytes(self, uuid: str) -> int | None:
-        """How much memory of a GPU is in use, by anyone; None where that is not known."""
+        """How much memory of a GPU is in use, by anyone; None where that is not known.
+
+        Raises:
+            GpuError: the GPU has failed.
+        """
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """How many bytes of a GPU's memory each process has, by its id; empty if unknown.

@@ -1,0 +1,634 @@
+"""Where a trial waits for its place on a machine: memory, and a GPU with room for what it claims.
+
+The first trial in the queue starts on the GPU with the most free memory where its claim fits; its
+claim is what users state, or what the largest trial so far took and a tenth more (`PeakMemory`).
+Until a first trial has shown its peak, it is alone. A trial that ran out of memory is run once
+more, alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..settings.machines import Resources
+from ..trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from .claims import Claim, Claims
+from .driver import CONTEXT_BYTES, Gpu, GpuDriver, GpuError
+from .gpus import chosen_gpus, installed_driver, kernel_environment, usable_bytes
+from .machine.capacity import oom_kills
+from .mps import Mps, why_not
+from .peak_memory import SPREAD, PeakMemory
+
+_log = logging.getLogger(__name__)
+
+#: How often to look at the memory of running trials, and at the claims of other sweeps.
+_LOOK_S = 1.0
+#: A trial has shown its peak when its memory has not grown for 10 s.
+_SETTLED_S = 10.0
+#: Growth below 2 % is none.
+_STEADY = 1.02
+#: torch counts a fraction of CUDA's memory, which is up to 4 % less than NVML's: a trial may take
+#: 5 % more than it claims, so that one which needs no more than the others does not run short.
+_CAP = 1.05
+#: A GPU is empty if programs that are no trials take less than 5 % of it, as the driver does.
+_EMPTY_SHARE = 0.95
+#: CUDA's own share of a GPU is between 0.2 and 0.8 GB; a measurement above 2 GiB is none of it.
+_MOST_CONTEXT_BYTES = 2 * 1024**3
+#: How the driver and the libraries word that a GPU has to be reset or replaced.
+_BROKEN = re.compile(
+    r"uncorrectable ECC|ECC_UNCORRECTABLE|ECCUncorrectable|fallen off the bus|GPU is lost"
+    r"|GPU requires reset",
+    re.IGNORECASE,
+)
+
+#: What changes all the time in what a trial waits for, and is no news.
+_SIZES = re.compile(r"[\d.]+ GB")
+
+
+class StoppedWaiting(Exception):
+    """A trial was stopped while it waited for its place."""
+
+
+class NoGpuLeftError(Exception):
+    """All GPUs of the sweep were closed, because they no longer answer or have failed."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Place:
+    """What a running trial holds of its machine.
+
+    Attributes:
+        gpus: its GPUs; none on a machine without.
+        env: what it adds to the environment of the trial's kernel.
+        memory_fraction: of its GPU, that torch may take; None for all.
+        claim_bytes: of its GPU; None for all of it.
+        is_alone: whether no other trial of the sweep has run on the machine since it began.
+        is_alone_on_gpu: whether nobody else has had a part of its GPUs since it began.
+        peak_bytes: the most that it was seen to take; None where that could not be measured.
+        has_shown: whether its memory has settled after it made steps or kept its GPU busy.
+        used_before_bytes: what programs took of its GPU when it began there without company; None
+            in company.
+        kills_before: how many processes the system had killed for want of memory by then.
+        root: of the file system that counts those.
+    """
+
+    spec: TrialSpec
+    running: RunningTrial
+    gpus: Sequence[Gpu] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    memory_fraction: float | None = None
+    claim_bytes: int | None = None
+    is_alone: bool = True
+    is_alone_on_gpu: bool = False
+    peak_bytes: int | None = None
+    has_shown: bool = False
+    kills_before: int = 0
+    root: Path = Path("/")
+    used_before_bytes: int | None = None
+    _taken: dict[str, int] = field(default_factory=dict)
+    _settled: tuple[int, float] = (0, 0.0)
+    _busy_shares: list[float] = field(default_factory=list)
+
+    @property
+    def gpu(self) -> str | None:
+        """Its GPUs as CUDA_VISIBLE_DEVICES names them; None without any."""
+        return self.env.get("CUDA_VISIBLE_DEVICES") if self.gpus else None
+
+    @property
+    def machine_ran_short(self) -> bool:
+        """Whether the system has killed a process for want of memory since the trial began."""
+        return oom_kills(self.root) > self.kills_before
+
+    def see(self, gpu: Gpu, taken_bytes: int) -> None:
+        """Note what the trial takes of a GPU now."""
+        self._taken[gpu.name] = taken_bytes
+        self.peak_bytes = max(self.peak_bytes or 0, sum(self._taken.values()))
+        if self.claim_bytes is not None:
+            self.claim_bytes = max(self.claim_bytes, self.peak_bytes)
+
+    def taken_bytes(self, gpu: Gpu) -> int | None:
+        """What it was last seen to take of a GPU."""
+        return self._taken.get(gpu.name)
+
+    def watch(self, busy_share: float | None, look_s: float, settled_s: float) -> None:
+        """Find out whether the trial has shown its peak; called once a look."""
+        if busy_share is not None:
+            self._busy_shares.append(busy_share)
+        now_s, peak_bytes = time.monotonic(), self.peak_bytes or 0
+        if not self._settled[1] or peak_bytes > _STEADY * self._settled[0]:
+            self._settled = peak_bytes, now_s
+        is_at_work = self.running.steps >= 2 or sum(self._busy_shares) * look_s >= settled_s
+        self.has_shown |= is_at_work and now_s - self._settled[1] >= settled_s
+
+    def use(self) -> GpuUse:
+        """What was seen of the trial's use of its GPUs."""
+        shares = self._busy_shares
+        busy_share = round(sum(shares) / len(shares), 4) if shares else None
+        return GpuUse(peak_bytes=self.peak_bytes, busy_share=busy_share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """What a GPU has room for now.
+
+    Attributes:
+        places: of this sweep's trials on it.
+        others: the claims of the user's other sweeps.
+        usable_bytes: what trials may claim in all; None if not known, as `free_bytes`.
+        free_bytes: what another trial may claim.
+        foreign_bytes: what programs take that are no trials of the user's.
+    """
+
+    gpu: Gpu
+    places: Sequence[Place]
+    others: Sequence[Claim]
+    usable_bytes: int | None
+    free_bytes: int | None
+    foreign_bytes: int
+
+    @property
+    def n_trials(self) -> int:
+        return len(self.places) + len(self.others)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no trial is on it, and no other program takes a part worth mentioning."""
+        if self.free_bytes is None or self.usable_bytes is None:
+            return not self.n_trials
+        return not self.n_trials and self.free_bytes >= _EMPTY_SHARE * self.usable_bytes
+
+    def __str__(self) -> str:
+        held = [f"{it.spec.run_id} {_gb(it.claim_bytes)}" for it in self.places]
+        if self.others:
+            held.append(f"another sweep {_gb(sum(it.claim_bytes for it in self.others))}")
+        if self.foreign_bytes >= 10**8:
+            held.append(f"other programs {_gb(self.foreign_bytes)}")
+        free = "" if self.free_bytes is None else f" has {_gb(max(0, self.free_bytes))} free"
+        return f"{self.gpu.name[:12]}{free} ({', '.join(held) or 'nobody is on it'})"
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    spec: TrialSpec
+    running: RunningTrial
+    look: threading.Event = field(default_factory=threading.Event)
+    waits_for: str = ""
+
+
+class Places:
+    """Gives each trial its place on this machine, one after the other. Safe in several threads.
+
+    Args:
+        gpus: those that trials may use; empty on a machine without any.
+        threads: that each kernel computes with.
+        driver: knows how much of their memory is in use; default: NVIDIA's.
+        claims: of the user's other sweeps.
+        stated_bytes: of a GPU, that each trial takes as users state it; None to measure it.
+        per_trial: how many GPUs each trial gets; more than one are its own.
+        mps: lets trials on one GPU compute at the same time; None where they take turns.
+        is_hidden: whether kernels must not see GPUs that are not in `gpus`.
+        root: of the file system with the counts of killed processes.
+        look_s: how often to look at the memory of running trials.
+        settled_s: how long a trial's memory must not have grown before others join it.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[Gpu] = (),
+        *,
+        threads: int = 1,
+        driver: GpuDriver | None = None,
+        claims: Claims | None = None,
+        stated_bytes: int | None = None,
+        per_trial: int = 1,
+        mps: Mps | None = None,
+        is_hidden: bool = False,
+        root: Path = Path("/"),
+        look_s: float = _LOOK_S,
+        settled_s: float = _SETTLED_S,
+    ) -> None:
+        self.gpus, self.mps = list(gpus), mps
+        self._threads, self._is_hidden = threads, is_hidden
+        self._driver = driver or installed_driver()
+        self._claims = claims or Claims()
+        self._stated_bytes, self._per_trial = stated_bytes, per_trial
+        self._root, self._look_s, self._settled_s = root, look_s, settled_s
+        self._lock = threading.RLock()
+        self._queue: list[_Waiting] = []
+        self._places: list[Place] = []
+        self._peaks = PeakMemory()
+        self._context_bytes = CONTEXT_BYTES
+        self._closed: set[str] = set()
+        self._is_watching = self._has_warned = False
+
+    @classmethod
+    def of_machine(
+        cls, resources: Resources, *, jobs: int, driver: GpuDriver | None = None
+    ) -> Places:
+        """The places of this machine, with the GPUs that a parameters file asks for.
+
+        Args:
+            jobs: how many trials run at once; with one, MPS is not used.
+
+        Raises:
+            SettingsError: a number is asked for that this machine does not have, a GPU is too
+                small for a single trial, or there are too few for one.
+        """
+        if resources.gpus == "none":
+            return cls(threads=resources.threads, is_hidden=True)
+        driver, per_trial = driver or installed_driver(), resources.gpus_per_trial
+        gpus = chosen_gpus(
+            resources.gpus, driver, memory_bytes=resources.gpu_memory, per_trial=per_trial
+        )
+        why = why_not(gpus, jobs=jobs, per_trial=per_trial) if resources.mps == "auto" else "off"
+        if resources.mps == "auto" and why:
+            _log.warning("resources.mps: auto: MPS is not used: %s", why)
+        return cls(
+            gpus,
+            threads=resources.threads,
+            driver=driver,
+            stated_bytes=resources.gpu_memory,
+            per_trial=per_trial,
+            mps=None if why else Mps(),
+        )
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What all kernels find in their environment, before they import anything."""
+        return kernel_environment(
+            self._threads, has_gpus=bool(self.gpus), is_hidden=self._is_hidden
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many trials wait."""
+        return len(self._queue)
+
+    @contextmanager
+    def opened(self, *, folder: Path, token: str) -> Iterator[None]:
+        """Places can be leased while the block runs.
+
+        Args:
+            folder: the sweep's private folder; a short path.
+            token: the beginning of the marks of the sweep's processes.
+        """
+        if self.mps is not None:
+            self.mps.start(self.gpus, folder=folder, token=token)
+        try:
+            yield
+            if self.mps is not None:
+                self.mps.close()
+        finally:
+            self._claims.close()
+
+    @contextmanager
+    def lease(
+        self, spec: TrialSpec, running: RunningTrial, tell: Callable[[str], object] = lambda _: None
+    ) -> Iterator[Place]:
+        """A place for one trial, given back at the end of the block.
+
+        Args:
+            running: the same trial as it runs: a stop ends the wait at once, and the time that the
+                trial waits does not count as its own.
+            tell: called with what the trial waits for, in one line, when that changes.
+
+        Raises:
+            StoppedWaiting: the trial was stopped before it had a place.
+            NoGpuLeftError: no GPU is left for it.
+        """
+        place = self._wait(_Waiting(spec, running), tell)
+        try:
+            yield place
+        finally:
+            with self._lock:
+                self._places.remove(place)
+                for gpu in place.gpus:
+                    self._state(gpu)
+                self._wake()
+
+    def use_of(self, place: Place, in_kernel: GpuUse | None) -> GpuUse:
+        """What a trial has taken of its GPUs, as seen from outside and by torch in its kernel."""
+        with self._lock:
+            for gpu in place.gpus if place in self._places else ():
+                self._room(gpu)
+            use, torch_bytes = place.use(), None if in_kernel is None else in_kernel.peak_bytes
+            if in_kernel is None or torch_bytes is None:
+                return use
+            if place.is_alone_on_gpu and place.peak_bytes and len(place.gpus) == 1:
+                context_bytes = place.peak_bytes - torch_bytes
+                if 0 < context_bytes < _MOST_CONTEXT_BYTES:
+                    self._context_bytes = context_bytes
+            peak_bytes = max(place.peak_bytes or 0, torch_bytes + self._context_bytes)
+            return replace(use, peak_bytes=peak_bytes, was_short=in_kernel.was_short)
+
+    def learn(self, place: Place, peak_bytes: int | None) -> None:
+        """Expect of other trials what one took that came to its end; nothing where it is None."""
+        with self._lock:
+            if peak_bytes is not None:
+                self._peaks.add(place.spec.params, peak_bytes)
+                self._wake()
+            elif not (self._peaks or self._has_warned):
+                self._has_warned = True
+                _log.warning(
+                    "what trials take of %s cannot be measured, so each has it for itself; state "
+                    "it, as in resources: {gpu_memory: 9GB}, and several share one",
+                    place.gpu,
+                )
+        if self.mps is not None and peak_bytes:
+            self.mps.check(place.gpus)
+
+    def settle(self, place: Place, outcome: TrialOutcome) -> TrialOutcome:
+        """The outcome of a trial whose GPU may be to blame for it.
+
+        One whose GPU has failed or no longer answers ends as stopped, to run elsewhere. One that
+        shared its GPU through MPS and failed with an error of CUDA has the reason `gpu_fault`, as
+        the error may be another trial's.
+        """
+        is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
+        if outcome.state is not TrialState.FAILED or is_short or not place.gpus:
+            return outcome
+        with self._lock:
+            for gpu in place.gpus:
+                if _BROKEN.search(outcome.message):
+                    self._close(gpu, outcome.message.strip().partition("\n")[0])
+                self._room(gpu)
+            is_closed = any(gpu.name in self._closed for gpu in place.gpus)
+        if is_closed:
+            message = f"{place.gpu} has failed; its own message: {outcome.message}"
+            return replace(
+                outcome, state=TrialState.STOPPED, reason=Reason.GPU_FAULT, message=message
+            )
+        if self.mps is not None and not place.is_alone_on_gpu and self.mps.is_fault(outcome):
+            return replace(outcome, reason=Reason.GPU_FAULT)
+        return outcome
+
+    # --- who gets a place ------------------------------------------------------------------------
+
+    def _wait(self, waiting: _Waiting, tell: Callable[[str], object]) -> Place:
+        with self._lock:
+            self._queue.append(waiting)
+        # A stop only sets an event: it may come from a signal handler, and waits for no lock.
+        waiting.running.on_stop(waiting.look.set)
+        told = ""
+        try:
+            with waiting.running.waiting():
+                while waiting.running.stop_reason is None:
+                    with self._lock:
+                        place = self._take(waiting)
+                        waits_for = waiting.running.waits_for = waiting.waits_for
+                    if place is not None:
+                        return place
+                    waiting.look.wait(self._look_s)
+                    waiting.look.clear()
+                    if (kind := _SIZES.sub("", waits_for)) != told:
+                        _log.info("trial %s waits for %s", waiting.spec.run_id, waits_for)
+                        tell(waits_for)
+                    told = kind
+            raise StoppedWaiting
+        finally:
+            waiting.running.on_stop(None)
+            waiting.running.waits_for = ""
+            with self._lock:
+                self._queue.remove(waiting)
+                self._wake()
+
+    def _wake(self) -> None:
+        """Have the first trial in the queue look again."""
+        if self._queue:
+            self._queue[0].look.set()
+
+    def _take(self, waiting: _Waiting) -> Place | None:
+        """The place of a trial, if there is one for it now."""
+        spec = waiting.spec
+        waiting.waits_for = self._waits_for_others(waiting)
+        if waiting.waits_for:
+            return None
+        if not self.gpus:
+            return self._begin(waiting, [], None)
+        found = [self._room(gpu) for gpu in self.gpus if gpu.name not in self._closed]
+        rooms = [room for room in found if room is not None]
+        if len(rooms) < self._per_trial:
+            raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
+        claim_bytes = self._claim_of(spec)
+        fitting = [room for room in rooms if self._fits(spec, claim_bytes, room)]
+        if len(fitting) < self._per_trial:
+            size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
+            waiting.waits_for = f"{size}: {'; '.join(map(str, rooms))}"
+            return None
+        fitting.sort(key=lambda room: (-(room.free_bytes or 0), room.n_trials))
+        chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.name)
+        if self.mps is not None and any(self.mps.has_fault(room.gpu) for room in chosen):
+            waiting.waits_for = "MPS, which takes nobody until all have left that an error has hit"
+            return None
+        with ExitStack() as gates:
+            for room in chosen:
+                is_free = gates.enter_context(self._claims.gate(_key(room.gpu)))
+                if not is_free or self._claims.of_others(_key(room.gpu)) != room.others:
+                    waiting.waits_for = "another sweep, which is just claiming a part of a GPU"
+                    return None
+            return self._begin(waiting, chosen, claim_bytes)
+
+    def _waits_for_others(self, waiting: _Waiting) -> str:
+        """The trials that have to begin or end before this one begins; empty for none."""
+        first = self._queue[0]
+        if first is not waiting:
+            return f"its turn, behind {first.spec.run_id}"
+        alone = [it for it in self._places if it.spec.alone_on is AloneOn.MACHINE]
+        if alone:
+            return f"the end of {alone[0].spec.run_id}, which runs alone on this machine"
+        if waiting.spec.alone_on is AloneOn.MACHINE and self._places:
+            return f"the end of all {len(self._places)} others, to run alone on this machine"
+        return ""
+
+    def _fits(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> bool:
+        """Whether a trial with a claim, None for all of a GPU, may begin on it now."""
+        if not room.n_trials:  # a claim that no GPU has room for is tried where it is alone
+            n_bytes = min(claim_bytes or 0, room.usable_bytes or 0)
+            return room.free_bytes is None or n_bytes <= max(0, room.free_bytes) or room.is_empty
+        is_exclusive = room.gpu.mode == "exclusive" and self.mps is None
+        is_taken = is_exclusive or any(it.is_alone for it in room.others)
+        is_taken |= any(self._is_alone(it.spec) for it in room.places)
+        if is_taken or self._is_alone(spec):
+            return False
+        if room.free_bytes is None:  # nobody knows how many fit
+            return True
+        # Until a trial has ended, one more joins at a time.
+        if not self._is_known and not all(it.has_shown for it in room.places):
+            return False
+        return claim_bytes is not None and claim_bytes <= max(0, room.free_bytes)
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether users state what a trial takes, or one that has ended has shown it."""
+        return self._stated_bytes is not None or bool(self._peaks)
+
+    def _is_alone(self, spec: TrialSpec) -> bool:
+        """Whether no other trial may be on the GPU of a trial."""
+        return self._per_trial > 1 or spec.alone_on is not None
+
+    def _claim_of(self, spec: TrialSpec) -> int | None:
+        """What a trial claims of a GPU; None for all of it."""
+        if self._is_alone(spec):
+            return None
+        if self._stated_bytes is not None:
+            # What is stated counts, until a trial has shown that it is too little.
+            return max(self._stated_bytes + self._context_bytes, self._peaks.most_bytes)
+        shown = [it.peak_bytes for it in self._places if it.has_shown]
+        running = [peak_bytes for peak_bytes in shown if peak_bytes is not None]
+        return self._peaks.expected_bytes(spec.params, running)
+
+    def _begin(self, waiting: _Waiting, rooms: Sequence[_Room], claim_bytes: int | None) -> Place:
+        spec, gpus = waiting.spec, [room.gpu for room in rooms]
+        env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.name for gpu in gpus)} if gpus else {}
+        if self.mps is not None and gpus:
+            env |= self.mps.env_of(gpus[0], is_alone=spec.alone_on is not None)
+        is_lone = len(gpus) == 1 and not rooms[0].n_trials
+        place = Place(
+            spec=spec,
+            running=waiting.running,
+            gpus=gpus,
+            env=env,
+            memory_fraction=self._fraction(rooms, claim_bytes),
+            claim_bytes=claim_bytes,
+            is_alone_on_gpu=bool(rooms) and all(room.is_empty for room in rooms),
+            kills_before=oom_kills(self._root),
+            root=self._root,
+            used_before_bytes=rooms[0].foreign_bytes if is_lone else None,
+        )
+        self._places.append(place)
+        for other in self._places if len(self._places) > 1 else ():
+            other.is_alone = False
+            if other is not place and set(gpus) & set(other.gpus):
+                other.is_alone_on_gpu = False
+        for gpu in gpus:
+            self._state(gpu)
+        if gpus and not self._is_watching:
+            self._is_watching = True
+            threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
+        return place
+
+    def _fraction(self, rooms: Sequence[_Room], claim_bytes: int | None) -> float | None:
+        """What torch may take of a GPU, so that a wrong claim costs no other trial its memory."""
+        if claim_bytes is None or not self._is_known or rooms[0].gpu.memory_bytes is None:
+            return None
+        if claim_bytes > (rooms[0].usable_bytes or 0):
+            return None  # it is alone
+        fraction = _CAP * (claim_bytes - self._context_bytes) / rooms[0].gpu.memory_bytes
+        return fraction if 0 < fraction < 1 else None
+
+    # --- what trials take ------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Look at the memory of all trials, until there are none."""
+        while True:
+            with self._lock:
+                gpus = [gpu for gpu in self.gpus if any(gpu in it.gpus for it in self._places)]
+                if not gpus:
+                    self._is_watching = False
+                    return
+                for gpu in gpus:
+                    self._look_at(gpu)
+                self._wake()
+            time.sleep(self._look_s)
+
+    def _look_at(self, gpu: Gpu) -> None:
+        self._room(gpu)
+        busy_share = None if gpu.uuid is None else self._driver.busy_share(gpu.uuid)
+        for place in self._on(gpu):
+            place.watch(busy_share, self._look_s, self._settled_s)
+            is_known = place.has_shown or self._peaks
+            if place.claim_bytes is None and is_known and not self._is_alone(place.spec):
+                expected = self._claim_of(place.spec)
+                if expected is not None:
+                    place.claim_bytes = max(expected, round(SPREAD * (place.peak_bytes or 0)))
+        self._state(gpu)
+
+    def _room(self, gpu: Gpu) -> _Room | None:
+        """What a GPU has room for, after a look at what trials take of it; None if it is closed."""
+        if gpu.name in self._closed:
+            return None
+        used_bytes, others = None, self._claims.of_others(_key(gpu))
+        if gpu.uuid is not None:
+            try:
+                used_bytes = self._driver.used_bytes(gpu.uuid)
+            except GpuError as error:
+                self._close(gpu, str(error))
+                return None
+            self._see(gpu, gpu.uuid, used_bytes, others)
+        usable = usable_bytes(gpu, keeps_spare=self._stated_bytes is None)
+        claims = [*self._claims_on(gpu), *others]
+        foreign = max(0, (used_bytes or 0) - sum(claim.used_bytes for claim in claims))
+        claimed = sum(claim.claim_bytes for claim in claims)
+        return _Room(
+            gpu=gpu,
+            places=self._on(gpu),
+            others=others,
+            usable_bytes=usable,
+            free_bytes=None if usable is None else usable - claimed - foreign,
+            foreign_bytes=foreign,
+        )
+
+    def _see(self, gpu: Gpu, uuid: str, used_bytes: int | None, others: Sequence[Claim]) -> None:
+        """Note what each trial takes of a GPU, as far as the driver tells."""
+        by_session = _by_session(self._driver.used_by(uuid))
+        places = self._on(gpu)
+        for place in places:
+            taken = by_session.get(place.running.pid, 0) if place.running.pid else 0
+            is_lone = len(places) == 1 and not others and place.used_before_bytes is not None
+            if not taken and is_lone and used_bytes is not None:
+                # In a container the driver knows processes by other ids than ours.
+                taken = max(0, used_bytes - (place.used_before_bytes or 0))
+                place.see(gpu, taken)
+            elif taken:
+                place.see(gpu, taken)
+
+    def _claims_on(self, gpu: Gpu) -> list[Claim]:
+        all_bytes = usable_bytes(gpu, keeps_spare=self._stated_bytes is None) or 0
+        return [
+            Claim(
+                claim_bytes=all_bytes if place.claim_bytes is None else place.claim_bytes,
+                taken_bytes=place.taken_bytes(gpu),
+                is_alone=self._is_alone(place.spec),
+            )
+            for place in self._on(gpu)
+        ]
+
+    def _state(self, gpu: Gpu) -> None:
+        """Have the user's other sweeps see what this one claims of a GPU."""
+        self._claims.write(_key(gpu), self._claims_on(gpu))
+
+    def _on(self, gpu: Gpu) -> list[Place]:
+        return [place for place in self._places if gpu in place.gpus]
+
+    def _close(self, gpu: Gpu, why: str) -> None:
+        """Let no more trials of this sweep onto a GPU."""
+        if gpu.name not in self._closed:
+            self._closed.add(gpu.name)
+            _log.warning("%s takes no more trials of this sweep: %s", gpu.name, why)
+
+
+def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:
+    """What each kernel takes with all that it has started: the session that it leads."""
+    sessions: dict[int, int] = {}
+    for pid, n_bytes in used_by.items():
+        with suppress(OSError):  # it has ended, or its id is that outside of our container
+            session = os.getsid(pid)
+            sessions[session] = sessions.get(session, 0) + n_bytes
+    return sessions
+
+
+def _key(gpu: Gpu) -> str:
+    """The GPU as the claims of all sweeps name it."""
+    return gpu.uuid or gpu.name
+
+
+def _gb(n_bytes: int | None) -> str:
+    return "all" if n_bytes is None else f"{n_bytes / 1e9:.1f} GB"

@@ -1,0 +1,485 @@
+"""When a trial begins on a machine, on which GPU, and what it is seen to take of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gpu_drivers import GIB, StatedDriver
+from studies import PATIENCE_S, until
+
+from sweeper.execution.claims import Claims
+from sweeper.execution.driver import CONTEXT_BYTES
+from sweeper.execution.places import NoGpuLeftError, Place, Places, StoppedWaiting
+from sweeper.notebook_api.messages import Point, StopReason
+from sweeper.settings.machines import Resources
+from sweeper.testing import trial_spec
+from sweeper.trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialState
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+Make = Callable[..., Places]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Makes the places of a machine, which looks at its GPUs all the time."""
+
+    def make(*names: str, driver: StatedDriver | None = None, **options: object) -> Places:
+        driver = driver or StatedDriver(*names)
+        defaults = {"look_s": 0.01, "settled_s": 0.1}
+        return Places(
+            driver.gpus,
+            driver=driver,
+            claims=Claims(tmp_path / "claims"),
+            **{**defaults, **options},  # type: ignore[arg-type]
+        )
+
+    return make
+
+
+class Trial:
+    """A trial in a thread of its own, which ends when it is asked to."""
+
+    def __init__(self, places: Places, alone_on: AloneOn | None = None, *, number: int = 0) -> None:
+        self.running, self.place, self.error = RunningTrial(), None, None
+        self.told: list[str] = []
+        self._places, self._may_end = places, threading.Event()
+        self._spec = trial_spec(number=number, alone_on=alone_on)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        until(lambda: self.place or self.error or self.running.waits_for)
+
+    place: Place | None
+    error: Exception | None
+
+    def _run(self) -> None:
+        try:
+            with self._places.lease(self._spec, self.running, self.told.append) as self.place:
+                self._may_end.wait()
+        except (StoppedWaiting, NoGpuLeftError) as error:
+            self.error = error
+
+    @property
+    def waits(self) -> bool:
+        return self.place is None and self.error is None
+
+    def begun(self) -> Place:
+        until(lambda: self.place is not None)
+        assert self.place is not None
+        return self.place
+
+    def has_to_wait(self) -> bool:
+        time.sleep(0.2)
+        return self.waits
+
+    def shows(self, driver: StatedDriver, gib: float, gpu: str = "GPU-a") -> None:
+        """Take memory, and report steps."""
+        self.running.pid = pid = os.getpid() if not self.running.pid else self.running.pid
+        driver.by_process[gpu][pid] = round(gib * GIB)
+        driver.used[gpu] = sum(driver.by_process[gpu].values())
+        for step in range(2):
+            self.running.publish(Point(metrics={"val": 0.0}, step=step))
+
+    def end(self) -> None:
+        self._may_end.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def process() -> Iterator[int]:
+    """A process that leads a session, as a kernel does."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as one:
+        yield one.pid
+        one.kill()
+
+
+def learned(places: Places, gib: float) -> Places:
+    """The places after a trial that has ended and took so much."""
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        places.learn(place, round(gib * GIB))
+    return places
+
+
+# --- the environment of kernels ------------------------------------------------------------------
+
+
+def test_without_gpus_a_kernel_sees_none() -> None:
+    places = Places.of_machine(Resources(gpus="none", cpus_per_trial=2), jobs=1)
+    assert places.gpus == []
+    assert places.env["CUDA_VISIBLE_DEVICES"] == ""
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        assert (place.gpu, place.env) == (None, {})
+
+
+def test_a_gpu_that_nobody_could_tell_us_of_is_not_hidden() -> None:
+    places = Places.of_machine(Resources(), jobs=1, driver=StatedDriver())
+    assert places.gpus == []
+    assert "CUDA_VISIBLE_DEVICES" not in places.env
+
+
+def test_the_threads_are_stated_for_every_library_that_counts_them() -> None:
+    env = Places(threads=3).env
+    assert {name: env[name] for name in THREAD_VARIABLES} == dict.fromkeys(THREAD_VARIABLES, "3")
+
+
+def test_libraries_that_would_take_most_of_a_gpu_take_what_they_need(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")  # a user's own word counts
+    env = make("GPU-a").env
+    assert env["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert env["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"
+    assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in Places().env
+
+
+# --- the memory of the machine -------------------------------------------------------------------
+
+
+def test_trials_run_beside_each_other() -> None:
+    places = Places()
+    first = Trial(places)
+    assert first.begun().is_alone
+    second = Trial(places)
+    assert not first.begun().is_alone
+    first.end()
+    assert not second.begun().is_alone, "the other one has run meanwhile"
+    second.end()
+    last = Trial(places)
+    assert last.begun().is_alone
+    last.end()
+
+
+def test_a_trial_that_is_alone_waits_for_all_others_and_those_after_it_wait_for_its_end() -> None:
+    places = Places(look_s=0.01)
+    others = [Trial(places, number=0), Trial(places, number=1)]
+    alone = Trial(places, AloneOn.MACHINE, number=2)
+    after = Trial(places, number=3)
+    assert alone.running.waits_for == "the end of all 2 others, to run alone on this machine"
+    assert after.running.waits_for == "its turn, behind 0002"
+    others[0].end()
+    assert alone.has_to_wait()
+    assert after.waits
+    others[1].end()
+    assert alone.begun().is_alone
+    assert after.has_to_wait()
+    assert after.running.waits_for == "the end of 0002, which runs alone on this machine"
+    alone.end()
+    after.begun()
+    after.end()
+
+
+def test_a_stop_ends_the_wait_and_those_behind_it_go_on() -> None:
+    places = Places(look_s=10)
+    other, alone = Trial(places), Trial(places, AloneOn.MACHINE)
+    after = Trial(places)
+    alone.running.stop(StopReason.INTERRUPTED)
+    alone.end()
+    assert isinstance(alone.error, StoppedWaiting)
+    after.begun()
+    after.end()
+    other.end()
+
+
+def test_a_trial_sees_the_kills_since_it_began(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    counts = tmp_path / "proc" / "vmstat"
+    counts.write_text("oom_kill 3\n")
+    places = Places(root=tmp_path)
+    with ExitStack() as stack:
+        before = stack.enter_context(places.lease(trial_spec(), RunningTrial()))
+        assert [before.machine_ran_short] == [False]
+        counts.write_text("oom_kill 4\n")
+        assert [before.machine_ran_short] == [True]
+        later = stack.enter_context(places.lease(trial_spec(), RunningTrial()))
+        assert not later.machine_ran_short
+
+
+# --- the memory of GPUs --------------------------------------------------------------------------
+
+
+def test_as_many_trials_share_a_gpu_as_what_they_state_fits(make: Make) -> None:
+    places = make("GPU-a", stated_bytes=9 * GIB)
+    trials = [Trial(places, number=number) for number in range(5)]
+    for trial in trials[:4]:
+        place = trial.begun()
+        assert (place.gpu, place.claim_bytes) == ("GPU-a", 9 * GIB + CONTEXT_BYTES)
+        assert place.memory_fraction == pytest.approx(1.05 * 9 / 40)
+    assert trials[4].has_to_wait()
+    trials[0].end()
+    trials[4].begun()
+    for trial in trials[1:]:
+        trial.end()
+
+
+def test_a_trial_claims_what_the_largest_so_far_took_and_a_tenth_more(make: Make) -> None:
+    places = learned(make("GPU-a"), 10)
+    trials = [Trial(places, number=number) for number in range(4)]
+    assert [trial.begun().claim_bytes for trial in trials[:3]] == [11 * GIB] * 3
+    assert trials[3].has_to_wait()
+    assert trials[3].running.waits_for == (
+        "11.8 GB of a GPU: GPU-a has 6.4 GB free (0000 11.8 GB, 0001 11.8 GB, 0002 11.8 GB)"
+    )
+    for trial in trials:
+        trial.end()
+    assert trials[3].told == [trials[3].told[0]], "the line is told once while it stays the same"
+
+
+def test_the_gpu_with_the_most_free_memory_is_taken(make: Make) -> None:
+    driver = StatedDriver("GPU-a", "GPU-b", "GPU-c")
+    driver.used.update({"GPU-a": 5 * GIB, "GPU-c": 20 * GIB})  # by other programs
+    places = learned(make(driver=driver), 10)
+    trials = [Trial(places, number=number) for number in range(7)]
+    names = [trial.begun().gpu for trial in trials]
+    assert names[:3] == ["GPU-b", "GPU-a", "GPU-b"]
+    assert sorted(map(str, names)) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
+    for trial in trials:
+        trial.end()
+
+
+def test_what_other_programs_take_is_left_to_them(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = learned(make(driver=driver), 10)
+    driver.used["GPU-a"] = 30 * GIB
+    trial = Trial(places)
+    assert trial.has_to_wait()
+    assert "other programs 32.2 GB" in trial.running.waits_for
+    driver.used["GPU-a"] = 0
+    trial.begun()
+    trial.end()
+
+
+def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_at_a_time(
+    make: Make,
+) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver)
+    first, second, third = (Trial(places, number=number) for number in range(3))
+    with process() as one, process() as other:
+        first.running.pid, second.running.pid = one, other
+        assert second.has_to_wait()
+        driver.by_process["GPU-a"][one] = driver.used["GPU-a"] = 8 * GIB
+        assert second.has_to_wait(), "a trial that takes memory and does nothing may take more"
+        first.shows(driver, 8)
+        assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
+        until(lambda: first.begun().claim_bytes == round(1.1 * 8 * GIB))
+        assert third.has_to_wait(), "the second one has shown nothing yet"
+        second.shows(driver, 9)
+        assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
+        assert third.begun().memory_fraction is None, "no trial that has ended is behind it"
+        for trial in (first, second, third):
+            trial.end()
+
+
+def test_a_trial_that_keeps_its_gpu_busy_has_shown_its_peak_without_any_report(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver)
+    first, second = Trial(places), Trial(places)
+    driver.used["GPU-a"] = 8 * GIB
+    assert second.has_to_wait(), "a minute of loading data says nothing"
+    driver.busy["GPU-a"] = 0.9
+    assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
+    first.end()
+    second.end()
+
+
+def test_a_claim_grows_with_what_its_trial_takes(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = learned(make(driver=driver), 10)
+    with process() as pid:
+        trial = Trial(places)
+        trial.running.pid = pid
+        trial.shows(driver, 30)
+        until(lambda: trial.begun().claim_bytes == 30 * GIB)
+        trial.end()
+
+
+def test_a_peak_that_could_not_be_measured_is_not_learned(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    places = make("GPU-a")
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        for _ in range(2):
+            places.learn(place, None)
+        assert Trial(places).has_to_wait()
+    assert caplog.text.count("what trials take of GPU-a cannot be measured") == 1
+
+
+def test_a_trial_that_uses_no_gpu_lets_the_others_join_when_it_has_ended(make: Make) -> None:
+    places = learned(make("GPU-a"), 0)
+    trials = [Trial(places) for _ in range(9)]
+    assert [trial.begun().claim_bytes for trial in trials] == [0] * 9
+    for trial in trials:
+        trial.end()
+
+
+def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make) -> None:
+    places = learned(make("GPU-a"), 10)
+    beside, alone = Trial(places), Trial(places, AloneOn.GPU)
+    after = Trial(places)
+    assert alone.has_to_wait()
+    assert "an empty GPU: GPU-a" in alone.running.waits_for
+    assert after.waits
+    beside.end()
+    place = alone.begun()
+    assert (place.claim_bytes, place.memory_fraction) == (None, None)
+    assert place.is_alone_on_gpu
+    assert after.has_to_wait()
+    alone.end()
+    after.begun()
+    after.end()
+
+
+def test_a_trial_is_not_alone_on_a_gpu_of_which_another_program_has_a_part(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.used["GPU-a"] = 10 * GIB
+    with make(driver=driver).lease(trial_spec(), RunningTrial()) as place:
+        assert not place.is_alone_on_gpu
+
+
+def test_a_claim_that_no_gpu_can_hold_is_tried_where_it_is_alone(make: Make) -> None:
+    places = learned(make("GPU-a"), 39)
+    first = Trial(places)
+    assert first.begun().memory_fraction is None
+    second = Trial(places)
+    assert second.has_to_wait()
+    for trial in (first, second):
+        trial.end()
+
+
+def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
+    places = make("GPU-a", "GPU-b", "GPU-c", per_trial=2)
+    first = Trial(places)
+    assert first.begun().gpu == "GPU-a,GPU-b"
+    second = Trial(places)
+    assert second.has_to_wait()
+    first.end()
+    second.begun()
+    second.end()
+
+
+def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.gpus = [replace(gpu, mode="exclusive") for gpu in driver.gpus]
+    places = learned(make(driver=driver), 1)
+    first, second = Trial(places), Trial(places)
+    assert second.has_to_wait()
+    first.end()
+    second.begun()
+    second.end()
+
+
+def test_gpus_whose_memory_nobody_knows_are_shared_by_count(make: Make) -> None:
+    places = make(driver=StatedDriver("GPU-a", "GPU-b", memory_bytes=None))
+    trials = [Trial(places) for _ in range(4)]
+    assert sorted(str(trial.begun().gpu) for trial in trials) == ["GPU-a"] * 2 + ["GPU-b"] * 2
+    for trial in trials:
+        trial.end()
+
+
+def test_a_context_is_measured_on_a_trial_that_is_alone(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver)
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        driver.used["GPU-a"] = 8 * GIB + 700 * 1024**2
+        use = places.use_of(place, GpuUse(peak_bytes=8 * GIB, was_short=True))
+        assert (use.peak_bytes, use.was_short) == (driver.used["GPU-a"], True)
+    driver.used["GPU-a"] = 0
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        use = places.use_of(place, GpuUse(peak_bytes=9 * GIB))
+        assert use.peak_bytes == 9 * GIB + 700 * 1024**2, "torch knows more than the driver showed"
+
+
+# --- other sweeps, and GPUs that fail ------------------------------------------------------------
+
+OTHER = """
+import sys, time
+from pathlib import Path
+from gpu_drivers import GIB, StatedDriver
+from sweeper.execution.claims import Claims
+from sweeper.execution.places import Places
+from sweeper.testing import trial_spec
+from sweeper.trials import RunningTrial
+driver = StatedDriver("GPU-a")
+places = Places(driver.gpus, driver=driver, claims=Claims(Path(sys.argv[1])), stated_bytes=30 * GIB)
+with places.lease(trial_spec(), RunningTrial()):
+    print("begun", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_sweeps_of_one_user_leave_each_other_what_they_claim_until_they_die(
+    make: Make, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", OTHER, str(tmp_path / "claims")]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "begun\n"
+        large = Trial(make("GPU-a", stated_bytes=10 * GIB))
+        assert large.has_to_wait()
+        assert "another sweep 32.7 GB" in large.running.waits_for
+        small = Trial(make("GPU-a", stated_bytes=4 * GIB))
+        small.begun()
+        other.kill()
+        large.begun()
+        for trial in (large, small):
+            trial.end()
+
+
+def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = StatedDriver("GPU-a", "GPU-b")
+    places = learned(make(driver=driver), 1)
+    trial = Trial(places)
+    place = trial.begun()
+    driver.lost.add(str(place.gpu))
+    failed = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="oh")
+    settled = places.settle(place, failed)
+    assert (settled.state, settled.reason) == (TrialState.STOPPED, Reason.GPU_FAULT)
+    others = [Trial(places) for _ in range(3)]
+    assert {other.begun().gpu for other in others} == {"GPU-a", "GPU-b"} - {place.gpu}
+    assert caplog.text.count(f"{place.gpu} takes no more trials of this sweep") == 1
+    for one in (trial, *others):
+        one.end()
+
+
+def test_a_gpu_with_an_uncorrectable_error_is_closed(make: Make) -> None:
+    places = make("GPU-a")
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        message = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+        broken = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message=message)
+        assert places.settle(place, replace(broken, message="1/0")).state is TrialState.FAILED
+        assert places.settle(place, broken).reason is Reason.GPU_FAULT
+    with pytest.raises(NoGpuLeftError):
+        places.lease(trial_spec(), RunningTrial()).__enter__()
+
+
+def test_what_a_trial_waits_for_is_logged_once(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    places = learned(make("GPU-a"), 30)
+    with caplog.at_level(logging.INFO, logger="sweeper"):
+        first, second = Trial(places, number=0), Trial(places, number=1)
+        assert second.has_to_wait()
+        for trial in (first, second):
+            trial.end()
+    assert caplog.text.count("trial 0001 waits for 35.4 GB of a GPU: GPU-a has") == 1
