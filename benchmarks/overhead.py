@@ -171,16 +171,14 @@ def function(name: str, folder: Path, trials: int, jobs: int) -> Batch:
     return Batch(trial_s=took_s, whole_s=took_s, cpu_s=took_s)
 
 
-def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: str) -> Batch:
+def this_engine(name: str, folder: Path, trials: int, jobs: int, *, kernels: str = "auto") -> Batch:
     """A whole sweep with everything logged."""
-    if execution.get("kernels") == "cold":
-        trials = max(trials, 3 * jobs)  # so that slots have more than one, as in any sweep
-    else:
-        trials = max(trials, 24 + 4 * jobs)  # so that most run after the warm-up
+    # So that slots have more than one, as in any sweep, or most run after the warm-up.
+    trials = max(trials, 3 * jobs if kernels == "cold" else 24 + 4 * jobs)
     data = {
         "objective": {"val": "maximize"},
         "space": {"x": {"low": 0.0, "high": 1.0}},
-        "execution": execution,
+        "kernels": kernels,
         "study": {"name": f"s{time.monotonic_ns()}", "trials": trials, "sampler": "random"},
     }
     sweep = Sweep.from_settings(
@@ -202,7 +200,7 @@ def this_engine(name: str, folder: Path, trials: int, jobs: int, **execution: st
     if jobs == 1:
         gaps = itertools.pairwise(ready[1:])
         path_s = statistics.median(starts[b] - starts[a] - _cells_s(notebooks[a]) for a, b in gaps)
-    print(f"  {name}, {jobs} at once, {execution}: cells {cells_s:.3f} s", file=sys.stderr)
+    print(f"  {name}, {jobs} at once, {kernels}: cells {cells_s:.3f} s", file=sys.stderr)
     return Batch(
         trial_s=_steady_s([starts[number] for number in ready], jobs),
         whole_s=(ended - min(starts)) * jobs / trials,

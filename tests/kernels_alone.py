@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from nbformat import NotebookNode
 
@@ -15,12 +16,9 @@ from sweeper.execution.places import Places
 from sweeper.guard import Guard
 from sweeper.kernels import (
     ExecutionRequest,
-    ForkPolicy,
     KernelPool,
     KernelResult,
-    Proof,
     SharedCells,
-    Way,
     execute,
     inject,
     language_of,
@@ -34,7 +32,11 @@ ENVIRONMENT = {**os.environ, **Places().env}
 
 @contextmanager
 def kernel_pool(
-    cwd: Path, *, imports: str | None, kernelspec: str = "python3", learns: bool = False
+    cwd: Path,
+    *,
+    imports: str | None,
+    kernelspec: str = "python3",
+    kernels: Literal["fork", "cold"] | None = None,
 ) -> Iterator[KernelPool]:
     """A pool of kernels that work in `cwd`, with a guard of its own.
 
@@ -42,7 +44,7 @@ def kernel_pool(
         imports: source of a cell; kernels are forked with its imports, which takes no proof here.
             None for kernels that are all started.
         kernelspec: the name of the kernels' kernelspec.
-        learns: whether, without `imports`, kernels are forked after the first that has run.
+        kernels: without `imports`: `fork` for kernels that are forked after the first has run.
     """
     runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     guard = Guard(token=runtime_folder.name, folder=runtime_folder)
@@ -52,14 +54,13 @@ def kernel_pool(
         cwd=cwd,
         runtime_folder=runtime_folder,
         token=runtime_folder.name,
-        warm=imports is not None or learns,
-        policy=ForkPolicy({Way.FORKED: Proof.EQUAL}),
+        kernels=kernels or ("cold" if imports is None else "fork"),
     )
     try:
         if imports is not None:
             run_alone(write_notebook(cwd / "imports.ipynb", imports), pool)
             pool.wait_until_warm()
-            assert pool.offer.can_fork, pool.offer.obstacle
+            assert pool.available.can_fork, pool.available.obstacle
         yield pool
     finally:
         pool.close()
@@ -74,7 +75,7 @@ def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) 
     node = ResearchNotebook(source).fresh_copy()
     server._shared_cells = SharedCells.of(node, fixed=fixed or {}, kernel_name=pool.name)
     server._why_not_shared = ""
-    server._fork_after_shared_cells(server._zygote)
+    server._fork_after_shared_cells(server._zygote, import_s=0.0)
 
 
 def run_alone(

@@ -254,7 +254,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "study: {pruner: 3}", ["study.pruner", "a name", "3"]),
     (BOTH + "cost: {price_per_hour: 0}", ["cost.price_per_hour", "more than 0"]),
     (BOTH + "cost: {budget: 3}", ["cost.price_per_hour", "missing"]),
-    (BOTH + "execution: {kernels: hot}", ["execution.kernels", "'warm' or 'cold'", "'hot'"]),
+    (BOTH + "kernels: hot", ["kernels", "'auto', 'fork' or 'cold'", "'hot'"]),
     (BOTH + "study: {order: fix}", ["study.order", "'free'", "'fixed'", "'fix'"]),
     (BOTH + "study: {pruner: null}", ["study.pruner", "a name", "got null"]),
     (BOTH + "study: {pruner: {name: asah}}", ["study.pruner", "'asah'", "'asha'"]),
@@ -264,8 +264,6 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
         BOTH + "cost: {price_per_hour: 1, budget: 0}",
         ["cost.budget", "must be more than 0;", "got 0"],
     ),
-    (BOTH + "execution: {kernel: warm}", ["execution", "'kernel'", "did you mean 'kernels'?"]),
-    (BOTH + "execution: warm", ["execution", "the keys kernels", "got 'warm'"]),
     # confirm
     (BOTH + "confirm: {best: 0}", ["confirm.best", "1 or more", "got 0"]),
     (BOTH + "confirm: {seeds: 1}", ["confirm.seeds", "2 or more", "got 1"]),
@@ -477,6 +475,6 @@ fixed: {a: [1, {b: null}], c: null}
 start: [{layers: [64, 64], apart: [1.0]}]
 limits: {trial: 90.5, cell_output: 512 KiB}
 resources: {gpus: [3], gpu_memory: 9GB, gpus_per_trial: 1, cpus_per_trial: 4}
-execution: {kernels: cold}
+kernels: cold
 cost: null
 """

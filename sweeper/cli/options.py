@@ -124,7 +124,7 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cold",
         action="store_true",
-        help="start every kernel anew (execution: {kernels: cold} of the parameters file)",
+        help="start every kernel anew (kernels: cold of the parameters file)",
     )
 
 

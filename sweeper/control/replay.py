@@ -311,11 +311,10 @@ def _snapshot(existing: ExistingStudy, metadata: Mapping[str, Any]) -> CodeSnaps
 
 def _settings_for(existing: ExistingStudy, *, here: bool) -> Settings:
     settings = existing.settings
-    execution = settings.execution.model_copy(update={"kernels": "cold"})
     resources = settings.resources
     if here:  # the numbers of the other machine's GPUs mean nothing here
         resources = resources.model_copy(update={"gpus": "auto", "gpus_per_trial": 1})
-    return settings.model_copy(update={"execution": execution, "resources": resources})
+    return settings.model_copy(update={"kernels": "cold", "resources": resources})
 
 
 def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:

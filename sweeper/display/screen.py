@@ -216,7 +216,9 @@ def kernels_line(kernels: Sequence[KernelUse], *, findings: Sequence[str]) -> st
     after = [kernel.shared_cells for kernel in forked if kernel.shared_cells]
     shared = f", {len(after)} after {max(after)} cells that ran once for all" if after else ""
     started = f"; {n_started} started, as the first ones are" if n_started else ""
-    return f"kernels: {len(forked)} of {len(kernels)} forked{shared}{started}"
+    proven_by = next((kernel.proven_by for kernel in forked if kernel.proven_by), "")
+    proof = f"; to prove that, trial {proven_by} ran again in its folder" if proven_by else ""
+    return f"kernels: {len(forked)} of {len(kernels)} forked{shared}{started}{proof}"
 
 
 def table(snapshot: Snapshot) -> RenderableType:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from .. import kernels
-from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelPool, KernelResult, Way
+from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelPool, KernelResult
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import TRIAL_VARIABLE, encode_float
 from ..notebooks import ExecutedNotebook, ResearchNotebook
@@ -89,7 +89,7 @@ class NotebookRunner:
             file: gets the outputs and what is known of the run.
             limit_s: how long the cells may take, in seconds; the wait for a place not counted.
             write: called whenever the file should be brought up to date.
-            origin: how the kernel has to come to be; None for the best way that is trusted.
+            origin: how the kernel has to come to be; None for as the policy decides.
 
         Raises:
             OSError: the file cannot be written.
@@ -105,7 +105,7 @@ class NotebookRunner:
             file.metadata["environment"] = environment
         outcome = replace(
             outcome,
-            kernel=_kernel_use(result),
+            kernel=self._kernel_use(result),
             environment=environment,
             not_replicable=result.not_replicable,
         )
@@ -165,7 +165,6 @@ class NotebookRunner:
             prepares_next=origin is None and running.trials_left > 0,
             score_sources=self.settings.scores,
             variables=variables_to_read(self.settings.scores, self.settings.objective),
-            reads_states=origin is not None or self.pool.policy.wants_reference,
             reads_gpu=bool(place.gpus),
             gpu_fraction=place.memory_fraction,
             cell_output_bytes=self.settings.limits.cell_output,
@@ -181,12 +180,23 @@ class NotebookRunner:
         file.metadata.pop("pid", None)
         file.keep_earlier_series()
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
-        file.metadata["kernel"] = "cold" if result.way is Way.STARTED else "warm"
+        file.metadata["kernel"] = "warm" if result.origin.is_forked else "cold"
         file.metadata.update(self.pool.policy.coverage(result.origin))
         if result.shared_cells:
             file.metadata["shared_cells"] = result.shared_cells
         if result.exit_code is not None:
             file.metadata["exit_code"] = result.exit_code
+
+    def _kernel_use(self, result: KernelResult) -> KernelUse | None:
+        origin = result.origin
+        if not origin.is_forked and not origin.reason:
+            return None  # stopped while it waited for a device
+        return KernelUse(
+            is_forked=origin.is_forked,
+            shared_cells=result.shared_cells,
+            reason=origin.reason,
+            proven_by=self.pool.policy.coverage(origin).get("proven_by", ""),
+        )
 
     def fixed_since(self, spec: TrialSpec) -> list[str]:
         """The params of a trial of an earlier call that this call fixes, to whatever value."""
@@ -199,16 +209,6 @@ class NotebookRunner:
         files = {name: str(file.path) for name, file in spec.inputs.items()}
         params = {**wanted, **spec.params, **files}
         return {name: value for name, value in params.items() if name not in spec.fixed}
-
-
-def _kernel_use(result: KernelResult) -> KernelUse | None:
-    if result.way is Way.STARTED and not result.origin.reason:
-        return None  # stopped while it waited for a device
-    return KernelUse(
-        is_forked=result.way is not Way.STARTED,
-        shared_cells=result.shared_cells,
-        reason=result.origin.reason,
-    )
 
 
 def _environment(spec: TrialSpec) -> Mapping[str, str]:

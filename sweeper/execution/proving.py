@@ -1,105 +1,82 @@
-"""Run the reference trial again in a forked kernel, before other trials may have one; wait for it.
-
-The kernel pool's policy decides which experiment is due and what its evidence means.
-"""
+"""Run the reference trial again in forked kernels, before other trials may have one."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
-import re
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from ..kernels import Ending, Evidence, Experiment, KernelResult, gather
+from ..kernels import Ending, KernelOrigin, KernelResult, Reference, Run, Verdict, judge
+from ..kernels.forking.origins import SWITCH_OFF
 from ..notebooks import ExecutedNotebook
-from ..notebooks.reading import cell_tags
-from ..notebooks.shared_cells import SHARED_TAG
+from ..notebooks.compare import Execution
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
 from .notebook_runner import NotebookRunner
 
 _log = logging.getLogger(__name__)
 
-#: How much longer than before the reference trial may take when it is run again.
+#: A repetition may take three times as long as the reference trial, and a minute.
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
-#: How often a slot that waits looks whether kernels can be forked.
-_LOOK_S = 0.02
-_IMPORTING = re.compile(r"^(import|from)\s", re.MULTILINE)
+_FORKED = KernelOrigin(is_forked=True)
+_STARTED = KernelOrigin(reason="a second run in a started kernel")
 
 
-def wait_for_fork(runner: NotebookRunner, running: RunningTrial) -> None:
-    """Prove forking where that is due; wait where it is being made ready and a wait is sooner.
+def prove_forking(runner: NotebookRunner, running: RunningTrial) -> None:
+    """Prove that kernels may be forked, where that is due before the next trial.
 
     Args:
-        running: the trial that the caller runs next; a stop of it ends the wait.
+        running: the trial that the caller runs next; a stop of it ends the proof.
     """
-    began_s = time.monotonic()
-    trials_left = running.trials_left + 1 + runner.places.waiting
-    _prove_forking(runner, running, trials_left)
-    while running.stop_reason is None:
-        waited_s = time.monotonic() - began_s
-        if not runner.pool.is_worth_waiting(trials_left, waited_s=waited_s):
-            break
-        if waited_s < _LOOK_S:  # the first look
-            _log.info("the next trial waits for a forked kernel, as trials are mostly imports")
-        time.sleep(_LOOK_S)
-        _prove_forking(runner, running, trials_left)
-
-
-def _prove_forking(runner: NotebookRunner, running: RunningTrial, trials_left: int) -> None:
-    """Run the reference trial again, as often as the policy asks for it now."""
     pool = runner.pool
-    while experiment := pool.claim_experiment(trials_left):
-        evidence: Evidence | str | None = None
-        started_s = time.monotonic()
-        try:
-            evidence = _repeat(runner, experiment, running)
-        except Exception as error:  # noqa: BLE001  what only saves time must not fail a trial
-            _log.exception("proof of forked kernels")
-            evidence = f"{type(error).__name__}: {error}"
-        finally:
-            pool.settle(experiment, evidence)
-        run_id, took_s = experiment.reference.spec.run_id, time.monotonic() - started_s
-        _log.info("proof: trial %s in a %s kernel, %.2f s", run_id, experiment.way, took_s)
-        if evidence is None:
-            return
+    trials_left = running.trials_left + 1 + runner.places.waiting
+    reference = pool.policy.claim(pool.available, trials_left=trials_left)
+    if reference is None:
+        return
+    verdict, started_s = None, time.monotonic()
+    try:
+        verdict = _prove(runner, reference, running)
+    except Exception as error:  # noqa: BLE001  what only saves time must not fail a trial
+        _log.exception("proof of forked kernels")
+        verdict = Verdict(proof=None, finding=f"{type(error).__name__}: {error}")
+    finally:
+        pool.policy.settle(verdict)
+    _log.info("proof: trial %s, %.2f s", reference.spec.run_id, time.monotonic() - started_s)
 
 
-def evidence_of(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome) -> Evidence:
-    """What two executions of a trial are compared by."""
-    return gather(
-        file.node,
-        scores=outcome.scores,
-        series=outcome.series,
-        at_start=result.states_at_start,
-        at_end=result.states_at_end,
-        seeded=result.seeded,
-    )
+def run_of(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome) -> Run:
+    """What two runs of a trial are compared by."""
+    execution = Execution(cells=file.node.cells, scores=outcome.scores, series=outcome.series)
+    return Run(execution=execution, uses_gpu=result.gpu is not None)
 
 
-def leading_s(node: Any) -> float:
-    """How long cells ran that forked kernels do not run, or whose libraries they have, in seconds.
-
-    Args:
-        node: an executed notebook.
-    """
-    return sum(
-        cell.metadata.get("papermill", {}).get("duration") or 0.0
-        for cell in node.cells
-        if cell.cell_type == "code"
-        and (SHARED_TAG in cell_tags(cell) or _IMPORTING.search(cell.source))
-    )
+def _prove(runner: NotebookRunner, reference: Reference, running: RunningTrial) -> Verdict | None:
+    """Run the trial in two forked kernels, and in a started one where they differ."""
+    forked: list[Run] = []
+    while len(forked) < 2 and not any(map(reference.run.difference, forked)):
+        run = _repeat(runner, reference, running, _FORKED)
+        if isinstance(run, str):
+            found = f"trial {reference.spec.run_id}, run again in a forked kernel, failed there: "
+            return Verdict(proof=None, finding=f"{found}{run}; {SWITCH_OFF}")
+        if run is None:
+            return None
+        forked.append(run)
+    again = None
+    if any(map(reference.run.difference, forked)):
+        again = _repeat(runner, reference, running, _STARTED)
+        if again is None:
+            return None
+    return judge(reference, forked, again)
 
 
 def _repeat(
-    runner: NotebookRunner, experiment: Experiment, running: RunningTrial
-) -> Evidence | str | None:
-    """The evidence of the experiment; why it failed; None where it was stopped."""
-    reference, repeated = experiment.reference, RunningTrial()
+    runner: NotebookRunner, reference: Reference, running: RunningTrial, origin: KernelOrigin
+) -> Run | str | None:
+    """One more run of the reference trial; why it failed; None where that shows nothing."""
+    repeated = RunningTrial()
     temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # it may still be written
     with temporary as folder, running.passed_on(repeated):
         # A folder of its own: the repetition must not go on from the reference's checkpoints.
@@ -112,10 +89,10 @@ def _repeat(
             repeated,
             limit_s=_LIMIT_FACTOR * reference.duration_s + _LIMIT_SLACK_S,
             write=_write_nothing,
-            origin=experiment.origin,
+            origin=origin,
         )
     if outcome.state is TrialState.COMPLETED:
-        return evidence_of(file, result, outcome)
+        return run_of(file, result, outcome)
     has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
     is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
     is_short |= os.strerror(errno.ENOSPC) in outcome.message  # in the folder of its own

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import kernels
 from ..guard import MARK_VARIABLE
-from ..kernels import Ending, KernelOrigin, KernelPool, KernelResult, Reference, Way
+from ..kernels import Ending, KernelOrigin, KernelPool, KernelResult, Reference
 from ..notebook_api.messages import Point
 from ..notebooks import ExecutedNotebook, read_metadata
 from ..study_folder.patience import is_about_disk, patience_with_disk
@@ -31,15 +31,15 @@ from .environment import TrialEnvironment, environment_of
 from .executor import TimeLeft
 from .notebook_runner import NotebookRunner
 from .places import NoGpuLeftError, Places
-from .proving import evidence_of, leading_s, wait_for_fork
+from .proving import prove_forking, run_of
 from .runtime import guarded, make_again
 from .verdict import failed
 from .workload import Workload
 
 _log = logging.getLogger(__name__)
 
-#: A trial that fails sooner in a forked kernel is tried in a started one, once in a sweep: what a
-#: fork cannot do, such as to use CUDA that was initialised before, fails early.
+#: A trial that fails sooner in a forked kernel is run in a started one as well: what a fork cannot
+#: do, such as to use CUDA that was initialised before, fails early.
 _EARLY_S = 120.0
 
 
@@ -63,13 +63,17 @@ def opened_worker(
         guarded(workload.paths.folder) as (token, folder),
         places.opened(folder=folder, token=token),
     ):
+        # What an import decides by the GPUs that it sees has to fit the trials, each of which has
+        # one later.
+        visible = ",".join(gpu.name for gpu in places.gpus)
         pool = KernelPool(
             workload.kernel_name,
             env={**os.environ, **places.env},
             cwd=workload.cwd,
             runtime_folder=folder,
             token=token,
-            warm=workload.settings.execution.kernels == "warm",
+            kernels=workload.settings.kernels,
+            import_env={"CUDA_VISIBLE_DEVICES": visible} if visible else {},
             frozen=workload.frozen,
             shared_cells=workload.shared_cells,
         )
@@ -113,7 +117,7 @@ class Worker:
         started_s = _own_time_s(running)
         try:
             make_again(self.runtime_folder)  # whatever cleans /tmp may have removed it
-            wait_for_fork(self.runner, running)
+            prove_forking(self.runner, running)
             started_s = _own_time_s(running)
             outcome = self._run(spec, running)
         except OSError as error:
@@ -162,37 +166,29 @@ class Worker:
         limit_s = self.runner.settings.limits.trial
         result, outcome = self.runner.run(file, spec, running, limit_s=limit_s, write=file.write)
         took_s = _own_time_s(running) - started_s
-        is_forked = result.way is not Way.STARTED and not result.is_orphan
-        is_fork_doubted = is_forked and policy.doubts_failures and took_s < _EARLY_S
+        is_forked = result.origin.is_forked and not result.is_orphan
         has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
-        is_doubted = (has_no_kernel or is_fork_doubted) and running.stop_reason is None
-        if outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY):
-            is_doubted = False  # a started kernel would have no more memory
-        if outcome.state is TrialState.FAILED and is_doubted:
+        if outcome.state is TrialState.FAILED and running.stop_reason is None:
             message = outcome.message
-            file, result, outcome = self._run_in_started_kernel(spec, running)
-            if is_fork_doubted and outcome.state is not TrialState.STOPPED:
-                policy.compare_failure(
-                    spec.run_id, message, also_started=outcome.state is TrialState.FAILED
-                )
-        # A trial that went on from a checkpoint has other outputs than one that begins.
-        is_whole = outcome.state is TrialState.COMPLETED and spec.continues is None
-        # One that began before a param was fixed has another value than the shared cells.
-        is_usual = not self.runner.fixed_since(spec)
-        if is_whole and result.way is Way.FORKED and not result.shared_cells:
-            self.runner.pool.record_times(file.node, self.runner.own_names)
-        if is_whole and is_usual and result.way is Way.STARTED:
+            # A started kernel would have no more memory.
+            is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
+            is_doubted = is_forked and took_s < _EARLY_S and policy.doubts_failure(message)
+            if (has_no_kernel or is_doubted) and not is_short:
+                file, result, outcome = self._run_in_started_kernel(spec, running)
+                if is_doubted and outcome.state not in (TrialState.STOPPED, TrialState.FAILED):
+                    policy.refuse_for_failure(spec.run_id, message)
+        # A trial that went on from a checkpoint has other outputs than one that begins, and one
+        # that began before a param was fixed has another value than the shared cells.
+        is_usual = spec.continues is None and not self.runner.fixed_since(spec)
+        if outcome.state is not TrialState.COMPLETED or not is_usual:
+            return file, outcome
+        if result.origin.is_forked:
+            if not result.shared_cells:
+                self.runner.pool.record_times(file.node, self.runner.own_names)
+        elif policy.wants_reference:
+            run = run_of(file, result, outcome)
             took_s = _own_time_s(running) - started_s
-            evidence = evidence_of(file, result, outcome)
-            policy.offer_reference(
-                Reference(
-                    spec=spec,
-                    evidence=evidence,
-                    duration_s=took_s,
-                    boot_s=result.boot_s,
-                    leading_s=leading_s(file.node),
-                )
-            )
+            policy.offer_reference(Reference(spec=spec, run=run, duration_s=took_s))
         return file, outcome
 
     def _run_in_started_kernel(

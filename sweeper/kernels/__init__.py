@@ -5,9 +5,8 @@ What the scores mean for the trial does not belong here.
 
 from .cells.engine import execute
 from .cells.inject import inject
-from .forking.evidence import Evidence, gather
-from .forking.origins import KernelOrigin, Way
-from .forking.policy import Experiment, ForkPolicy, Proof, Reference
+from .forking.origins import KernelOrigin
+from .forking.policy import ForkPolicy, Proof, Reference, Run, Verdict, judge
 from .forking.sharing import SharedCells
 from .frozen_modules import can_freeze
 from .kernel import Kernel
@@ -17,9 +16,7 @@ from .specs import check_kernel, environment_of, interpreter_of, language_of
 
 __all__ = [
     "Ending",
-    "Evidence",
     "ExecutionRequest",
-    "Experiment",
     "ForkPolicy",
     "Kernel",
     "KernelOrigin",
@@ -27,14 +24,15 @@ __all__ = [
     "KernelResult",
     "Proof",
     "Reference",
+    "Run",
     "SharedCells",
-    "Way",
+    "Verdict",
     "can_freeze",
     "check_kernel",
     "environment_of",
     "execute",
-    "gather",
     "inject",
     "interpreter_of",
+    "judge",
     "language_of",
 ]

@@ -22,7 +22,7 @@ from jupyter_core.utils import run_sync
 from ..guard import MARK_VARIABLE, kill_marked, kill_session
 from .event_loop import has_pidfds
 from .forking.fork_server import ForkServer
-from .forking.origins import KernelOrigin, SharedRun, Way
+from .forking.origins import KernelOrigin, SharedRun
 from .forking.process import ForkedProcess
 from .forking.provisioner import ForkingProvisioner
 from .frozen_modules import FrozenModules
@@ -109,7 +109,7 @@ class Kernel:
             folder=folder, kernel_name=name, log=log, is_local=runs_in_python(name)
         )
         kernel = cls(manager, name=name, folder=folder, mark=mark, frozen=frozen)
-        if fork_server is not None and origin.way is not Way.STARTED:
+        if fork_server is not None and origin.is_forked:
             manager.provisioner = ForkingProvisioner(
                 fork_server=fork_server,
                 kernel_id=folder.name,
@@ -137,14 +137,14 @@ class Kernel:
         elif has_pidfds():
             kernel._pidfd = os.pidfd_open(kernel._process.pid)
         _give_up_first(kernel.pid)
-        if origin.way is not Way.STARTED and not isinstance(kernel._process, ForkedProcess):
+        if origin.is_forked and not isinstance(kernel._process, ForkedProcess):
             kernel.origin = KernelOrigin(reason="no kernel could be forked just then")
         return kernel
 
     @property
     def is_warm(self) -> bool:
         """Whether the kernel was forked with the notebook's libraries imported."""
-        return self.origin.way is not Way.STARTED
+        return self.origin.is_forked
 
     @property
     def shared(self) -> SharedRun | None:

@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 from nbformat import NotebookNode
 
 from ..notebooks.shared_cells import sharing_advice
 from .event_loop import thread_event_loop
 from .forking.command import KernelCommand
-from .forking.evidence import Evidence
 from .forking.fork_server import ForkServer
-from .forking.origins import KernelOrigin, Offer, Way
-from .forking.policy import Experiment, ForkPolicy
+from .forking.origins import ForkAvailability, KernelOrigin
+from .forking.policy import ForkPolicy
 from .forking.sharing import SharedCells
 from .frozen_modules import FrozenModules
 from .kernel import Kernel
@@ -41,8 +41,10 @@ class KernelPool:
         cwd: the working directory of all kernels.
         runtime_folder: a private folder with a short path, for sockets.
         token: the beginning of the marks in their environments.
-        warm: whether to fork kernels with the notebook's libraries imported, where possible.
-        policy: decides which kernels are forked; by default only such as were proven.
+        kernels: `auto`: forked with the notebook's libraries imported, once the proof allows it;
+            `fork`: without a proof; `cold`: never.
+        import_env: variables with which libraries are imported before kernels are forked, beside
+            those of `env`.
         frozen: modules that kernels import in place of what lies on disk: their sources by their
             absolute paths without links.
         shared_cells: the cells that run once, before kernels are forked; None for none.
@@ -56,8 +58,8 @@ class KernelPool:
         cwd: Path,
         runtime_folder: Path,
         token: str,
-        warm: bool,
-        policy: ForkPolicy | None = None,
+        kernels: Literal["auto", "fork", "cold"],
+        import_env: Mapping[str, str] | None = None,
         frozen: Mapping[str, str] | None = None,
         shared_cells: SharedCells | None = None,
     ) -> None:
@@ -74,15 +76,15 @@ class KernelPool:
         self._token = token
         self._frozen = FrozenModules(folder=runtime_folder, sources=frozen or {})
         self._fork_server: ForkServer | None = None
-        self._no_offer = Offer(obstacle="execution.kernels is cold")
+        self._never_available = ForkAvailability()
         command = KernelCommand.read(command_of(name), kernelspec=name, language=self.language)
         obstacle = command.obstacle or ForkServer.obstacle()
-        if warm and obstacle:
-            self._no_offer = Offer(obstacle=obstacle, is_lasting=True)
-        elif warm:
+        if obstacle and kernels != "cold":
+            self._never_available = ForkAvailability(obstacle=obstacle, is_lasting=True)
+        elif kernels != "cold":
             self._fork_server = ForkServer(
                 command,
-                env=environment_of(name, env),
+                env={**environment_of(name, env), **(import_env or {})},
                 cwd=cwd,
                 runtime_folder=runtime_folder,
                 token=token,
@@ -95,7 +97,7 @@ class KernelPool:
         self._prepared: dict[int, Future[Kernel]] = {}
         self._in_use: set[Kernel] = set()
         self._ending: list[threading.Thread] = []
-        self.policy = policy or ForkPolicy()
+        self.policy = ForkPolicy(kernels)
         self._overlooking = self._advice = ""
 
     @property
@@ -146,40 +148,20 @@ class KernelPool:
             self._fork_server.wait()
 
     @property
-    def offer(self) -> Offer:
-        """What kernels can be forked from now."""
-        return self._no_offer if self._fork_server is None else self._fork_server.offer
-
-    def claim_experiment(self, trials_left: int) -> Experiment | None:
-        """The experiment that the caller has to make before its next trial; `settle` follows.
-
-        Args:
-            trials_left: how many trials have no kernel yet.
-        """
-        # Each slot that runs a trial ends it meanwhile, and begins another in a started kernel.
-        return self.policy.claim(self.offer, trials_left=trials_left - len(self._in_use))
-
-    def is_worth_waiting(self, trials_left: int, *, waited_s: float) -> bool:
-        """Whether the next trial should wait for a forked kernel; see `ForkPolicy`."""
-        server = self._fork_server
-        if server is None or not server.has_import_profile:
-            return False
-        return self.policy.is_worth_waiting(self.offer, trials_left=trials_left, waited_s=waited_s)
-
-    def settle(self, experiment: Experiment, evidence: Evidence | str | None) -> None:
-        """Judge an experiment; see `ForkPolicy.settle`."""
-        self.policy.settle(experiment, evidence, self.offer)
+    def available(self) -> ForkAvailability:
+        """Whether kernels can be forked now."""
+        return self._never_available if self._fork_server is None else self._fork_server.available
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
         """A kernel for one trial.
 
         Args:
             env: what the trial adds to the environment; used where that cannot be set later.
-            origin: how the kernel has to come to be; None for the best way that is trusted, which
-                is most often that of the kernel which this thread has prepared.
+            origin: how the kernel has to come to be; None for as the policy decides, which is most
+                often that of the kernel which this thread has prepared.
 
         Raises:
-            OSError: the kernel's command cannot be run, or no kernel comes to be in this way.
+            OSError: the kernel's command cannot be run, or no kernel can be forked.
         """
         env = self._env if self.can_prepare else {**self._env, **env}
         kernel = self._take_best(env) if origin is None else self._take_as(origin, env)
@@ -194,43 +176,33 @@ class KernelPool:
         if prepared is not None:
             with contextlib.suppress(OSError):  # if starts still fail, the one below raises
                 kernel = prepared.result()
-        best = self.policy.origin(self.offer)
+        best = self.policy.origin(self.available)
         if kernel is None:
             return self._start(env, best)
-        # Discard the prepared kernel if it died or lost its sockets while idle, or if the best way
-        # has changed.
-        is_best = kernel.is_warm == (best.way is not Way.STARTED)
-        if not kernel.is_usable or not is_best:
+        # Discard the prepared kernel if it died or lost its sockets while idle, or if it is to be
+        # forked by now, or no more.
+        if not kernel.is_usable or kernel.is_warm != best.is_forked:
             kernel.kill()
             return self._start(env, best)
         return kernel
 
     def _take_as(self, origin: KernelOrigin, env: Mapping[str, str]) -> Kernel:
         kernel = self._start(env, origin)
-        if origin.way is not Way.STARTED and not kernel.is_warm:
+        if origin.is_forked and not kernel.is_warm:
             kernel.kill()
             raise OSError("no kernel can be forked any more")
         return kernel
 
     def prepare(self) -> None:
         """Start the kernel of this thread's next trial; it boots while this trial runs."""
-        if self.can_prepare and not self._forks_soon:
+        # While it is found out if kernels may be forked, a started one would most likely be
+        # discarded, and its boot takes a core from the imports.
+        server = self._fork_server
+        is_early = server is not None and server.has_import_profile
+        if self.can_prepare and not (is_early and self.policy.forks_soon(self.available)):
             with self._lock:
                 start = self._starter.submit(self._start_best)
                 self._prepared[threading.get_ident()] = start
-
-    @property
-    def _forks_soon(self) -> bool:
-        """Whether it is being found out if kernels can be forked.
-
-        A started one would most likely be discarded, and its boot takes a core from the imports.
-        """
-        server, offer = self._fork_server, self.offer
-        if server is None or not server.has_import_profile or offer.is_lasting:
-            return False
-        if self.policy.way(offer) is not Way.STARTED or self.policy.has_refused(Way.FORKED):
-            return False
-        return not (offer.is_settled and self.policy.wants_reference)
 
     def retire(self, kernel: Kernel, on_gone: Callable[[], None]) -> None:
         """Have a kernel end while the caller goes on; `on_gone` is called when it has ended."""
@@ -268,7 +240,7 @@ class KernelPool:
 
     def _start_best(self) -> Kernel:
         with thread_event_loop():
-            return self._start(self._env, self.policy.origin(self.offer))
+            return self._start(self._env, self.policy.origin(self.available))
 
     def _start(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
         return Kernel.start(

@@ -10,8 +10,7 @@ from nbformat import NotebookNode
 
 from ..settings.sections import ScoreSource
 from ..trials import GpuUse, Params, RunningTrial
-from .forking.evidence import GeneratorStates
-from .forking.origins import KernelOrigin, Way
+from .forking.origins import KernelOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +25,10 @@ class ExecutionRequest:
             which may be after the result is there.
         env: variables that this trial adds to the environment of its kernel.
         own_params: injected parameters that not all trials have in common.
-        origin: how the kernel has to come to be; None for the best way that is trusted.
+        origin: how the kernel has to come to be; None for as the policy decides.
         prepares_next: whether to start the kernel of this thread's next trial meanwhile.
         score_sources: by score; those with a pattern are looked for in what is printed.
         variables: top-level variables to read after the last cell.
-        reads_states: whether to read the states of the global random generators.
         reads_gpu: whether to read how much memory of a GPU the notebook has taken.
         gpu_fraction: of its GPU's memory, that the notebook may take at most; None for all.
         cell_output_bytes: how much of one cell's output is kept.
@@ -47,7 +45,6 @@ class ExecutionRequest:
     prepares_next: bool = False
     score_sources: Mapping[str, ScoreSource] = field(default_factory=dict)
     variables: Sequence[str] = ()
-    reads_states: bool = False
     reads_gpu: bool = False
     gpu_fraction: float | None = None
     cell_output_bytes: int
@@ -76,9 +73,6 @@ class KernelResult:
         variables: floats of the requested top-level variables, once all cells have run.
         origin: how the kernel came to be; if it was started, also why.
         is_orphan: whether the kernel ended because the process that it was forked from did.
-        boot_s: how long the execution waited for the kernel's first answer.
-        states_at_start: of the global random generators, if they were requested.
-        states_at_end: the same after the last cell.
         gpu: what torch has held of its GPU, CUDA's own share not included; None if it used none.
         not_replicable: the operations that need not repeat bit for bit, as torch has warned.
     """
@@ -90,23 +84,10 @@ class KernelResult:
     variables: Mapping[str, float] = field(default_factory=dict)
     origin: KernelOrigin = field(default_factory=KernelOrigin)
     is_orphan: bool = False
-    boot_s: float = 0.0
-    states_at_start: GeneratorStates = field(default_factory=dict)
-    states_at_end: GeneratorStates = field(default_factory=dict)
     gpu: GpuUse | None = None
     not_replicable: tuple[str, ...] = ()
-
-    @property
-    def way(self) -> Way:
-        """How the kernel came to be, without the reason."""
-        return self.origin.way
 
     @property
     def shared_cells(self) -> int:
         """How many tagged cells had run before the kernel was forked."""
         return 0 if self.origin.shared is None else self.origin.shared.tagged
-
-    @property
-    def seeded(self) -> Sequence[str]:
-        """The global random generators that shared cells have seeded."""
-        return () if self.origin.shared is None else self.origin.shared.seeded

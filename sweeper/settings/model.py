@@ -34,7 +34,6 @@ from .sections import (
     Confirm,
     Cost,
     Data,
-    Execution,
     Limits,
     Objective,
     ScoreSource,
@@ -124,8 +123,10 @@ class Settings(SettingsModel):
     """Limits of one trial: time and output."""
     resources: Resources = Resources()
     """What trials use of the machine: GPUs and processor cores."""
-    execution: Execution = Execution()
-    """How trials are run."""
+    kernels: Literal["auto", "fork", "cold"] = "auto"
+    """`auto`: kernels are forked from a process that has imported the notebook's libraries, once a
+    trial has come to the same in a started and in two forked kernels; `fork`: without that proof;
+    `cold`: each kernel is started, and no trial is run twice."""
     cost: Cost | None = None
     """The price of the machine, in any currency; with a budget, the study ends when it is spent."""
 
@@ -313,7 +314,7 @@ class Settings(SettingsModel):
         if confirm is not None or seeds is not None:
             data["confirm"] = self._confirm_with(confirm, seeds)
         if cold:
-            data["execution"] = {**data.get("execution", {}), "kernels": "cold"}
+            data["kernels"] = "cold"
         if cluster is not None:
             check_cluster_flag(cluster)
             data["cluster"] = cluster

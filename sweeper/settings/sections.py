@@ -209,14 +209,6 @@ class CheckpointPolicy(SettingsModel):
     oldest first and those of the best trial last. Default: no limit."""
 
 
-class Execution(SettingsModel):
-    """How trials are run."""
-
-    kernels: Literal["warm", "cold"] = "warm"
-    """`warm`: kernels are forked from a process that has imported the notebook's libraries; `cold`:
-    each kernel is started."""
-
-
 class Confirm(SettingsModel):
     """The best trials are run again on fresh seeds after the search; their means decide."""
 

@@ -3,7 +3,7 @@
 The trials of these tests do what their param `act` says. An executor that runs functions is given
 `act`; one that runs notebooks, a notebook with the cell `ACTING_CELL`. Where a worker can be lost,
 `lose` kills it in both cases: for a notebook, the worker is the process that started the kernel, so
-run it with `execution: {kernels: cold}`. The workers of these tests run on this machine.
+run it with `kernels: cold`. The workers of these tests run on this machine.
 """
 
 from __future__ import annotations

@@ -309,8 +309,9 @@ def test_a_budget_that_does_not_last_is_in_the_head_of_the_table(
     assert head.endswith("left · the budget of 5 lasts for about 21 of the 30 trials left")
 
 
-STARTED = KernelUse(is_forked=False, reason="execution.kernels is cold")
-FORKED, SHARED = KernelUse(is_forked=True), KernelUse(is_forked=True, shared_cells=4)
+STARTED = KernelUse(is_forked=False, reason="`kernels` is cold")
+FORKED = KernelUse(is_forked=True)
+SHARED = KernelUse(is_forked=True, shared_cells=4, proven_by="0000")
 
 
 @pytest.mark.parametrize(
@@ -319,10 +320,10 @@ FORKED, SHARED = KernelUse(is_forked=True), KernelUse(is_forked=True, shared_cel
         (
             [STARTED, STARTED, FORKED, SHARED, SHARED],
             "kernels: 3 of 5 forked, 2 after 4 cells that ran once for all; 2 started, "
-            "as the first ones are",
+            "as the first ones are; to prove that, trial 0000 ran again in its folder",
         ),
         ([FORKED], "kernels: 1 of 1 forked"),
-        ([STARTED, STARTED], "kernels: none of 2 forked; execution.kernels is cold"),
+        ([STARTED, STARTED], "kernels: none of 2 forked; `kernels` is cold"),
     ],
 )
 def test_a_summary_has_how_kernels_came_to_be(kernels: list[KernelUse], line: str) -> None:

@@ -76,7 +76,7 @@ class Bench:
             cwd=notebook.parent,
             runtime_folder=self.runtime_folder,
             token=self.token,
-            warm=False,
+            kernels="cold",
         )
         runner = NotebookRunner(
             notebook=ResearchNotebook(notebook),

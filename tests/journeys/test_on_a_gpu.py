@@ -96,7 +96,7 @@ def test_weights_are_the_same_in_every_bit_alone_and_beside_others_started_and_f
     tmp_path: Path,
 ) -> None:
     """CUDA is used for the first time in the fork, so a forked kernel trains as a started one."""
-    alone = run(tmp_path / "1", ON_THE_PROCESSOR, TRAIN, jobs=1, execution={"kernels": "cold"})
+    alone = run(tmp_path / "1", ON_THE_PROCESSOR, TRAIN, jobs=1, kernels="cold")
     beside = run(tmp_path / "4", ON_THE_PROCESSOR, TRAIN, jobs=4, trials=40)
     assert digests(alone).items() <= digests(beside).items()
     assert any(kernel.is_forked for kernel in beside.kernels), beside.findings
@@ -200,7 +200,7 @@ digest = 1.0
 
 def test_a_trial_that_computes_is_measured_as_busier_than_one_that_waits(tmp_path: Path) -> None:
     """What the driver says of a real GPU: its parts (MIG) have none of these figures."""
-    result = run(tmp_path, WORK_OR_WAIT, jobs=1, trials=2, execution={"kernels": "cold"})
+    result = run(tmp_path, WORK_OR_WAIT, jobs=1, trials=2, kernels="cold")
     working, waiting = (record.gpu for record in result.records)
     assert working is not None
     assert waiting is not None

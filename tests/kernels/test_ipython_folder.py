@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from kernels_alone import kernel_pool, run_alone
 
-from sweeper.kernels import Way
 from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
@@ -20,22 +19,22 @@ NOTEBOOK = (
 )
 
 
-@pytest.mark.parametrize("way", [Way.STARTED, Way.FORKED])
+@pytest.mark.parametrize("is_forked", [False, True])
 def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
-    way: Way, tmp_path: Path
+    is_forked: bool, tmp_path: Path
 ) -> None:
-    if way is Way.FORKED and sys.platform != "linux":
+    if is_forked and sys.platform != "linux":
         pytest.skip("kernels are forked on Linux only")
     source = write_notebook(tmp_path / "nb.ipynb", *NOTEBOOK)
-    with kernel_pool(tmp_path, imports="import json" if way is Way.FORKED else None) as pool:
+    with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
         _, result = run_alone(source, pool, variables=["by_itself", "by_hand"])
-    assert result.origin.way is way
+    assert result.origin.is_forked is is_forked
     assert result.variables == {"by_itself": 0.0, "by_hand": 1.0}
 
 
-@pytest.mark.parametrize("way", [Way.STARTED, Way.FORKED])
-def test_no_output_is_lost_while_its_reader_does_not_run(way: Way, tmp_path: Path) -> None:
-    if way is Way.FORKED and sys.platform != "linux":
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_no_output_is_lost_while_its_reader_does_not_run(is_forked: bool, tmp_path: Path) -> None:
+    if is_forked and sys.platform != "linux":
         pytest.skip("kernels are forked on Linux only")
     # Several times what ZeroMQ and the operating system keep for a reader that is late.
     cell = (
@@ -46,7 +45,7 @@ def test_no_output_is_lost_while_its_reader_does_not_run(way: Way, tmp_path: Pat
         "for i in range(3_000): display(i)"
     )
     source = write_notebook(tmp_path / "nb.ipynb", "import json", cell)
-    with kernel_pool(tmp_path, imports="import json" if way is Way.FORKED else None) as pool:
+    with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
         node, result = run_alone(source, pool)
-    assert result.origin.way is way
+    assert result.origin.is_forked is is_forked
     assert [o.data["text/plain"] for o in node.cells[-1].outputs] == [str(i) for i in range(3_000)]

@@ -121,7 +121,7 @@ def test_a_sweep_names_them_in_its_summary_its_notebook_and_mlflow(tmp_path: Pat
     (tmp_path / "sweep.yml").write_text(
         "objective: {acc: maximize}\n"
         "space: {lr: [0.25, 0.75]}\n"
-        "study: {name: repeated, sampler: grid, trials: 2}\nexecution: {kernels: cold}\n"
+        "study: {name: repeated, sampler: grid, trials: 2}\nkernels: cold\n"
     )
     done: Any = call(
         *("-i", "research.ipynb", "-o", "out/{run_id}.ipynb", "-p", "sweep.yml"), cwd=tmp_path

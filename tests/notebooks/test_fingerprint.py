@@ -185,7 +185,7 @@ def test_none_inside_a_fixed_mapping_counts(make: Make) -> None:
     [
         {"study": {"trials": 99, "sampler": "random", "pruner": "median"}},
         {"limits": {"trial": "5m"}, "cost": {"price_per_hour": 2.0}},
-        {"execution": {"kernels": "cold"}, "resources": {"gpus": "none"}},
+        {"kernels": "cold", "resources": {"gpus": "none"}},
         {"start": [{"x": 0.5}]},
     ],
 )

@@ -213,7 +213,7 @@ def test_overrides_add_up(load_settings: Load) -> None:
 
 def test_settings_that_were_made_in_code_can_be_overridden() -> None:
     changed = Settings(**MADE_OF_RECORDS).with_overrides(trials=3, fixed={"lr": 9}, cold=True)
-    assert (changed.study.trials, changed.fixed["lr"], changed.execution.kernels) == (3, 9, "cold")
+    assert (changed.study.trials, changed.fixed["lr"], changed.kernels) == (3, 9, "cold")
     assert set(changed.search_space) == {"opt", "momentum", "k"}
     assert changed.start_params == [{"opt": None}]
     assert changed.study.sampler.options == {"n_startup_trials": 5}

@@ -32,13 +32,11 @@ from ..request import ExecutionRequest
 from ..trial_environment import environment_code
 from .asking import AskingClient
 from .expressions import (
-    GENERATOR_STATES,
     GPU_USE,
     IN_HISTORY,
     IPYKERNEL,
     NOT_REPLICABLE,
     ORDERLY_EXIT,
-    STATES,
     USE,
     WARNED,
     cap_memory,
@@ -46,7 +44,6 @@ from .expressions import (
     gpu_use_in,
     keep_sockets_in,
     not_replicable_in,
-    states_in,
 )
 from .outputs import joined, moved, notice, size
 from .recorded import RecordedClient
@@ -82,8 +79,6 @@ class SweepClient(AskingClient):
         variables: floats of the requested top-level variables, once all cells have run.
         import_profile: the answer to `IMPORT_PROFILE`, if that was requested.
         overlooking: the version of an ipykernel that has overlooked requests; else empty.
-        states_at_start: states of the global random generators, if they were requested.
-        states_at_end: the same after the last cell.
         gpu: what torch has held of its GPU, if that was requested and torch has used it.
         not_replicable: the operations that need not repeat bit for bit, as torch has warned.
     """
@@ -109,8 +104,6 @@ class SweepClient(AskingClient):
         self.variables: dict[str, float] = {}
         self.import_profile: str | None = None
         self.overlooking = ""
-        self.states_at_start: dict[str, Any] = {}
-        self.states_at_end: dict[str, Any] = {}
         self.gpu: GpuUse | None = None
         self.not_replicable: tuple[str, ...] = ()
         self._first_index = 0
@@ -192,10 +185,6 @@ class SweepClient(AskingClient):
             self._report_socket.close()
         if self.kc is not None:
             self.kc.stop_channels()
-
-    def read_states(self) -> None:
-        """Read the states of the random generators before the first cell."""
-        self.states_at_start = states_in(self._evaluate({STATES: GENERATOR_STATES}))
 
     def run(self, *, reads_imports: bool) -> None:
         """Run all cells, and read the requested variables.
@@ -375,14 +364,11 @@ class SweepClient(AskingClient):
         expressions = {name: f"float({name}).hex()" for name in variables}
         if self.has_finished and reads_imports:
             expressions[_IMPORT_PROFILE] = IMPORT_PROFILE
-        if self.has_finished and self.request.reads_states:
-            expressions[STATES] = GENERATOR_STATES
         if self.request.reads_gpu:
             expressions[USE] = GPU_USE
         if self.overlooked:
             expressions[IPYKERNEL] = IPYKERNEL
         answers = self._evaluate({**expressions, WARNED: NOT_REPLICABLE, "": ORDERLY_EXIT})
-        self.states_at_end = states_in(answers)
         self.gpu = gpu_use_in(answers)
         self.not_replicable = not_replicable_in(answers)
         if answers.get(_IMPORT_PROFILE, {}).get("status") == "ok":

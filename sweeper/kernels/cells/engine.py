@@ -117,13 +117,9 @@ class SweepEngine(Engine):
             log=_log,
             **options,
         )
-        boot_s, started_s = 0.0, time.monotonic()
         try:
             env = request.env if pool.can_prepare else {}
             client.connect(env, language=pool.language, timeout_s=START_TIMEOUT_S)
-            boot_s = time.monotonic() - started_s
-            if request.reads_states and kernel.is_warm:
-                client.read_states()
             if request.prepares_next:
                 pool.prepare()
             if kernel.shared is not None:
@@ -154,9 +150,6 @@ class SweepEngine(Engine):
             variables=client.variables,
             origin=kernel.origin,
             is_orphan=kernel.is_orphan,
-            boot_s=boot_s,
-            states_at_start=client.states_at_start,
-            states_at_end=client.states_at_end,
             gpu=client.gpu,
             not_replicable=client.not_replicable,
         )

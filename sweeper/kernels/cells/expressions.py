@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...notebook_api import replicability
 from ...trials import GpuUse
-from ..forking.zygote import finders, generators
+from ..forking.zygote import finders
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
 
@@ -38,14 +37,6 @@ IN_HISTORY = (
     "))(get_ipython().history_manager, get_ipython().user_ns, _i{count}, {source!r})"
 )
 _FINDERS = Path(finders.__file__).read_text(encoding="utf-8")
-_GENERATORS = Path(generators.__file__).read_text(encoding="utf-8")
-#: The states of the global random generators, as JSON; the kernel may not have this package.
-GENERATOR_STATES = (
-    f"(lambda names: (exec({_GENERATORS!r}, names), "
-    "__import__('json').dumps(names['states']()))[1])({'__name__': 'sweeper_generators'})"
-)
-#: The name of that expression in a request; no variable of a notebook can have it.
-STATES = "generator states"
 
 
 def find_modules(frozen: Path | None) -> str:
@@ -54,9 +45,9 @@ def find_modules(frozen: Path | None) -> str:
     Args:
         frozen: the file with those modules; None where there are none.
     """
-    calls = [f"names['lend']({str(_PACKAGE_FOLDER)!r})"]
+    calls = [f"names['make_importable']({str(_PACKAGE_FOLDER)!r})"]
     if frozen is not None:
-        calls.append(f"names['freeze'](text, {str(frozen)!r})")
+        calls.append(f"names['install_snapshot_finder'](text, {str(frozen)!r})")
     return (
         f"(lambda names, text: (exec(text, names), {', '.join(calls)}))"
         f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})"
@@ -133,11 +124,3 @@ def not_replicable_in(answers: Mapping[str, Any]) -> tuple[str, ...]:
     if answers.get(WARNED, {}).get("status") != "ok":  # the notebook has not seeded everything
         return ()
     return tuple(ast.literal_eval(answers[WARNED]["data"]["text/plain"]))
-
-
-def states_in(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The states of random generators among a kernel's answers; empty when they are not."""
-    if answers.get(STATES, {}).get("status") != "ok":
-        return {}
-    states: dict[str, Any] = json.loads(ast.literal_eval(answers[STATES]["data"]["text/plain"]))
-    return states

@@ -21,7 +21,7 @@ from ..frozen_modules import FrozenModules
 from ..ipython_folder import ipython_folder, make_ipython_folder
 from .command import KernelCommand
 from .import_profile import ImportProfile
-from .origins import Offer, SharedRun
+from .origins import SWITCH_OFF, ForkAvailability, SharedRun
 from .process import ANSWER_S, ForkedProcess, request_fork
 from .sharing import NotShared, SharedCells, run_shared_cells
 from .zygote_process import ZygoteProcess
@@ -34,9 +34,10 @@ _IMPORT_LIMIT_S = 120
 _MOST_DEATHS = 3
 #: How often modules are left out of a zygote that could not repeat their effects.
 _MOST_EXCLUSIONS = 3
-_UNKNOWN = "what the notebook imports is known only when a first kernel has run it"
-_IMPORTING = "the libraries that the notebook imports are still being imported"
-_SPARE = "execution.kernels: cold spares the attempt"
+#: `torch.cuda.is_available()` then asks NVML, and does not initialise CUDA, which cannot be forked.
+_IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+_UNKNOWN = "no trial had completed before this one began; the first that does shows what to import"
+_PREPARING = "the libraries were still being imported, or the shared cells ran, when this one began"
 
 
 class ForkServer:
@@ -44,7 +45,7 @@ class ForkServer:
 
     Args:
         command: how the kernelspec starts a kernel; without an obstacle.
-        env: the environment of all kernels and of the zygote: libraries read it when imported.
+        env: the environment of the zygote: libraries read it when they are imported.
         cwd: the working directory of all kernels.
         runtime_folder: a private folder with a short path, for sockets.
         token: the beginning of the mark in the zygote's environment.
@@ -67,6 +68,7 @@ class ForkServer:
         self._frozen = frozen
         self._argv = list(command.arguments)
         self._env = {
+            **_IMPORT_ENV,
             **env,
             MARK_VARIABLE: f"{token}.zygote;",
             "IPYTHONDIR": str(ipython_folder(runtime_folder)),
@@ -74,7 +76,6 @@ class ForkServer:
         self._runtime_folder = runtime_folder
         self._cwd = cwd
         self._shared_cells = shared_cells
-        self._shared: SharedRun | None = None
         self._why_not_shared = ""
         self._lock = threading.Lock()
         self._import_profile: ImportProfile | None = None
@@ -84,7 +85,7 @@ class ForkServer:
         self._has_warned = False
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
-        self._offer = Offer(obstacle=_UNKNOWN)
+        self._available = ForkAvailability(obstacle=_UNKNOWN)
         self._path: str | None = None  # of the process from which kernels can be forked
         self._preparing: threading.Thread | None = None
 
@@ -101,15 +102,9 @@ class ForkServer:
         return self._import_profile is not None
 
     @property
-    def offer(self) -> Offer:
-        """What kernels can be forked from now."""
-        preparing = self._preparing
-        return replace(
-            self._offer,
-            is_settled=preparing is not None and not preparing.is_alive(),
-            can_fork=self._path is not None,
-            shared=self._shared,
-        )
+    def available(self) -> ForkAvailability:
+        """Whether kernels can be forked now."""
+        return self._available
 
     def record_imports(self, profile: str) -> None:
         """Raise a zygote that imports what a kernel has imported; only the first call counts.
@@ -158,7 +153,7 @@ class ForkServer:
             output: the file descriptor for what the process writes outside of any cell.
         """
         with self._lock:
-            path, shared = self._path, self._shared
+            path, shared = self._path, self._available.shared
         if path is None:
             return None
         argv = self._command.arguments_in(command)
@@ -199,7 +194,7 @@ class ForkServer:
 
     def _raise_zygote(self) -> None:
         assert self._import_profile is not None
-        self._offer = Offer(obstacle=_IMPORTING)
+        self._available = ForkAvailability(obstacle=_PREPARING)
         try:
             make_ipython_folder(self._runtime_folder)
             zygote = ZygoteProcess(
@@ -211,7 +206,7 @@ class ForkServer:
                 runtime_folder=self._runtime_folder,
             )
         except OSError as error:
-            self._refuse(f"the process that forks kernels does not start ({error}); {_SPARE}")
+            self._refuse(f"the process that forks kernels does not start ({error}); {SWITCH_OFF}")
             return
         with self._lock:
             self._zygote = zygote
@@ -229,26 +224,21 @@ class ForkServer:
             self._raise_without(zygote, report["exclude"])
             return
         if report is None or report["refusal"] is not None:
-            died = (
-                f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s; {_SPARE}"
-            )
-            self._refuse(died if report is None else report["refusal"])
+            died = f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s"
+            self._refuse(f"{died}; {SWITCH_OFF}" if report is None else report["refusal"])
             self._end_zygote()
             return
         if report["acting"]:
             _log.info("repeated in each forked kernel: imports of %s", ", ".join(report["acting"]))
-        self._offer = Offer(
-            import_s=report["duration_s"], has_acting_imports=bool(report["acting"])
-        )
-        self._fork_after_shared_cells(zygote)
+        self._fork_after_shared_cells(zygote, import_s=report["duration_s"])
 
-    def _fork_after_shared_cells(self, zygote: ZygoteProcess) -> None:
+    def _fork_after_shared_cells(self, zygote: ZygoteProcess, *, import_s: float) -> None:
         """Run the shared cells, if there are any; fork kernels from now on."""
         shared = self._run_shared_cells(zygote)
         with self._lock:
             if self._zygote is zygote:
                 self._path = zygote.path if shared is None else shared.path
-                self._shared = shared
+                self._available = ForkAvailability(can_fork=True, shared=shared, import_s=import_s)
 
     def _run_shared_cells(self, zygote: ZygoteProcess) -> SharedRun | None:
         if self._shared_cells is None:
@@ -291,15 +281,16 @@ class ForkServer:
         if self._deaths < _MOST_DEATHS:
             self._raise_zygote()
         else:
-            self._refuse(f"the process that forks kernels died {self._deaths} times; {_SPARE}")
+            self._refuse(f"the process that forks kernels died {self._deaths} times; {SWITCH_OFF}")
 
     def _refuse(self, obstacle: str) -> None:
-        self._offer = Offer(obstacle=obstacle, is_lasting=True)
+        self._available = ForkAvailability(obstacle=obstacle, is_lasting=True)
 
     def _end_zygote(self) -> None:
         with self._lock:
-            shared, zygote = self._shared, self._zygote
-            self._path = self._shared = self._zygote = None
+            shared, zygote = self._available.shared, self._zygote
+            self._path = self._zygote = None
+            self._available = replace(self._available, can_fork=False, shared=None)
         if shared is not None:
             shared.lease.close()
         if zygote is not None:

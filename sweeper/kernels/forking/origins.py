@@ -5,15 +5,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-
-class Way(StrEnum):
-    """How a kernel comes to be."""
-
-    STARTED = "started"
-    FORKED = "forked"  # with the notebook's libraries imported, after its shared cells
+#: The end of what users read of a failed attempt to fork kernels.
+SWITCH_OFF = "`kernels: cold` spares the attempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +30,12 @@ class SharedRun:
         lease: ends the process when it is closed.
         cells: the cells by their place in the notebook.
         tagged: how many cells are tagged.
-        seeded: the global random generators that the cells have seeded.
     """
 
     path: str
     lease: socket.socket
     cells: Mapping[int, RanCell]
     tagged: int
-    seeded: Sequence[str]
 
     @property
     def until(self) -> int:
@@ -57,36 +50,37 @@ class SharedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOrigin:
-    """How one kernel comes to be.
+    """How one kernel comes to be: started, or forked from a process that is ahead of it.
 
     Attributes:
         shared: the cells after which the kernel was forked; None for none.
         reason: why the kernel is started, in words; empty for a forked one.
     """
 
-    way: Way = Way.STARTED
+    is_forked: bool = False
     shared: SharedRun | None = None
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """What kernels can be forked from now.
+class ForkAvailability:
+    """Whether kernels can be forked now.
 
     Attributes:
-        is_settled: whether the offer will stay so; False while libraries are imported or cells run.
-        can_fork: whether there is a zygote that forks kernels.
-        shared: the shared cells that have run; None when there are none.
+        can_fork: whether there is a process that forks kernels.
+        shared: the shared cells that have run in it; None when there are none.
         import_s: how long the imports took that a forked kernel does not repeat.
-        has_acting_imports: whether imports have effects that each forked kernel has to repeat.
         obstacle: why no kernel can be forked, with the remedy if there is one; empty if one can.
         is_lasting: whether the obstacle stays, in all of the sweep.
     """
 
-    is_settled: bool = False
     can_fork: bool = False
     shared: SharedRun | None = None
     import_s: float = 0.0
-    has_acting_imports: bool = False
     obstacle: str = ""
     is_lasting: bool = False
+
+    @property
+    def spared_s(self) -> float:
+        """How long each forked kernel would import and run shared cells otherwise."""
+        return self.import_s + (0.0 if self.shared is None else self.shared.duration_s)

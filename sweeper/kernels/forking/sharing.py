@@ -110,5 +110,4 @@ def run_shared_cells(
         lease=lease,
         cells=dict(zip(cells.sources, ran, strict=True)),
         tagged=cells.tagged,
-        seeded=report["seeded"],
     )

@@ -50,7 +50,7 @@ class TestClusterExecutor(ExecutorContract):
     def make(self, folder: Path, *, jobs: int) -> Executor:
         notebook = write_notebook(folder / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
         acts = ["complete", "report", "fail", "wait", "lose"]
-        workload = workload_of(notebook, {"act": acts}, execution={"kernels": "cold"})
+        workload = workload_of(notebook, {"act": acts}, kernels="cold")
         settings = Cluster.model_validate({"url": self.address, "wait": "60s"})
         return ClusterExecutor.open(workload, settings, jobs, own_folders=True)
 

@@ -30,7 +30,7 @@ def test_a_started_and_a_forked_kernel_have_the_fraction_of_their_own_trial(
     tmp_path: Path,
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", READ)
-    with kernel_pool(tmp_path, imports=None, learns=True) as pool:
+    with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
         options = {"env": {"A": "b"}, "variables": VARIABLES}
 
         def values(fraction: float | None, **env: str) -> set[str]:
@@ -44,7 +44,7 @@ def test_a_started_and_a_forked_kernel_have_the_fraction_of_their_own_trial(
             pytest.skip("needs a torch that is built with CUDA")
         assert started == {"quarter", "with_cuda"}
         pool.wait_until_warm()
-        assert pool.offer.can_fork, "the setting counts as none of the notebook's own"
+        assert pool.available.can_fork, "the setting counts as none of the notebook's own"
         assert values(0.25) == {"quarter", "with_cuda"}
         assert values(None) == {"none", "with_cuda"}
         name = "PYTORCH_CUDA_ALLOC_CONF"

@@ -145,8 +145,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     folder = tmp_path_factory.mktemp(SHARED)
     shared = sweep(folder, *CELLS, shared=N_SHARED, enough=enough, **options).records
     folder = tmp_path_factory.mktemp(ALONE)
-    execution = {"kernels": "cold"}
-    alone = sweep(folder, *CELLS, shared=0, trials=len(shared), execution=execution, **options)
+    alone = sweep(folder, *CELLS, shared=0, trials=len(shared), kernels="cold", **options)
     return {SHARED: shared, ALONE: alone.records}
 
 

@@ -28,8 +28,7 @@ class SharedCells:
 
     Attributes:
         report: `cells`, for each one its messages and its time; where no kernel can be forked after
-            them, `why`, and the cell that is to blame (`failed_at`); and the generators that they
-            have `seeded`.
+            them, `why`, and the cell that is to blame (`failed_at`).
     """
 
     def __init__(self, sources: Sequence[str], app: App) -> None:
@@ -38,7 +37,7 @@ class SharedCells:
         app.recorder.take()
         start, environment = generators.states(), dict(os.environ)
         self._written = 0
-        self.report: dict[str, Any] = {"cells": [], "why": None, "seeded": []}
+        self.report: dict[str, Any] = {"cells": [], "why": None}
         for index, source in enumerate(sources):
             why = self._run(source) or _lost()
             if why is not None:
@@ -57,7 +56,6 @@ class SharedCells:
             for name, state in generators.states().items()
             if name in kept and name in start and generators.is_seeded_since(start[name], state)
         }
-        self.report["seeded"] = sorted(self._states)
         libraries.settle()
         answer = libraries.in_a_fork(self._try_a_kernel)
         if answer != "fine":

@@ -30,7 +30,7 @@ _DESCRIBE = "get_preparation_data"
 _TEXT = "_text"
 
 
-def lend(folder: str) -> None:
+def make_importable(folder: str) -> None:
     """Find the package in a folder where no other finder has found it.
 
     Args:
@@ -47,7 +47,7 @@ def lend(folder: str) -> None:
     sys.meta_path.append(SimpleNamespace(find_spec=find_spec))
 
 
-def freeze(text: str, file: str) -> None:
+def install_snapshot_finder(text: str, file: str) -> None:
     """Import the modules of a snapshot as they were, whatever lies at their places meanwhile.
 
     Each is found where it would be found on disk, and has that `__file__`. So do the workers that
@@ -81,8 +81,8 @@ def freeze(text: str, file: str) -> None:
     for path in list(sys.path_importer_cache):
         if os.path.realpath(path or ".") in folders:
             del sys.path_importer_cache[path]
-    _freeze_scripts(sources)
-    _freeze_workers(text, file)
+    _open_scripts_of_snapshot(sources)
+    _install_in_workers(text, file)
 
 
 #: As in every interpreter.
@@ -154,7 +154,7 @@ def _quote(file: str, source: bytes) -> None:
     linecache.cache[file] = (len(source), None, lines, file)
 
 
-def _freeze_scripts(sources: dict[str, bytes]) -> None:
+def _open_scripts_of_snapshot(sources: dict[str, bytes]) -> None:
     def open_script(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         if mode == "rb" and isinstance(file, (str, os.PathLike)):
             name = os.fspath(file)
@@ -171,19 +171,19 @@ def _freeze_scripts(sources: dict[str, bytes]) -> None:
 
 
 class _Install:
-    """Unpickled in a worker, it freezes the modules there, before any of them is imported."""
+    """Unpickled in a worker, it installs the finder there, before any of them is imported."""
 
     def __init__(self, text: str, file: str) -> None:
         self._text = text
         self._file = file
 
     def __reduce__(self) -> Any:
-        code = f"{self._text}\n\nfreeze({_TEXT}, {self._file!r})"
+        code = f"{self._text}\n\ninstall_snapshot_finder({_TEXT}, {self._file!r})"
         return exec, (code, {"__name__": __name__, _TEXT: self._text})
 
 
-def _freeze_workers(text: str, file: str) -> None:
-    def freeze_in_workers_of(module: Any) -> None:
+def _install_in_workers(text: str, file: str) -> None:
+    def install_in_workers_of(module: Any) -> None:
         describe: Callable[..., dict[str, Any]] = getattr(module, _DESCRIBE)
 
         def with_snapshot(*arguments: Any, **options: Any) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _freeze_workers(text: str, file: str) -> None:
         setattr(module, _DESCRIBE, with_snapshot)
 
     for name in _SPAWNERS & sys.modules.keys():
-        freeze_in_workers_of(sys.modules[name])
+        install_in_workers_of(sys.modules[name])
 
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
         spec = machinery.PathFinder.find_spec(name, path, target) if name in _SPAWNERS else None
@@ -201,7 +201,7 @@ def _freeze_workers(text: str, file: str) -> None:
 
             def exec_module(module: Any) -> None:
                 run(module)
-                freeze_in_workers_of(module)
+                install_in_workers_of(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

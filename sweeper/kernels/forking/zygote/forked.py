@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -15,13 +16,17 @@ from typing import Any, NoReturn
 
 from . import generators
 from .cells import SharedCells, connection_file_of, reopen_files
-from .finders import freeze, lend
+from .finders import install_snapshot_finder, make_importable
 from .libraries import Libraries
 from .server import Server
 from .shell import App
 
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 _FINDERS = Path(__file__).with_name("finders.py")
+
+
+#: Their exit handlers see to what the fork itself logs, starts and makes.
+_KEPT_HANDLERS = ("logging", "multiprocessing.util", "weakref")
 
 
 def serve_forks(
@@ -43,9 +48,10 @@ def serve_forks(
     try:
         app: App = App.instance(parent_handle=os.getppid())
         app.boot(wanted["argv"])
-        lend(_PACKAGE_FOLDER)
+        release_exit_handlers = _hold_exit_handlers()
+        make_importable(_PACKAGE_FOLDER)
         if wanted["frozen"] is not None:
-            freeze(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
+            install_snapshot_finder(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
         libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
     except Exception as error:  # noqa: BLE001  an ipykernel of another version may have other parts
         nothing = {"exclude": [], "acting": [], "duration_s": 0.0}
@@ -73,7 +79,25 @@ def serve_forks(
         if cells.report["why"] is not None:
             os._exit(0)
         request, descriptors = server.serve()
+    release_exit_handlers()
     _become_kernel(request, descriptors[0], libraries, app, cells)
+
+
+def _hold_exit_handlers() -> Callable[[], None]:
+    """Let no library register an exit handler until the returned function is called.
+
+    Each fork would run it, and remove, say, a temporary folder that all of them use.
+    """
+    register: Any = atexit.register
+    held = [True]
+
+    def register_later(function: Any, *arguments: Any, **options: Any) -> Any:
+        if held and getattr(function, "__module__", None) not in _KEPT_HANDLERS:
+            return function
+        return register(function, *arguments, **options)
+
+    atexit.register = register_later  # type: ignore[assignment]
+    return held.clear
 
 
 def _why_not_booted(error: Exception) -> str:
@@ -152,7 +176,6 @@ def _deeper(frames: int, call: Callable[[], None]) -> None:
 
 def _exit(app: Any, code: int) -> NoReturn:
     """End with the visible effects of an interpreter's end, without tearing down every module."""
-    import atexit
     import io
 
     thread = getattr(app, "control_thread", None)

@@ -23,7 +23,8 @@ from .shell import App
 DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
 #: Threads of the system's allocator are made anew after a fork.
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
-_GPU_FILES = ("/dev/nvidia", "/dev/kfd")
+#: Open where CUDA or ROCm is initialised. NVML opens others, and can be forked.
+_GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd")
 GPU_IN_USE = "a GPU in use, and CUDA cannot be forked"
 #: What a kernel has imported after its first cells, whatever they are.
 _FIRST_CELLS = ("import os\nprint(1)\n[1]", "raise ValueError('probe')")
@@ -58,10 +59,6 @@ class Libraries:
         self._app = app
         self.refusal: str | None = None
         self.exclude: list[str] = []
-        # `is_available()` called by an import then asks NVML, and leaves CUDA alone.
-        transient = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-        transient = {k: v for k, v in transient.items() if k not in os.environ}
-        os.environ.update(transient)
         # A child that boots returns what every kernel imports, with any notebook.
         _import_all(in_a_fork(self._boot_and_list).split("\n"))
         app.recorder.take()
@@ -73,8 +70,6 @@ class Libraries:
         self._printed = app.recorder.take()
         self.acting = watch.acting
         watch.hide(watch.importers_of(self.acting))
-        for name in transient:
-            os.environ.pop(name, None)
         # What the imports did to the process, a fresh kernel would see at the same import.
         self.changed = {k: v for k, v in os.environ.items() if before.get(k) != v}
         unlike = [n for n, value in environment.items() if self.changed.get(n) != value]
@@ -90,7 +85,7 @@ class Libraries:
         if self.refusal is None and (lost := lost_by_a_fork()) is not None:
             self.refusal = (
                 f"after the imports there is what no fork has ({lost}); "
-                "execution.kernels: cold spares the attempt"
+                "`kernels: cold` spares the attempt"
             )
 
     def _effects(self) -> Mapping[str, Any]:
