@@ -242,6 +242,8 @@ class Sweep:
             jobs=lambda: plan.executor.jobs,
         )
         study.be_patient(stop_switch.patience_s)
+        if plan.remote is not None:  # another machine goes on with the study
+            plan.remote.when_lost(scheduler.lose)
         files = [plan.paths.lock, study.file, sqlite_file(tracker.uri)]
         with (
             watched(files, scheduler.lose) as watch,

@@ -18,9 +18,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,7 @@ from ..settings.sections import Data
 from ..settings.units import size
 from ..study_folder.user_cache import cache_folder
 from ..trials import display_path
-from .object_store import ConflictError, Store, StoreError
+from .store import ConflictError, Store, StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -293,7 +293,8 @@ class Dataset:
             shutil.rmtree(fetched, ignore_errors=True)  # of a fetch that was killed
             on_line(f"fetching {display_path(place)} from {remote.display_url}: {archive}")
             try:
-                files = _unpack(remote.blocks(archive, on_line, is_stopped), fetched, archive)
+                with closing(remote.blocks(archive, on_line, is_stopped)) as blocks:
+                    files = _unpack(blocks, fetched, archive)
                 os.sync()  # a record is never ahead of the files after a power cut
                 record = _Record(version=self.version, url=self.url, is_fetched=True, files=files)
                 record.write(fetched)
@@ -409,7 +410,7 @@ class _Remote:
 
     def blocks(
         self, archive: Archive, on_line: OnLine, is_stopped: Callable[[], bool]
-    ) -> Iterator[bytes]:
+    ) -> Generator[bytes, None, None]:
         """The bytes of an archive in order, while further ones are on their way.
 
         Raises:

@@ -83,23 +83,26 @@ class Contents:
                 yield f"notebooks/{run_id}.ipynb", notebook
                 for earlier in notebook.parent.glob(f"{_literal(notebook.stem)}.attempt*.ipynb"):
                     yield f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}", earlier
-        for name, file in _walk(self.paths.code, self._left_out):
-            if _CODE.fullmatch(name):
-                yield f"code/{name}", file
-        checkpoints = self.paths.checkpoints("0000").parent
-        for name, file in _walk(checkpoints, self._left_out):
-            run_id = name.partition("/")[0]
-            if begun is None or not run_id.isdigit() or int(run_id) in begun:
-                yield f"checkpoints/{name}", file
-        for name, file in _walk(self.paths.all_saved, self._left_out):
-            run_id = name.partition("/")[0]
-            if begun is None or not run_id.isdigit() or int(run_id) in begun:
-                yield f"saved/{name}", file
-        for name, file in _walk(self.paths.inputs, self._left_out):
-            yield f"inputs/{name}", file
-        if self.tracking is not None:
-            for name, file in _walk(self.paths.study_artifacts, self._left_out):
-                yield f"artifacts/{name}", file
+        for folder, path in self._folders.items():
+            for name, file in _walk(path, self._left_out):
+                number = name.partition("/")[0]
+                is_later = begun is not None and number.isdigit() and int(number) not in begun
+                if folder == "code":
+                    is_later = not _CODE.fullmatch(name)
+                if not is_later or folder not in ("code", "checkpoints", "saved"):
+                    yield f"{folder}/{name}", file
+
+    @property
+    def _folders(self) -> dict[str, Path]:
+        """The folders with files of any names, by their names in the copy."""
+        paths = self.paths
+        return {
+            "code": paths.code,
+            "checkpoints": paths.all_checkpoints,
+            "saved": paths.all_saved,
+            "inputs": paths.inputs,
+            **({} if self.tracking is None else {"artifacts": paths.study_artifacts}),
+        }
 
     def place(self, name: str) -> Path:
         """The path on this machine of a file in the copy.
@@ -120,16 +123,8 @@ class Contents:
                     return notebook
                 if run_id.isdigit() and _ATTEMPT.fullmatch(more):
                     return notebook.with_suffix(f".{more}")
-            if folder == "checkpoints":
-                return self.paths.checkpoints(parts[0]).joinpath(*parts[1:])
-            if folder == "saved":
-                return self.paths.all_saved.joinpath(*parts)
-            if folder == "inputs":
-                return self.paths.inputs.joinpath(*parts)
-            if folder == "code" and _CODE.fullmatch(rest):
-                return self.paths.code / rest
-            if folder == "artifacts":
-                return self.paths.study_artifacts.joinpath(*parts)
+            if folder in self._folders and (folder != "code" or _CODE.fullmatch(rest)):
+                return self._folders[folder].joinpath(*parts)
         raise ValueError(f"the copy has a file {name!r}, which is none of a study's")
 
 

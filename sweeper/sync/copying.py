@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import shutil
 import sqlite3
 import threading
 import time
@@ -19,10 +18,10 @@ from ..trials import StudyPaths, display_path
 from .contents import STUDY, Contents
 from .lease import RemoteLease
 from .manifest import Entry, LocalMarker, Manifest
-from .object_store import Store, StoreError
 from .objects import Objects
 from .restoring import restore
 from .selection import Selection
+from .store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ class RemoteCopy:
         self._copy_id = secrets.token_hex(8)
         self._generation = 0
         self._before: Manifest | None = None
-        self._objects = Objects(self._store, self._prefix, aside=paths.copying)
+        self._objects = Objects(self._store, self._prefix)
         self._begun: Mapping[int, BegunTrial] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None
@@ -82,6 +81,8 @@ class RemoteCopy:
         self._has_failed = False
         self._is_hurried = False
         self._is_complete = False
+        self._loss: SyncError | None = None
+        self._on_loss: Callable[[SyncError], object] = lambda _: None
 
     @property
     def display_url(self) -> str:
@@ -136,9 +137,14 @@ class RemoteCopy:
     def start(self) -> None:
         """Keep the copy up to date from now on."""
         self._as_of = time.monotonic()
-        shutil.rmtree(self._paths.copying, ignore_errors=True)  # left by a killed sweep
         self._thread = threading.Thread(target=self._work, name="copy", daemon=True)
         self._thread.start()
+
+    def when_lost(self, call: Callable[[SyncError], object]) -> None:
+        """Call a function, perhaps from another thread, once the copy is another machine's."""
+        self._on_loss = call
+        if self._loss is not None:  # perhaps for the second time
+            call(self._loss)
 
     def hurry(self) -> None:
         """From now on copy nearly without pauses, because there will not be much time at the end.
@@ -276,6 +282,8 @@ class RemoteCopy:
                 self._copy(is_last=is_last)
             except SyncError as error:
                 _log.warning("%s; nothing more is copied", error)
+                self._loss = error
+                self._on_loss(error)
                 return
             except (StoreError, sqlite3.Error, OSError) as error:
                 failures += 1

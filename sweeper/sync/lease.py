@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..errors import SyncError
 from .manifest import LocalMarker, Owner
-from .object_store import ConflictError, Store, StoreError
+from .store import ConflictError, Store, StoreError
 
 _NAME = "owner.json"
 #: A lease that was not renewed for so many of its intervals has expired.
@@ -109,7 +109,10 @@ class RemoteLease:
         """
         owner = self._look()
         if owner is not None and self._mine is not None and owner.token != self._mine.token:
-            raise SyncError(f"{self._display_url} was taken over by {owner.words}")
+            raise SyncError(
+                f"sync: {self._display_url} was taken over by {owner.words}, which goes on with "
+                "the study"
+            )
 
     def release(self) -> None:
         """End the lease, so that other processes need not wait until it expires."""

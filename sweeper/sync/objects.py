@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Set
 from pathlib import Path
 
-from ..notebook_api.sealed import is_sealed
 from .contents import hash_of, hash_of_file, snapshot, stamp, stamp_of_database
 from .manifest import Entry
-from .object_store import Store
+from .store import Store
 
 #: Up to this size a file is read into memory, so that exactly the hashed content is sent.
 _SMALL_BYTES = 32_000_000
@@ -25,13 +21,11 @@ class Objects:
 
     Args:
         prefix: the prefix of the study's names in the store.
-        aside: a folder for temporary links, on the same disk as the files; made when needed.
     """
 
-    def __init__(self, store: Store, prefix: str, *, aside: Path) -> None:
+    def __init__(self, store: Store, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
-        self._aside = aside
         self._stamps: dict[str, tuple[object, Entry]] = {}
         self._there: set[str] = set()
         self._is_tidy = False
@@ -96,39 +90,17 @@ class Objects:
         known = self._stamps.get(name)
         if known is not None and known[0] == stamp(file):
             return known[1]
-        with self._held(file) as held:
-            for _ in range(_TRIES):
-                now = stamp(held)
-                if now is None:
-                    return before
-                try:
-                    entry = _entry(held)
+        for _ in range(_TRIES):
+            try:
+                with open(file, "rb") as opened:  # another file may take its name meanwhile
+                    held = Path(f"/dev/fd/{opened.fileno()}")
+                    now, entry = stamp(held), _entry(held)
                     if self._send(entry, held, now):
                         self._stamps[name] = now, entry
                         return entry
-                except OSError:
-                    return before  # the file is gone, or may not be read
+            except OSError:
+                break  # the file is gone, or may not be read
         return before
-
-    @contextmanager
-    def _held(self, file: Path) -> Iterator[Path]:
-        """A hard link to a sealed file, which may be replaced while it is sent; else the file."""
-        if not is_sealed(file):
-            yield file
-            return
-        held = self._aside / secrets.token_hex(8)
-        try:
-            self._aside.mkdir(exist_ok=True)
-            os.link(file.resolve(), held)
-        except OSError:  # the disk has no hard links, or the file is gone
-            yield file
-            return
-        try:
-            yield held
-        finally:
-            held.unlink(missing_ok=True)
-            with suppress(OSError):
-                self._aside.rmdir()
 
     def _send(self, entry: Entry, file: Path, as_read: object) -> bool:
         """Make sure that there is an object for a hashed file; False if the file has changed."""

@@ -16,7 +16,7 @@ from ..tracking import drop_unknown_runs, move_artifacts, put_in_place
 from ..trials import StudyPaths, display_path, run_id_of
 from .contents import STUDY, TRACKING, Contents, hash_of_file
 from .manifest import Entry, LocalMarker, Manifest
-from .object_store import Store
+from .store import Store
 
 #: How many objects are downloaded at the same time.
 _AT_ONCE = 8

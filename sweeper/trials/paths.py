@@ -121,11 +121,6 @@ class StudyPaths:
         return self.folder / "sync.json"
 
     @property
-    def copying(self) -> Path:
-        """The folder of second names (hard links) of the files that are being uploaded."""
-        return self.folder / "copying"
-
-    @property
     def lock(self) -> Path:
         """The lock of the sweep that runs this study; the system releases it when that dies."""
         return self.folder / "sweep.lock"

@@ -13,6 +13,7 @@ from studies import small_settings
 
 from sweeper import Sweep
 from sweeper.control.lookup import find_study
+from sweeper.errors import BrokenError
 from sweeper.notebook_api.messages import StopReason
 from sweeper.sweep.preemption import PREEMPTED
 from sweeper.testing import InlineExecutor, write_notebook
@@ -143,6 +144,21 @@ def test_the_time_limit_stops_all_trials(make_sweep: Make) -> None:
     result = make_sweep(wait_for_stop, timeout_s=0.5).run()
     assert "--timeout after 0.5 s" in str(result.stopped_by)
     assert result.counts["stopped"] == 2
+
+
+def test_a_sweep_whose_copy_another_machine_has_taken_over_stops(
+    make_sweep: Make, tmp_path: Path
+) -> None:
+    owner = tmp_path / "copy" / "inline" / "owner.json"
+
+    def taken_over(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        other = json.loads(owner.read_text()) | {"token": "another", "host": "elsewhere"}
+        owner.write_text(json.dumps(other))
+        return wait_for_stop(spec, running)
+
+    sync = {"url": (tmp_path / "copy").as_uri(), "every": "0.1s"}
+    with pytest.raises(BrokenError, match=r"was taken over by process \d+ on elsewhere"):
+        make_sweep(taken_over, sync=sync).run()
 
 
 def test_a_preempted_sweep_says_so_in_its_result(make_sweep: Make) -> None:

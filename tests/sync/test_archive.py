@@ -19,7 +19,7 @@ from sweeper.errors import DataError
 from sweeper.settings.sections import Data
 from sweeper.sync import archive
 from sweeper.sync.archive import Dataset
-from sweeper.sync.object_store import Store, StoreError
+from sweeper.sync.store import Store, StoreError
 
 LONG = f"a/{'ü' * 120}.png"
 FILES = {"a/1.png": b"one" * 9, LONG: b"two" * 9, "large.bin": bytes(range(256)) * 99, "none": b""}

@@ -9,8 +9,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeper.errors import SettingsError
-from sweeper.sync.object_store import ConflictError, Store, StoreError
-from sweeper.sync.object_store.store import redact_url, scrubbed
+from sweeper.sync.store import ConflictError, Store, StoreError, redact_url, scrubbed
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,7 @@
-"""A folder in an object storage, reached through fsspec."""
+"""A folder in an object storage; the only owner of fsspec.
+
+What is stored there, and when, does not belong here.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from urllib.parse import urlsplit
 
 import fsspec
 
-from ...errors import SettingsError, first_line
-from ...study_folder.patience import is_about_disk
+from ..errors import SettingsError, first_line
+from ..study_folder.patience import is_about_disk
 
 #: Schemes with real folders, which must be made; on an object storage that would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
