@@ -342,7 +342,9 @@ class Tracker:
             )
         elif done.method == "end" and done.end is not None:
             self._ends[done.about] = done.end
-            self._unended.pop(done.about, None)
+            begun = self._unended.get(done.about)
+            if begun is not None and str(begun.arguments[0].attempt) == done.end.attempt:
+                del self._unended[done.about]
 
     def _take_refusal(self, refused: Refused) -> None:
         if self._experiment_id or (refused.is_temporary and self._tries_again):

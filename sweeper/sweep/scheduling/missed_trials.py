@@ -63,18 +63,17 @@ def log_the_rest(
     """
     until_s = None if left_s is None else time.monotonic() + left_s
 
-    def wait() -> bool:
-        patience_s = None if until_s is None else max(until_s - time.monotonic(), 0.0)
-        return tracker.wait(patience_s=patience_s)
+    def patience_s() -> float | None:
+        return None if until_s is None else max(until_s - time.monotonic(), 0.0)
 
     git_tags, n_deaths = GitTags(paths), tracker.n_deaths
-    goes_on = wait()
+    goes_on = tracker.wait(patience_s=patience_s())
     for record in study.records():
         is_missing = record.state is not TrialState.RUNNING and not tracker.has_end_of(record)
         if is_missing and goes_on and tracker.n_deaths - n_deaths <= _MOST_DEATHS:
             _log_one(record, tracker, settings, git_tags=git_tags, tags=tags)
-            goes_on = wait()
-    return tracker.close(patience_s=None if goes_on and left_s is None else 0.0)
+            goes_on = tracker.wait(patience_s=patience_s())
+    return tracker.close(patience_s=patience_s() if goes_on else 0.0)
 
 
 def _log_one(
