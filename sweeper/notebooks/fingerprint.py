@@ -35,10 +35,6 @@ _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 _RUN = re.compile(r"^\s*%run\s+(?:-\w+\s+)*[\"']?([\w./-]+)", re.MULTILINE)
 #: The sections of the parameters file that are part of the fingerprint.
 _SECTIONS = ("space", "fixed", "scores", "objective", "inputs")
-#: Those whose entries are records of named keys; an entry of `fixed` is the user's own value.
-_RECORDS = ("space.", "scores.", "objective.")
-#: The optional keys of the first version: `version` is a digest of their None, too.
-_FIRST_OPTIONAL_KEYS = ("step", "variable", "pattern")
 
 
 def fingerprint_of(
@@ -50,11 +46,10 @@ def fingerprint_of(
 ) -> Fingerprint:
     """Make the fingerprint of a notebook's trials under these settings.
 
+    All keys of a score's source, an objective and a dimension are part of it.
+
     Args:
         code: what `local_code` has read; None to read it now.
-
-    All keys of a score's source, an objective and a dimension are part of it. A key that is added
-    to one of them has the default None, with which no fingerprint differs from an older one.
     """
     data = settings.model_dump(mode="json")
     code = local_code(notebook.code, notebook.path.parent) if code is None else code
@@ -99,7 +94,7 @@ def changed_modules(before: Fingerprint, code: Sequence[str], folder: Path) -> l
 
 def version(fingerprint: Fingerprint) -> str:
     """Make a short name of a fingerprint, eight digits; equal fingerprints have equal names."""
-    return _digest(json.dumps(_without_unset_keys(fingerprint), sort_keys=True))[:8]
+    return _digest(json.dumps(fingerprint, sort_keys=True))[:8]
 
 
 def tags_of(
@@ -137,7 +132,6 @@ def _tags_of_fixed(fixed: Mapping[str, Any]) -> dict[str, str]:
 
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """List in words what has changed between two fingerprints; empty for equal ones."""
-    before, now = _without_unset_keys(before), _without_unset_keys(now)
     found = _changed_cells(before["cells"], now["cells"])
     old_files, new_files = before["files"], now["files"]
     for path in sorted({*old_files, *new_files}):
@@ -155,21 +149,6 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
         elif before[key] != now[key]:
             found.append(f"{key} was {_brief(before[key])}, now {_brief(now[key])}")
     return found
-
-
-def _without_unset_keys(fingerprint: Fingerprint) -> Fingerprint:
-    """Leave out the optional keys that are None, so that a fingerprint from before them is equal.
-
-    None inside a value, as among the choices of a dimension, is a value like any other.
-    """
-    return {
-        name: _without_unset(part) if name.startswith(_RECORDS) else part
-        for name, part in fingerprint.items()
-    }
-
-
-def _without_unset(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in entry.items() if v is not None or k in _FIRST_OPTIONAL_KEYS}
 
 
 def _changed_cells(before: Sequence[str], now: Sequence[str]) -> list[str]:

@@ -77,7 +77,7 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
     known = {
         "reason": record.reason and str(record.reason),
         "message": record.message or None,
-        "is_infeasible": record.is_infeasible,
+        "is_infeasible": record.is_infeasible or None,
         "gpu_peak_bytes": gpu and gpu.peak_bytes,
         "gpu_busy_share": gpu and gpu.busy_share,
         "retry_of": record.retry_of,

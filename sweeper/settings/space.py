@@ -260,11 +260,6 @@ class SearchSpace:
         return self._dimensions.items()
 
     @property
-    def is_flat(self) -> bool:
-        """Whether every dimension exists in every trial."""
-        return not any(dimension.when for dimension in self._dimensions.values())
-
-    @property
     def log_names(self) -> list[str]:
         """Names of the dimensions that are sampled on a logarithmic scale."""
         return [n for n, d in self.items() if isinstance(d, RangeDimension) and d.log]

@@ -110,7 +110,7 @@ def _end_in_notebook(record: TrialRecord, *, study_id: str | None) -> TrialRecor
             reason=Reason(metadata["reason"]) if "reason" in metadata else None,
             message=metadata.get("message", ""),
             duration_s=float(metadata.get("duration_s", 0.0)),
-            is_infeasible=metadata.get("is_infeasible") is True or None,
+            is_infeasible=metadata.get("is_infeasible") is True,
             gpu=use_in(metadata),
             not_replicable=tuple(metadata.get("not_replicable", ())),
             host=str(metadata.get("host", "")),

@@ -33,7 +33,7 @@ from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import Insights
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun, is_planned
 from .pruners import why_pruned
-from .samplers import PROPOSAL_RULES, SamplerFactory, as_queued, check_fits
+from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
 from .stored import CONFIRMS, FACTS, SPENT
@@ -134,7 +134,7 @@ class Study:
             for params in settings.start_params[len(opened._trials()) :]:
                 opened._study.enqueue_trial(as_queued(params))
             name_objectives(opened._study, names)
-            opened.note_facts(id=uuid.uuid4().hex, objectives=names, rules=PROPOSAL_RULES)
+            opened.note_facts(id=uuid.uuid4().hex, objectives=names)
         opened._requeue()
         return opened
 
@@ -342,7 +342,7 @@ class Study:
             message=outcome.message,
             duration_s=outcome.duration_s,
             gpu=outcome.gpu,
-            is_infeasible=outcome.is_infeasible or None,
+            is_infeasible=outcome.is_infeasible,
             not_replicable=outcome.not_replicable,
             host=outcome.host,
         )

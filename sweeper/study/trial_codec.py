@@ -20,21 +20,13 @@ _RECORDS = TypeAdapter(TrialRecord)
 
 
 def encode(record: TrialRecord) -> dict[str, Any]:
-    """A record as JSON, without its number, which Optuna stores."""
-    stored: dict[str, Any] = _RECORDS.dump_python(record, mode="json", exclude={"number"})
-    if record.gpu is None:
-        del stored["gpu"]  # a study without GPUs is stored as before
-    else:
-        stored["gpu"] = {name: v for name, v in stored["gpu"].items() if v is not None}
-    if record.is_infeasible is None:
-        del stored["is_infeasible"]
-    if not record.not_replicable:
-        del stored["not_replicable"]
-    if not record.host:
-        del stored["host"]
+    """A record as JSON, without its number, which Optuna stores, and without unset fields."""
+    stored: dict[str, Any] = _RECORDS.dump_python(
+        record, mode="json", exclude={"number"}, exclude_defaults=True
+    )
     # JSON has no NaN and no infinity, and a score may be one.
-    stored["scores"] = {k: v if math.isfinite(v) else str(v) for k, v in record.scores.items()}
-    return stored
+    scores = {name: v if math.isfinite(v) else str(v) for name, v in record.scores.items()}
+    return {**stored, "scores": scores}
 
 
 def record_of(trial: FrozenTrial) -> TrialRecord | None:

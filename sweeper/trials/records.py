@@ -226,7 +226,7 @@ class TrialRecord:
         retry_of: the number of the first trial with the same params, seed and checkpoints, where
             this one retries it; None for a trial that is no retry.
         gpu: what its last attempt took of its GPU; None where that is not known.
-        is_infeasible: True for a trial that ran out of memory with no other trial beside it, so
+        is_infeasible: whether it ran out of memory with no other trial beside it, so
             that no trial with its params fits; None for all others.
         not_replicable: the operations that need not repeat bit for bit, by torch's own names.
         host: the machine of its last attempt; empty for that of the sweep.
@@ -245,7 +245,7 @@ class TrialRecord:
     duration_s: float = 0.0
     retry_of: int | None = None
     gpu: GpuUse | None = None
-    is_infeasible: bool | None = None
+    is_infeasible: bool = False
     not_replicable: tuple[str, ...] = ()
     host: str = ""
 

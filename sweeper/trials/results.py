@@ -250,7 +250,7 @@ class SweepResult:
             "state": str(record.state),
             "reason": None if record.reason is None else str(record.reason),
             "message": record.message,
-            "infeasible": record.is_infeasible is True,
+            "infeasible": record.is_infeasible,
             "seed": record.seed,
             "attempt": record.attempt,
             "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),

@@ -135,7 +135,7 @@ def test_a_trial_that_does_not_fit_stays_failed_and_has_optunas_constraint(begin
     assert fitting.constraints == other.constraints == {}
     record, _, failed = opened.again().study.records()
     assert (record.state, record.is_infeasible) == (TrialState.FAILED, True)
-    assert failed.is_infeasible is None
+    assert not failed.is_infeasible
     assert [best.number for best in opened.study.best()] == [1]
 
 

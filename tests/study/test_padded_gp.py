@@ -6,12 +6,9 @@ import collections
 from typing import Any
 
 import pytest
-from opened_studies import BRANCHES, Opened, completed
+from opened_studies import completed
 
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory
-from sweeper.study.samplers.gp import OneThreadGP
-from sweeper.study.samplers.padded_gp import PaddedGP
 from sweeper.study.samplers.padding import Padding
 
 SPACE = {
@@ -122,17 +119,3 @@ def test_a_restart_changes_no_proposal(begin: Any) -> None:
     proposed = [record.params for record in broken.run(0.0, 1.0, 2.0, 3.0, 4.0)]
     proposed += [record.params for record in broken.again().run(5.0, 6.0, 7.0, 8.0)]
     assert proposed == expected
-
-
-def test_a_study_of_an_earlier_version_goes_on_with_its_own_proposals(begin: Any) -> None:
-    opened: Opened = begin(BRANCHES, sampler="auto")
-    assert opened.study.facts["rules"] == 3
-    assert opened.samplers.name == "gp"
-    assert opened.samplers.following(1).name == "tpe"
-    by_name = SamplerFactory(begin(BRANCHES, sampler="gp").settings)
-    now: Any = by_name.make(0)
-    before: Any = by_name.following(1).make(0)
-    assert type(now.sampler) is PaddedGP
-    assert type(before.sampler) is OneThreadGP
-    second: Any = by_name.following(2).make(0)
-    assert (now.sampler._sees_pruned, second.sampler._sees_pruned) == (True, False)

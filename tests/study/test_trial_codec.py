@@ -58,28 +58,21 @@ def trial(stored: Any) -> optuna.trial.FrozenTrial:
     return frozen
 
 
-def test_a_record_is_stored_in_the_same_format_as_ever() -> None:
+def test_a_record_is_stored_as_json_without_what_is_not_set() -> None:
     assert json.dumps(encode(RECORDED)) == json.dumps(STORED)
 
 
-def test_a_record_has_what_its_trial_took_of_a_gpu() -> None:
-    record = replace(RECORDED, gpu=GpuUse(peak_bytes=8_400_000_000, was_short=True))
-    stored = encode(record)
-    assert stored["gpu"] == {"peak_bytes": 8_400_000_000, "was_short": True}
-    assert decode(RECORDED.number, json.loads(json.dumps(stored))).gpu == record.gpu
-
-
-def test_a_record_states_only_that_its_trial_does_not_fit() -> None:
-    stored = encode(replace(RECORDED, is_infeasible=True))
-    assert stored["is_infeasible"] is True
-    assert decode(RECORDED.number, json.loads(json.dumps(stored))).is_infeasible
-
-
-def test_a_record_names_the_operations_that_need_not_repeat() -> None:
-    record = replace(RECORDED, not_replicable=("put_",))
-    stored = encode(record)
-    assert stored["not_replicable"] == ["put_"]
-    assert decode(RECORDED.number, json.loads(json.dumps(stored))) == record
+def test_what_applies_to_some_trials_is_stored_with_these() -> None:
+    gpu = GpuUse(peak_bytes=8_400_000_000, was_short=True)
+    record = replace(RECORDED, gpu=gpu, is_infeasible=True, not_replicable=("put_",), host="b")
+    assert encode(record) == {
+        **STORED,
+        "gpu": {"peak_bytes": 8_400_000_000, "was_short": True},
+        "is_infeasible": True,
+        "not_replicable": ["put_"],
+        "host": "b",
+    }
+    assert decode(RECORDED.number, json.loads(json.dumps(encode(record)))) == record
 
 
 def test_a_stored_record_is_read_with_the_types_of_its_values() -> None:
@@ -87,13 +80,6 @@ def test_a_stored_record_is_read_with_the_types_of_its_values() -> None:
     assert record == RECORDED
     assert record is not None
     assert repr(record.params) == repr(RECORDED.params)  # 1, 1.0 and True are equal
-
-
-def test_a_record_of_the_first_version_is_read() -> None:
-    earlier = {key: value for key, value in STORED.items() if key != "retry_of"}
-    record = record_of(trial(earlier))
-    assert record is not None
-    assert record.retry_of is None
 
 
 def test_a_trial_that_was_never_begun_has_no_record() -> None:

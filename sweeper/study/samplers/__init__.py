@@ -4,7 +4,7 @@ When a proposal is made, and what the queue has before it, does not belong here.
 """
 
 from .distributions import as_queued, distributions, in_words, suggest
-from .factory import EXHAUSTIBLE, PROPOSAL_RULES, SamplerFactory, derived_seed
+from .factory import EXHAUSTIBLE, SamplerFactory, derived_seed
 from .fitting import check_fits
 from .views.in_order import InOrder
 from .views.infeasible import CONSTRAINT, VIOLATED
@@ -12,7 +12,6 @@ from .views.infeasible import CONSTRAINT, VIOLATED
 __all__ = [
     "CONSTRAINT",
     "EXHAUSTIBLE",
-    "PROPOSAL_RULES",
     "VIOLATED",
     "InOrder",
     "SamplerFactory",

@@ -16,23 +16,14 @@ from optuna.trial import TrialState
 from ...errors import SettingsError
 from ...settings import Settings
 from ..options import check_options
-from .gp import OneThreadGP
 from .padded_gp import PaddedGP
 from .views.infeasible import AvoidsInfeasible
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
 _GP_TRIALS = 250
-#: How proposals of new studies are made. A study goes on with the rules that it began with, or its
-#: seed would no longer repeat it.
-#: 1: `gp` is Optuna's, after random trials, and models what all trials have; `auto` is `tpe` where
-#:    the space has branches.
-#: 2: `gp` models branches, after a design that covers the space; `auto` takes it there, too.
-#: 3: `gp` also models pruned trials, with the values that are to be expected of them.
-PROPOSAL_RULES = 3
 #: Samplers that enumerate all values of a stepped dimension in every proposal, with the number of
 #: values that takes half a second and 100 MB.
 _MOST_VALUES: Mapping[str, int] = {"grid": 1_000_000, "brute_force": 1_000_000}
-_MOST_VALUES_OF_RULES_1: Mapping[str, int] = {**_MOST_VALUES, "gp": 10_000_000}
 #: Samplers that walk through one sequence, so that all their proposals need the same seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination.
@@ -56,7 +47,7 @@ _SEES_INFEASIBLE: Mapping[str, TrialState] = {
     "gp": TrialState.COMPLETE,
 }
 #: Arguments that the factory passes, so a parameters file cannot set them.
-_PASSED = ("seed", "space", "design_seed", "sees_pruned")
+_PASSED = ("seed", "space", "design_seed")
 
 
 def derived_seed(*parts: object) -> int:
@@ -71,23 +62,21 @@ class SamplerFactory:
     A proposal thus depends only on the trials so far and on its number, and is the same after a
     restart. A long-lived sampler would repeat its random stream from the start after a restart.
 
-    Args:
-        rules: those of the study, see `PROPOSAL_RULES`.
-
     Raises:
         SettingsError: the sampler does not suit the space, or an option does not exist.
     """
 
-    def __init__(self, settings: Settings, *, rules: int = PROPOSAL_RULES) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._seed = settings.study.seed
         self._space = settings.search_space
-        self._rules = rules
         chosen = settings.study.sampler
         where = f"{settings.file or 'settings'}: study.sampler"
         self.name = chosen.name if chosen.name != "auto" else self._suitable()
         self._options = dict(chosen.options)
-        check_options(self._class, chosen.options, reserved=_PASSED, where=f"{where}: {self.name}")
+        check_options(
+            _CLASSES[self.name], chosen.options, reserved=_PASSED, where=f"{where}: {self.name}"
+        )
         self._check_space(where)
         try:
             self.make(0)
@@ -97,14 +86,13 @@ class SamplerFactory:
     def make(self, number: int) -> BaseSampler:
         """Make the sampler that proposes the trial with this number."""
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
-        kind: Callable[..., BaseSampler] = self._class
+        kind: Callable[..., BaseSampler] = _CLASSES[self.name]
         passed: dict[str, Any] = {}
-        if issubclass(self._class, PaddedGP):
+        if issubclass(_CLASSES[self.name], PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
             passed = {
                 "space": self._space,
                 "design_seed": design_seed,
-                "sees_pruned": self._rules > 2,
             }
         with warnings.catch_warnings():
             # Optuna marks some samplers as experimental; our tests cover them.
@@ -113,28 +101,14 @@ class SamplerFactory:
         state = _SEES_INFEASIBLE.get(self.name)
         return sampler if state is None else AvoidsInfeasible(sampler, state)
 
-    def following(self, rules: int) -> SamplerFactory:
-        """The same for a study that began with these rules.
-
-        Raises:
-            SettingsError: as for a new factory.
-        """
-        return self if rules == self._rules else SamplerFactory(self._settings, rules=rules)
-
-    @property
-    def _class(self) -> type[BaseSampler]:
-        return OneThreadGP if self.name == "gp" and self._rules == 1 else _CLASSES[self.name]
-
     def _suitable(self) -> str:
         """The sampler that `sampler: auto` means for the study."""
         is_short = self._settings.study.trials <= _GP_TRIALS
         has_torch = importlib.util.find_spec("torch") is not None
-        is_suitable = self._rules > 1 or (self._space.is_flat and not self._too_wide("gp"))
-        return "gp" if is_short and has_torch and is_suitable else "tpe"
+        return "gp" if is_short and has_torch else "tpe"
 
     def _too_wide(self, sampler: str) -> list[str]:
-        mosts = _MOST_VALUES_OF_RULES_1 if self._rules == 1 else _MOST_VALUES
-        most = mosts.get(sampler, math.inf)
+        most = _MOST_VALUES.get(sampler, math.inf)
         return [name for name, dimension in self._space.items() if (dimension.count() or 0) > most]
 
     def _check_space(self, where: str) -> None:
@@ -149,7 +123,7 @@ class SamplerFactory:
         if self.name == "gp" and importlib.util.find_spec("torch") is None:
             raise SettingsError(f"{where}: gp needs a package: pip install torch")
         if wide := self._too_wide(self.name):
-            most = _MOST_VALUES_OF_RULES_1[self.name]
+            most = _MOST_VALUES[self.name]
             raise SettingsError(
                 f"{where}: {self.name} looks at every value of a range with steps, and "
                 f"{', '.join(wide)} has more than {most:,}; widen the steps, or "

@@ -1,14 +1,10 @@
-"""Optuna's sampler with a Gaussian process, beside trials that compute."""
+"""Has a Gaussian process compute beside trials that do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import optuna
-from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
 
@@ -31,25 +27,3 @@ def on_one_thread() -> Iterator[None]:
             yield
     finally:  # a notebook that sweeps may train afterwards
         torch.set_num_threads(before)
-
-
-class OneThreadGP(optuna.samplers.GPSampler):
-    """Optuna's Gaussian process on one thread; more threads would compete with the trials.
-
-    Args:
-        n_startup_trials: how many trials complete before the first is fitted; see Optuna's.
-    """
-
-    def __init__(self, *, n_startup_trials: int = 10, **options: Any) -> None:
-        super().__init__(n_startup_trials=n_startup_trials, **options)
-        self._fits_from = n_startup_trials
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Propose params, as the base class does."""
-        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if len(completed) < self._fits_from:
-            return dict(super().sample_relative(study, trial, search_space))
-        with on_one_thread():
-            return dict(super().sample_relative(study, trial, search_space))

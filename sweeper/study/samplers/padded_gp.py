@@ -10,12 +10,12 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from ...settings.space import SearchSpace
-from .gp import OneThreadGP
+from .gp import on_one_thread
 from .padding import Padding
 from .views.pruned import WithPruned
 
 
-class PaddedGP(OneThreadGP):
+class PaddedGP(optuna.samplers.GPSampler):
     """Optuna's Gaussian process, which also models dimensions that only some trials have.
 
     In trials and candidates without a dimension, it has a fixed value, the middle of its range.
@@ -23,12 +23,12 @@ class PaddedGP(OneThreadGP):
     promising for a value that it will not have. The fixed value is the imputation of Lévesque et
     al., 2017, "Bayesian optimization for conditional hyperparameter spaces". The first trials are
     points of a scrambled Sobol sequence (Owen, 1998, "Scrambling Sobol' and Niederreiter-Xing
-    points"), which cover ranges and branches evenly.
+    points"), which cover ranges and branches evenly. Pruned trials count with the values that are
+    to be expected of them. It computes on one thread, as more would compete with the trials.
 
     Args:
         space: of the study.
         design_seed: of the first trials; the same for all proposals of a study.
-        sees_pruned: whether pruned trials count, with the values that are to be expected of them.
         n_startup_trials: how many trials end so that they count, before the first is fitted.
         **options: of Optuna's sampler.
     """
@@ -38,14 +38,13 @@ class PaddedGP(OneThreadGP):
         *,
         space: SearchSpace,
         design_seed: int,
-        sees_pruned: bool = True,
         n_startup_trials: int = 10,
         **options: Any,
     ) -> None:
         super().__init__(n_startup_trials=n_startup_trials, **options)
         self._space = space
         self._design_seed = design_seed
-        self._sees_pruned = sees_pruned
+        self._fits_from = n_startup_trials
 
     @cached_property
     def _padding(self) -> Padding:
@@ -61,12 +60,12 @@ class PaddedGP(OneThreadGP):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose values of the dimensions of all branches, of which the trial uses its own."""
-        if self._sees_pruned:
-            study = WithPruned(study)  # type: ignore[assignment]  # a view of it
+        study = WithPruned(study)  # type: ignore[assignment]  # a view of it
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if search_space and len(completed) < self._fits_from:
+        if len(completed) < self._fits_from:
             return self._padding.design(trial.number, seed=self._design_seed)
-        return super().sample_relative(self._padding.seen(study), trial, search_space)
+        with on_one_thread():
+            return dict(super().sample_relative(self._padding.seen(study), trial, search_space))
 
     def _sample_relative_impl(
         self,
