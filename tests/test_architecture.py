@@ -58,7 +58,7 @@ OWNERS = {
     "pynvml": {"execution"},
     "optuna": {"study"},
     "papermill": {"kernels"},
-    "platformdirs": {"study_folder"},
+    "platformdirs": {"study_folder", "tracking"},
     "pydantic": {"settings", "study", "sync"},
     "pytest": {"testing"},
     "pydantic_core": {"settings"},

@@ -20,7 +20,6 @@ from ..errors import StorageAwayError, StudyError, root_cause
 from ..settings.addresses import Address, driver_missing
 from ..study_folder.loss import LostFileError, Presence
 from ..trials import display_path
-from .files import make_tables
 
 #: How long to wait for another process's lock on an SQLite file.
 _BUSY_TIMEOUT_S = 30
@@ -108,10 +107,6 @@ def _clear_leftovers(url: str) -> None:
 
 
 def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
-    parsed = make_url(url)
-    file = None if parsed.query else file_of(parsed)  # a query may say that nothing is to be made
-    if file is not None and not is_known:
-        is_known = make_tables(file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         storage = RDBStorage(

@@ -1,11 +1,7 @@
-"""Makes, reads and changes a study's SQLite file while no sweep has it open.
+"""Reads and changes a study's SQLite file while no sweep has it open.
 
 Optuna refuses changes to trials that have ended, so this module works on Optuna's tables; a test
 compares the result with what Optuna reads afterwards.
-
-Optuna makes each of its tables on its own, which waits for the disk some twenty times, and reads
-all its migrations, three times for a new file and once for an existing one. So an empty storage of
-the installed version is kept in the user's cache; a new file gets its content in one transaction.
 """
 
 from __future__ import annotations
@@ -13,13 +9,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..study_folder.empty_databases import EmptyDatabase
 from ..trials import TrialState
 from .stored import FACTS, FACTS_OF_STUDY
 from .trial_codec import RECORD
@@ -31,41 +25,6 @@ JOIN studies ON studies.study_id = trials.study_id
 JOIN trial_user_attributes AS attributes ON attributes.trial_id = trials.trial_id
 WHERE studies.study_name = ? AND attributes.key = ?
 """
-
-
-def make_tables(file: Path) -> bool:
-    """Put the tables into a file where there is none.
-
-    Where this is not possible, nothing is written: Optuna makes its tables itself, or says why not.
-
-    Returns:
-        whether the file has the tables of the installed Optuna; False also where it is unknown.
-    """
-    from sqlalchemy.exc import SQLAlchemyError  # looking at a study needs neither this nor Optuna
-
-    empty = EmptyDatabase("optuna")
-    if not file.exists():
-        with suppress(OSError, SQLAlchemyError, sqlite3.Error):
-            _make_tables(file, empty)
-    return empty.has_same_tables(file)
-
-
-def _make_tables(file: Path, empty: EmptyDatabase) -> None:
-    from optuna.storages import RDBStorage
-
-    with TemporaryDirectory() as folder:
-        source = empty.file
-        if not empty.is_kept():
-            source = Path(folder, "study.db")
-            storage = RDBStorage(f"sqlite:///{source}")
-            storage.remove_session()
-            storage.engine.dispose()
-            empty.keep(source)
-        with closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as kept:
-            statements = "\n".join(kept.iterdump())
-        with closing(sqlite3.connect(file)) as made:
-            # Another process may have created the tables; then this fails, and changes nothing.
-            made.executescript(statements.replace("BEGIN TRANSACTION", "BEGIN IMMEDIATE", 1))
 
 
 def is_storage(file: Path) -> bool:

@@ -1,13 +1,14 @@
-"""Reads a study from its SQLite file without Optuna, whose imports take most of a short command.
+"""Reads a study from its SQLite file without Optuna, whose import takes 0.9 s of CPU.
 
-Only where the installed version of Optuna has made the file: Optuna itself checks all others.
+With it `status` would take 1.1 s in place of 0.3 s (500 trials). This is done only for studies of
+one objective in a file that the installed version of Optuna has made; Optuna reads all others.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
@@ -32,8 +33,8 @@ WHERE key = ? ORDER BY study_id
 FACTS_OF_STUDY = """
 SELECT value_json FROM study_user_attributes NATURAL JOIN studies WHERE study_name = ? AND key = ?
 """
-_DIRECTIONS = """
-SELECT direction FROM study_directions NATURAL JOIN studies WHERE study_name = ? ORDER BY objective
+_DIRECTION = """
+SELECT direction FROM study_directions NATURAL JOIN studies WHERE study_name = ?
 """
 _RECORDS = """
 SELECT trials.number, trials.state, attributes.value_json
@@ -60,7 +61,7 @@ def is_current(file: Path) -> bool:
 
 
 class StoredStudy:
-    """A study in an SQLite file; each call reads the file, also while a sweep writes it."""
+    """A study of one objective in an SQLite file, which each call reads, also during a sweep."""
 
     def __init__(self, file: Path, name: str) -> None:
         self._file = file
@@ -72,9 +73,11 @@ class StoredStudy:
         if not is_current(file):
             return None
         try:
-            return [cls(file, name) for (name,) in _query(file, _NAMES, FACTS)]
+            studies = [cls(file, name) for (name,) in _query(file, _NAMES, FACTS)]
         except sqlite3.Error:
             return None
+        has_one = all(len(study._read(_DIRECTION)) == 1 for study in studies)
+        return studies if has_one else None
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -107,22 +110,18 @@ class StoredStudy:
         """The best trials, as `Study.best` has them."""
         if self.confirmation is not None:
             return self.confirmation.own_best
-        names = self.facts["objectives"]
-        signs = [-1 if row == ("MAXIMIZE",) else 1 for row in self._read(_DIRECTIONS)]
+        (name,) = self.facts["objectives"]
+        is_maximized = self._read(_DIRECTION) == [("MAXIMIZE",)]
         # A killed sweep may have written a record without Optuna's state.
         completed = [
             record
             for state, record in self._trials()
             if state == "COMPLETE" and record.state is TrialState.COMPLETED
         ]
-        losses = [
-            tuple(sign * record.scores[name] for name, sign in zip(names, signs, strict=True))
-            for record in completed
-        ]
-        if len(signs) == 1:
-            return [completed[losses.index(min(losses))]] if completed else []
-        front = _pareto_front(losses)
-        return [r for r, loss in zip(completed, losses, strict=True) if loss in front]
+        best = (max if is_maximized else min)(
+            completed, key=lambda record: record.scores[name], default=None
+        )
+        return [] if best is None else [best]
 
     def _trials(self) -> list[tuple[str, TrialRecord]]:
         """Optuna's state and our record of each trial that has ever begun."""
@@ -143,16 +142,6 @@ class StoredStudy:
             return _query(self._file, query, self.name, *values)
         except sqlite3.Error as error:
             raise StorageAwayError(f"{display_path(self._file)}: {error}") from error
-
-
-def _pareto_front(losses: Sequence[tuple[float, ...]]) -> set[tuple[float, ...]]:
-    """The points that no other point is as good as in all respects and better in one."""
-    front: list[tuple[float, ...]] = []
-    # No point dominates one that is before it in this order.
-    for point in sorted(set(losses)):
-        if not any(all(a <= b for a, b in zip(p, point, strict=True)) for p in front):
-            front.append(point)
-    return set(front)
 
 
 def _query(file: Path, query: str, *values: str) -> list[Any]:

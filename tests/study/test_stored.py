@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import sqlite3
 from contextlib import closing
@@ -10,14 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opened_studies import Opened, completed, failed, stopped
+from opened_studies import RANGE, Opened, completed, failed, stopped
 from optuna.storages import RDBStorage
 
 from sweeper.errors import StorageAwayError
+from sweeper.settings import Settings
 from sweeper.study import StoredStudy, Study
 from sweeper.trials import Reason, TrialOutcome, TrialState
 
 PRUNED = TrialOutcome(state=TrialState.PRUNED, reason=Reason.PRUNED, scores={"acc": 9.0})
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> RDBStorage:
+    """A file for each test, without studies of several objectives."""
+    (tmp_path / "own").mkdir()
+    return RDBStorage(f"sqlite:///{tmp_path}/own/study.db")
 
 
 def stored(opened: Opened) -> StoredStudy:
@@ -58,16 +65,12 @@ def test_the_first_of_equally_good_trials_is_best(begin: Any, direction: str) ->
     assert_same(opened)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_pareto_front_is_optunas(begin: Any, seed: int) -> None:
-    objective = {"acc": "maximize", "loss": "minimize", "size": "minimize"}
-    opened = begin(objective=dict(list(objective.items())[: 2 + seed % 2]), trials=40)
-    dice = random.Random(seed)
-    for _ in range(30):
-        acc, loss, size = (dice.randrange(4) / 4 for _ in range(3))  # many are equal
-        opened.study.tell(opened.ask().number, completed(acc, loss=loss, size=size))
-    assert stored(opened).best()
-    assert_same(opened)
+def test_a_file_with_a_study_of_several_objectives_is_left_to_optuna(tmp_path: Path) -> None:
+    storage = RDBStorage(f"sqlite:///{tmp_path}/study.db")
+    goals: dict[str, Any] = {"acc": "maximize", "loss": "minimize"}
+    settings = Settings.from_mapping({"objective": goals, "space": RANGE, "study": {"name": "two"}})
+    Study.open(storage, settings).close()
+    assert StoredStudy.all_in(tmp_path / "study.db") is None
 
 
 def test_a_trial_whose_end_optuna_does_not_have_yet_is_not_the_best(begin: Any) -> None:
@@ -119,10 +122,9 @@ def test_a_file_that_is_no_storage_is_left_to_optuna(tmp_path: Path) -> None:
 def test_reading_leaves_no_files_beside_the_storage(begin: Any, tmp_path: Path) -> None:
     opened = begin()
     opened.storage.engine.dispose()
-    file = Path(shutil.copy(file_of(opened.storage), tmp_path / "study.db"))
-    for study in StoredStudy.all_in(file) or []:
+    for study in StoredStudy.all_in(file_of(opened.storage)) or []:
         study.records()
-    assert [file.name for file in tmp_path.iterdir()] == ["study.db"]
+    assert [file.name for file in (tmp_path / "own").iterdir()] == ["study.db"]
 
 
 def test_a_file_that_is_removed_meanwhile_is_reported(begin: Any, tmp_path: Path) -> None:
