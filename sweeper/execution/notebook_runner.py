@@ -96,13 +96,13 @@ class NotebookRunner:
         """
         if not checkpoint_files(spec.checkpoint_dir):  # else it goes on where those were saved
             shutil.rmtree(spec.artifact_dir, ignore_errors=True)
+        if environment := self.environment.name():
+            file.metadata["environment"] = environment
         result, place = self._execute(
             file, spec, running, limit_s=limit_s, write=write, origin=origin
         )
         was_short = place is not None and place.machine_ran_short
         outcome = judge(file, result, running, self.settings, was_short=was_short)
-        if environment := self.environment.name():
-            file.metadata["environment"] = environment
         outcome = replace(
             outcome,
             kernel=self._kernel_use(result),
@@ -148,7 +148,6 @@ class NotebookRunner:
         def write_running() -> None:
             file.metadata["pid"] = running.pid  # `status` reads it, also in another process
             self.patience.attempt(write)  # it is written again when the trial has ended
-            self.environment.look()  # beside the first cell, which does not wait for it
 
         running.subscribe(file.record)
         if origin is None and (own := self.fixed_since(spec)):
