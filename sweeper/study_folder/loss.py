@@ -1,4 +1,4 @@
-"""Notices within a second that a file was removed while a sweep was using it.
+"""Notices that a file was removed while a sweep was using it.
 
 An open file can still be written after its removal, but the data is lost when it is closed.
 Databases do not notice the removal of their file.
@@ -6,16 +6,10 @@ Databases do not notice the removal of their file.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BrokenError, StorageAwayError, SweepError, root_cause
 from ..trials import display_path
-
-#: How often to look.
-_POLL_INTERVAL_S = 0.5
 
 
 class LostFileError(BrokenError):
@@ -36,12 +30,12 @@ class Presence:
     """Compares files in use with their state when they were first found.
 
     Args:
-        files: in the order in which losses are reported. A file that does not exist counts from
-            the moment on at which it does.
+        files: in the order in which losses are reported; None for a store that is no file. A file
+            that does not exist counts from the moment on at which it does.
     """
 
-    def __init__(self, *files: Path) -> None:
-        self._files = {file: _identity(file) for file in files}
+    def __init__(self, *files: Path | None) -> None:
+        self._files = {file: _identity(file) for file in files if file is not None}
         self._lost: Path | None = None
 
     def lost(self) -> Path | None:
@@ -64,61 +58,6 @@ class Presence:
             elif now != known:
                 return file
         return None
-
-
-class Watch:
-    """Checks files on a thread of its own until one is lost.
-
-    Args:
-        on_loss: called once, with the lost file.
-    """
-
-    def __init__(self, presence: Presence, on_loss: Callable[[Path], None]) -> None:
-        self._presence = presence
-        self._on_loss = on_loss
-        self._closing = threading.Event()
-        self._lock = threading.Lock()
-        self._is_lost = False
-        self._thread = threading.Thread(target=self._work, name="presence", daemon=True)
-        self._thread.start()
-
-    def look(self) -> bool:
-        """Check the files now; return whether one is lost."""
-        lost = self._presence.lost()
-        with self._lock:
-            is_news = lost is not None and not self._is_lost
-            self._is_lost = self._is_lost or is_news
-        if is_news and lost is not None:
-            self._on_loss(lost)
-        return self._is_lost
-
-    def close(self) -> None:
-        """Stop checking."""
-        self._closing.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while not self._closing.wait(_POLL_INTERVAL_S):
-            if self.look():
-                return
-
-
-@contextmanager
-def watched(
-    files: Iterable[Path | None], on_loss: Callable[[LostFileError], None]
-) -> Iterator[Watch]:
-    """Check files while the block runs.
-
-    Args:
-        files: None stands for a store that is no file, and is ignored.
-        on_loss: called at most once, from any thread.
-    """
-    presence = Presence(*(file for file in files if file is not None))
-    watch = Watch(presence, lambda file: on_loss(LostFileError(file)))
-    try:
-        yield watch
-    finally:
-        watch.close()
 
 
 def loss_message(error: Exception, *, storage: str, tracking: Path | None) -> str:

@@ -93,9 +93,13 @@ class Spending:
         self._has_trial_ended.set()
 
     @contextmanager
-    def written_down(self) -> Iterator[None]:
-        """Write it down while the block runs, and at its end."""
-        thread = threading.Thread(target=self._work, name="spending", daemon=True)
+    def written_down(self, look: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Write it down while the block runs, and at its end.
+
+        Args:
+            look: called each time before, by the same thread.
+        """
+        thread = threading.Thread(target=self._work, args=[look], name="spending", daemon=True)
         thread.start()
         try:
             yield
@@ -104,9 +108,10 @@ class Spending:
             self._has_trial_ended.set()
             thread.join()
 
-    def _work(self) -> None:
+    def _work(self, look: Callable[[], object]) -> None:
         # The sum and not what came on top: writing it twice counts nothing twice.
         while not self._closing.is_set():
+            look()
             self._write()
             self._has_trial_ended.wait(_SAVE_S)
             self._closing.wait(_PAUSE_S)

@@ -19,7 +19,7 @@ from ..notebooks import ResearchNotebook
 from ..notebooks.fingerprint import tags_of
 from ..settings import Settings
 from ..study import Study, confirmation_of
-from ..study_folder.loss import loss_message, watched
+from ..study_folder.loss import Presence, loss_message
 from ..study_folder.requests import ALL, NO_MORE
 from ..tracking import Tracker, sqlite_file
 from ..trials import (
@@ -239,17 +239,14 @@ class Sweep:
             stop_switch=stop_switch,
             events=self._events,
             spending=spending,
+            files=Presence(plan.paths.lock, study.file, sqlite_file(tracker.uri)),
             jobs=lambda: plan.executor.jobs,
         )
         study.be_patient(stop_switch.patience_s)
         if plan.remote is not None:  # another machine goes on with the study
             plan.remote.when_lost(scheduler.lose)
-        files = [plan.paths.lock, study.file, sqlite_file(tracker.uri)]
-        with (
-            watched(files, scheduler.lose) as watch,
-            closing(PageRefresh(plan, study)) as page,
-        ):
-            with closing(scheduler), spending.written_down():
+        with closing(PageRefresh(plan, study)) as page:
+            with closing(scheduler), spending.written_down(scheduler.has_files):
                 tracker.watch(partial(self._carry_out, sender="the tag sweeper.stop"))
                 tracker.when_refused(partial(self.stop, "MLflow", now=True))
                 log_missed_trials(study, tracker, plan.settings, paths=plan.paths, tags=tags)
@@ -272,7 +269,7 @@ class Sweep:
             if tracker.refusal is not None:
                 raise TrackingError(tracker.refusal)
             compare_url = tracker.compare_url()
-            if not watch.look() and scheduler.broken is None:
+            if scheduler.has_files() and scheduler.broken is None:
                 study.note_facts(
                     mlflow_run_ids=tracker.mlflow_run_ids,
                     compare_url=compare_url,
@@ -280,7 +277,7 @@ class Sweep:
                 )
                 page.finish(compare_url)
             lag_s = self._finish_copy()
-            watch.look()
+            scheduler.has_files()
         snapshot, records, best = scheduler.snapshot(), study.records(), study.best()
         # An earlier sweep may have confirmed the best trials of this search.
         confirmation = confirmation_of(study, paths=plan.paths, storage_url=plan.storage_url)

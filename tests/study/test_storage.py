@@ -333,10 +333,12 @@ def start(name: str, *options: str, cell: str = WORK) -> Command:
 @pytest.mark.parametrize("lost", ["out/lost/study.db", "out/mlflow.db", "out"])
 def test_a_sweep_whose_files_are_removed_reports_the_loss_and_ends(lost: str) -> None:
     from sweeper import Sweep
+    from sweeper.tracking.new_store import make_store
     from sweeper.trials import Event
 
     folder = Path("lost")
     shutil.rmtree(folder, ignore_errors=True)
+    make_store(folder.absolute() / "out" / "mlflow.db")  # as an earlier study has left it
     happened_s: dict[str, float] = {}
 
     def remove(event: Event, record: TrialRecord | None) -> None:
@@ -360,7 +362,7 @@ def test_a_sweep_whose_files_are_removed_reports_the_loss_and_ends(lost: str) ->
     )
     with pytest.raises(BrokenError, match=f"lost/{lost}(/lost)? was removed while") as raised:
         sweep.run()
-    assert happened_s[Event.STOPPING] - happened_s["removed"] < 5
+    assert happened_s[Event.STOPPING] - happened_s["removed"] < 20
     assert "\n" not in str(raised.value)
     states = {
         path.stem: json.loads(path.read_text("utf-8"))["metadata"]["sweeper"]["state"]

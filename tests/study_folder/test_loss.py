@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
 
 from sweeper.errors import StorageAwayError, StudyError
-from sweeper.study_folder.loss import LostFileError, Presence, Watch, loss_message, watched
+from sweeper.study_folder.loss import LostFileError, Presence, loss_message
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "folder"])
-def test_a_loss_is_noticed_within_a_second(tmp_path: Path, how: str) -> None:
+def test_a_file_that_was_removed_or_replaced_stays_lost(tmp_path: Path, how: str) -> None:
     file, other = tmp_path / "folder" / "file", tmp_path / "other"
     file.parent.mkdir()
     file.touch()
     other.touch()
-    lost: list[Path] = []
-    noticed = threading.Event()
-
-    def on_loss(path: Path) -> None:
-        lost.append(path)
-        noticed.set()
-
-    watch = Watch(Presence(tmp_path / "never there", other, file), on_loss)
-    assert not watch.look()
+    presence = Presence(tmp_path / "never there", None, other, file)
+    assert presence.lost() is None
     match how:
         case "removed":
             file.unlink()
@@ -35,12 +27,13 @@ def test_a_loss_is_noticed_within_a_second(tmp_path: Path, how: str) -> None:
             file.replace(other)
         case "folder":
             shutil.rmtree(file.parent)
-    assert noticed.wait(1.5)
-    assert watch.look()
-    watch.close()
-    assert lost == [other if how == "replaced" else file]
+    lost = other if how == "replaced" else file
+    assert presence.lost() == lost
     if how == "folder":
         assert "folder was removed" in str(LostFileError(file))
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    assert presence.lost() == lost
 
 
 def test_a_file_that_is_made_later_is_lost_when_it_is_removed_and_not_before(
@@ -53,17 +46,6 @@ def test_a_file_that_is_made_later_is_lost_when_it_is_removed_and_not_before(
     assert presence.lost() is None
     file.unlink()
     assert presence.lost() == file
-
-
-def test_a_watch_ends_with_its_block(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    lost: list[LostFileError] = []
-    with watched([file, None], lost.append) as watch:
-        assert not watch.look()
-        file.unlink()
-        assert watch.look()
-    assert [error.file for error in lost] == [file]
 
 
 def test_the_message_about_a_loss_says_how_to_go_on(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from optuna.storages import RDBStorage
 from sweeper.settings import Settings
 from sweeper.settings.sections import Cost
 from sweeper.study import SamplerFactory, Study
+from sweeper.study_folder.loss import Presence
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.spending import Spending
 from sweeper.sweep.stop_switch import StopSwitch
@@ -64,6 +65,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             stop_switch=stop_switch or StopSwitch(),
             events=Events(observer),
             spending=Spending(study, cost, since=time.monotonic()),
+            files=Presence(),
             jobs=lambda: jobs,
         )
 

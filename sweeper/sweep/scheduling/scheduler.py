@@ -18,6 +18,7 @@ from ...notebooks import mark_ended, read_metadata
 from ...notebooks.fingerprint import CODE_TAG
 from ...settings import Settings
 from ...study import SamplerFactory, Study
+from ...study_folder.loss import LostFileError, Presence
 from ...tracking import Tracker, run_params
 from ...trials import (
     BudgetForecast,
@@ -66,6 +67,7 @@ class TrialScheduler:
 
     Args:
         tags: for each run in MLflow.
+        files: that the sweep cannot do without.
         jobs: how many trials run at once now; a cluster may grow.
 
     Attributes:
@@ -87,6 +89,7 @@ class TrialScheduler:
         stop_switch: StopSwitch,
         events: Events,
         spending: Spending,
+        files: Presence,
         jobs: Callable[[], int],
     ) -> None:
         self._settings, self._inputs = settings, inputs
@@ -99,6 +102,7 @@ class TrialScheduler:
         self._stop_switch = stop_switch
         self._events = events
         self._spending = spending
+        self._files = files
         self._failures_in_a_row = 0
         self._losses: Counter[int] = Counter()
         self._begun = 0
@@ -280,6 +284,13 @@ class TrialScheduler:
             self._stop_switch.stop_all(str(error))
         if is_news:
             self._events.announce(Event.STOPPING)
+
+    def has_files(self) -> bool:
+        """Whether no file of the sweep was removed or replaced; otherwise the sweep ends."""
+        lost = self._files.lost()
+        if lost is not None and self.broken is None:
+            self.lose(LostFileError(lost))
+        return lost is None
 
     def _stop_for_failures(self, record: TrialRecord) -> None:
         """Stop the sweep where more trials would fare no better."""
