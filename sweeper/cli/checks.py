@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .codes import FOUND_FAULTS, OK
@@ -10,25 +11,24 @@ from .console_output import ConsoleOutput
 from .run import settings_of
 
 if TYPE_CHECKING:
-    from ..control.checking.findings import Finding
+    from ..control.check import Finding
     from ..sweep.plan import SweepPlan
 
 
 def check(options: argparse.Namespace) -> int:
     """Check a sweep; 0 where everything holds."""
-    from ..control.checking.check import check as run_checks
+    from ..control.check import check as run_checks
 
     console = ConsoleOutput(options)
 
     def on_finding(finding: Finding) -> None:
-        for line in finding.lines():
-            console.line(line)
+        console.line(finding.line())
 
     result = run_checks(
         _plan(options, console),
         dry_run=options.dry_run,
         on_finding=on_finding,
-        on_probe=console.progress,
+        on_run=console.progress,
     )
     faults = [finding for finding in result.findings if finding.holds is False]
     if faults:
@@ -36,8 +36,8 @@ def check(options: argparse.Namespace) -> int:
     else:
         kernels = ", no kernel was started" if options.dry_run else ""
         console.line(f"all {len(result.findings)} checks hold{kernels}")
-    forecast = None if result.forecast is None else result.forecast.to_json()
-    findings = [finding.to_json() for finding in result.findings]
+    forecast = None if result.forecast is None else asdict(result.forecast)
+    findings = [asdict(finding) for finding in result.findings]
     console.json({"holds": result.holds, "findings": findings, "forecast": forecast})
     return OK if result.holds else FOUND_FAULTS
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import json
 import re
-import tokenize
 from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +91,7 @@ def draft(notebook: ResearchNotebook) -> str:
         NotebookError: the notebook is not Python, or its parameters cell has nothing to sweep.
     """
     from ..errors import NotebookError
+    from ..notebooks.cell_code import assigned_values
 
     if notebook.language != "python":
         raise NotebookError(
@@ -100,7 +99,7 @@ def draft(notebook: ResearchNotebook) -> str:
             f"language is {notebook.language}; write the parameters file by hand"
         )
     names = notebook.parameters() or []
-    assigned = _assigned(notebook.parameters_source)
+    assigned = assigned_values(notebook.parameters_source)
     swept, left_out, read = [], [], []
     own: dict[str, Any] = {}
     for name, (value, comment) in assigned.items():
@@ -140,31 +139,6 @@ def draft(notebook: ResearchNotebook) -> str:
 
 
 # --- parameters ------------------------------------------------------------------------------
-
-
-def _assigned(source: str) -> dict[str, tuple[Any, str]]:
-    """The plain values that a cell assigns to names, with the comments behind them."""
-    from ..notebooks.cell_code import parse, plain_python
-
-    source = plain_python(source)
-    comments = {
-        token.start[0]: token.string.strip("# ")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    found: dict[str, tuple[Any, str]] = {}
-    for statement in parse(source).body:
-        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-        for target in targets:
-            if isinstance(target, ast.Name):
-                found.pop(target.id, None)
-                try:
-                    value = ast.literal_eval(getattr(statement, "value", None) or "")
-                except (ValueError, SyntaxError, TypeError, RecursionError):
-                    continue
-                if not isinstance(statement, ast.AugAssign):
-                    found[target.id] = value, comments.get(statement.end_lineno or 0, "")
-    return found
 
 
 def _reader(source: str, name: str) -> int | None:

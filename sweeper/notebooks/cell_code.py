@@ -6,10 +6,12 @@ Only this module knows IPython's syntax: magics, shell commands and help.
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 #: Cell magics whose text is not Python, or runs in another process or namespace.
 _FOREIGN = frozenset(
@@ -89,6 +91,32 @@ def assigned_names(tree: ast.Module) -> list[str]:
             inside = (n for n in ast.walk(target) if isinstance(n, ast.Name))
             names += [n.id for n in inside if isinstance(n.ctx, ast.Store)]
     return names
+
+
+def assigned_values(source: str) -> dict[str, tuple[Any, str]]:
+    """The plain values that a cell assigns to names, with the comments behind them."""
+    source = plain_python(source)
+    tree = parse_or_none(source)
+    if tree is None:
+        return {}
+    comments = {
+        token.start[0]: token.string.strip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    found: dict[str, tuple[Any, str]] = {}
+    for statement in tree.body:
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+        for target in targets:
+            if isinstance(target, ast.Name):
+                found.pop(target.id, None)
+                try:
+                    value = ast.literal_eval(getattr(statement, "value", None) or "")
+                except (ValueError, SyntaxError, TypeError, RecursionError):
+                    continue
+                if not isinstance(statement, ast.AugAssign):
+                    found[target.id] = value, comments.get(statement.end_lineno or 0, "")
+    return found
 
 
 def find_parameters_candidate(sources: Sequence[str]) -> ParametersCandidate | None:

@@ -1,0 +1,275 @@
+"""The command `check`: a notebook that is sound holds, and each planted fault is found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies import small_settings
+
+from sweeper.cli import main
+from sweeper.control.check import (
+    Measured,
+    Role,
+    SweepForecast,
+    forecast_finding,
+    largest_params,
+    make_forecast,
+    typical_params,
+)
+from sweeper.testing import write_notebook
+from sweeper.trials import TrialOutcome, TrialState
+
+PARAMETERS = "x = 0.5\nsize = 1\nepochs = 3\nseed = 0"
+SOUND = """
+import random, time
+import sweeper
+rng = random.Random(seed)
+for step in range(epochs):
+    sweeper.report(step, val=rng.random() * x + size)
+    time.sleep(0.3)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What the command has printed and returned."""
+
+    code: int
+    printed: str
+    result: dict[str, Any]
+
+    def finding(self, name: str) -> dict[str, Any]:
+        return next(it for it in self.result["findings"] if it["name"] == name)
+
+    @property
+    def faults(self) -> list[str]:
+        return [it["name"] for it in self.result["findings"] if it["holds"] is False]
+
+
+def checked(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    *cells: str,
+    flags: tuple[str, ...] = (),
+    more: str = "",
+) -> Checked:
+    notebook = write_notebook(folder / "a notebook.ipynb", *cells, parameters=PARAMETERS)
+    file = folder / "study.yml"
+    file.write_text(
+        "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}, size: [1, 2, 4]}\n" + more
+    )
+    output = f"{folder}/out/{{run_id}}.ipynb"
+    words = ["check", "--json", "-i", str(notebook), "-p", str(file), "-o", output, *flags]
+    code = main(words)
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    return Checked(code=code, printed=captured.err, result=json.loads(lines[-1]) if lines else {})
+
+
+@pytest.mark.kernel
+def test_a_sound_notebook_holds_in_every_respect_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = "study: {trials: 10}\ncost: {price_per_hour: 3600}\n"
+    found = checked(tmp_path, capsys, SOUND, more=more, flags=("-j", "2"))
+    assert (found.code, found.faults, found.result["holds"]) == (0, [], True), found.printed
+    names = ["notebook", "score", "repeats", "seed", "params", "memory", "disk", "forecast"]
+    assert {name: found.finding(name)["holds"] for name in names} == dict.fromkeys(names, True)
+    forecast = found.result["forecast"]
+    assert (forecast["trials"], forecast["at_once"]) == (10, 2)
+    assert 4 < forecast["duration_s"] < 60  # five after one another, 0.9 s each at least
+    assert forecast["cost"] == pytest.approx(forecast["duration_s"])
+    assert f"all {len(found.result['findings'])} checks hold" in found.printed
+    assert [it.name for it in tmp_path.iterdir()] == ["a notebook.ipynb", "study.yml"]
+
+
+@pytest.mark.kernel
+def test_with_smoke_only_the_typical_run_has_full_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = ("import time", "time.sleep(0.05 * epochs); val = x * epochs + seed")
+    more = "smoke: {epochs: 1}\nfixed: {epochs: 60}\nstudy: {trials: 5}\n"
+    found = checked(tmp_path, capsys, *cells, more=more)
+    assert found.faults == []
+    assert 3 < found.result["forecast"]["trial_s"] < 30
+    assert "runs in 3" in found.finding("score")["text"]
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("cell", "name", "words"),
+    [
+        ("val = None", "runs", "never gave val"),
+        ("import random; random.seed(seed); val = random.random()", "params", "the same score"),
+        ("val = float('nan') if size == 4 else x + seed", "runs", "sizes (x=0.5, size=4)"),
+        ("val = x + seed + float(open('data.csv').read())", "runs", "data.csv"),
+        ("val = float(input('learning rate? ')) + seed", "runs", "input"),
+        ("import random\nval = x + seed + random.random()", "repeats", "another score: val"),
+    ],
+)
+def test_a_planted_fault_is_found_with_its_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str, name: str, words: str
+) -> None:
+    found = checked(tmp_path, capsys, cell)
+    assert (found.code, found.faults) == (1, [name] if "seed" in cell else [name, "seed"][::-1])
+    finding = found.finding(name)
+    assert words in finding["text"]
+    assert finding["remedy"]
+    assert "✗" in found.printed
+
+
+@pytest.mark.parametrize(
+    ("cell", "more", "name", "words"),
+    [
+        ("acc = x + seed", "", "score", "nothing in the notebook assigns, reports or prints val"),
+        ("val = x + seed", "scores: {val: {variable: best}}\n", "score", "prints best"),
+        ("val = x", "", "seed", "assigns seed and nothing reads it"),
+        ("val = x + seed", "fixed: {epochs: eight}\n", "types", "'eight', and the notebook has"),
+    ],
+)
+def test_what_the_code_shows_is_found_before_any_kernel_starts(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    cell: str,
+    more: str,
+    name: str,
+    words: str,
+) -> None:
+    found = checked(tmp_path, capsys, cell, flags=("--dry-run",), more=more)
+    assert (found.code, found.faults) == (1, [name])
+    assert words in found.finding(name)["text"]
+    assert found.result["forecast"] is None
+
+
+def test_a_score_that_may_be_hidden_is_not_called_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = "import sweeper\nsweeper.report(0, **measure(seed))"
+    assert checked(tmp_path, capsys, cell, flags=("--dry-run",)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        (("--storage", "postgresql+psycopg://me:secret@127.0.0.1:9/studies"), "storage"),
+        (("--tracking-uri", "http://127.0.0.1:9"), "mlflow"),
+    ],
+)
+def test_a_server_that_is_off_is_found_and_its_password_not_printed(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    name: str,
+) -> None:
+    found = checked(tmp_path, capsys, "val = x + seed", flags=("--dry-run", *flags))
+    assert (found.code, found.faults) == (1, [name])
+    assert "127.0.0.1:9" in found.finding(name)["text"]
+    assert "secret" not in found.printed
+    assert "typical" not in found.printed
+
+
+@pytest.mark.parametrize(
+    ("cell", "more", "flags", "message"),
+    [
+        ("val = x", "smoke: {epoch: 1}\n", (), "smoke: 'epoch' is not assigned"),
+        ("val = x", "fixed: {sise: 1}\n", (), "'sise' is not assigned in the parameters cell"),
+        ("val = x\nfor", "", ("--dry-run",), "code cell 2, line 2: invalid syntax"),
+        ("val = x", "", ("-k", "nowhere"), "the kernel 'nowhere' is not installed"),
+    ],
+)
+def test_a_wrong_call_is_refused_with_one_message(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    cell: str,
+    more: str,
+    flags: tuple[str, ...],
+    message: str,
+) -> None:
+    found = checked(tmp_path, capsys, cell, more=more, flags=flags)
+    assert found.code == 2
+    assert message in found.printed
+    assert len(found.printed.strip().splitlines()) == 1
+
+
+# --- which runs, and what they let expect ----------------------------------------------------
+
+SPACE = {
+    "lr": {"low": 1e-4, "high": 1e-2, "log": True},
+    "width": {"low": 16, "high": 100, "step": 32},
+    "batch": [32, 256, 64],
+    "kind": ["a", "b"],
+    "deep": {"low": 1, "high": 9, "when": {"kind": "b"}},
+}
+
+
+def test_a_typical_trial_has_the_values_of_start_then_of_the_notebook_then_the_middle() -> None:
+    start = [{"lr": 3e-3, "kind": "b"}]
+    settings = small_settings("corners", space=SPACE, start=start)
+    source = "lr = 1e-3\nwidth = 48\nbatch = 7  # outside\ndeep = depth()"
+    typical = typical_params(settings, source)
+    assert typical == {"lr": 3e-3, "width": 48, "batch": 32, "kind": "b", "deep": 5}
+    plain = small_settings("corners", space=SPACE)
+    assert typical_params(plain, "")["lr"] == pytest.approx(1e-3)  # the middle of its scale
+    largest = largest_params(settings, typical)
+    assert largest == {**typical, "width": 80, "batch": 256, "deep": 9}
+
+
+def measured(duration_s: float, *, cells_s: float) -> Measured:
+    return Measured(
+        params={},
+        outcome=TrialOutcome(state=TrialState.COMPLETED, duration_s=duration_s),
+        memory_bytes=10**9,
+        cells_s=cells_s,
+        notebook_bytes=10**6,
+        checkpoint_bytes=10**7,
+    )
+
+
+def test_trials_take_as_long_as_the_typical_one_and_so_do_those_that_confirm_the_best() -> None:
+    runs = {
+        Role.LARGEST: measured(5.0, cells_s=3.0),
+        Role.AGAIN: measured(2.0, cells_s=1.5),
+        Role.TYPICAL: measured(11.0, cells_s=9.5),
+    }
+    settings = small_settings("plan", study={"trials": 9}, cost={"price_per_hour": 2.0})
+    found = make_forecast(settings, runs, jobs=1)
+    assert found.trial_s == pytest.approx(10.0)
+    assert found.duration_s == pytest.approx(9 * 10 + 6)
+    assert found.cost == pytest.approx(2.0 * found.duration_s / 3600)
+    assert found.disk_bytes > 9 * (10**7 + 4 * 10**6)
+    confirming = small_settings("plan", confirm={"best": 3, "seeds": 5})
+    assert make_forecast(confirming, runs, jobs=1).trials == 9 + 15
+
+
+FORECAST = SweepForecast(
+    trials=100,
+    at_once=4,
+    memory_at_once=9,
+    duration_s=7200.0,
+    trial_s=288.0,
+    cost=2.2,
+    disk_bytes=5 * 10**9,
+)
+
+
+@pytest.mark.parametrize(
+    ("forecast", "free", "remedy"),
+    [
+        (FORECAST, 10**10, ""),
+        (FORECAST, 10**9, "only 1.0 GB are free: make room, or keep fewer checkpoints"),
+        (replace(FORECAST, memory_at_once=0), 10**10, "memory carries 1 at once: lower -j"),
+    ],
+)
+def test_a_sweep_holds_where_memory_and_disk_carry_it(
+    forecast: SweepForecast, free: int, remedy: str
+) -> None:
+    found = forecast_finding(forecast, free_disk_bytes=free)
+    assert found.text == (
+        "100 trials, 4 at once, take about 2h00m, cost 2.20 and at most 5.0 GB of disk"
+    )
+    assert found.holds is not bool(remedy)
+    assert remedy in found.remedy
