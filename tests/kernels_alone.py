@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from nbformat import NotebookNode
+from studies import until
 
 from sweeper.execution.places import Places
 from sweeper.guard import Guard
@@ -59,12 +60,17 @@ def kernel_pool(
     try:
         if imports is not None:
             run_alone(write_notebook(cwd / "imports.ipynb", imports), pool)
-            pool.wait_until_warm()
-            assert pool.available.can_fork, pool.available.obstacle
+            wait_until_warm(pool)
         yield pool
     finally:
         pool.close()
         guard.close()
+
+
+def wait_until_warm(pool: KernelPool) -> None:
+    """Wait until kernels can be forked."""
+    until(lambda: pool.available.can_fork or pool.available.is_lasting)
+    assert pool.available.can_fork, pool.available.obstacle
 
 
 def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) -> None:

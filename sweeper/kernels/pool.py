@@ -142,11 +142,6 @@ class KernelPool:
         """
         self._advice = sharing_advice(node, own_names)
 
-    def wait_until_warm(self) -> None:
-        """Wait until it is known whether kernels can be forked, and after which cells."""
-        if self._fork_server is not None:
-            self._fork_server.wait()
-
     @property
     def available(self) -> ForkAvailability:
         """Whether kernels can be forked now."""

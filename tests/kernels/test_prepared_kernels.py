@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kernels_alone import kernel_pool
+from kernels_alone import kernel_pool, wait_until_warm
 from studies import until
 
 pytestmark = [
@@ -35,7 +35,7 @@ def test_none_is_started_while_the_libraries_of_forked_ones_are_imported(tmp_pat
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
         pool.record_imports(json.dumps({"modules": ["torch"], "environment": {}, "version": None}))
         pool.prepare()
-        pool.wait_until_warm()
+        wait_until_warm(pool)
         assert started_kernels() == 0
         kernel = pool.take({})
         assert kernel.is_warm

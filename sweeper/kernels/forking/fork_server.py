@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from ...guard import MARK_VARIABLE
 from ..event_loop import has_pidfds
@@ -87,7 +86,6 @@ class ForkServer:
         self._zygote: ZygoteProcess | None = None
         self._available = ForkAvailability(obstacle=_UNKNOWN)
         self._path: str | None = None  # of the process from which kernels can be forked
-        self._preparing: threading.Thread | None = None
 
     @staticmethod
     def obstacle() -> str:
@@ -175,22 +173,11 @@ class ForkServer:
             self._has_warned = True
         return None
 
-    def wait(self) -> None:
-        """Wait until it is known what can be forked and shared."""
-        while (preparing := self._preparing) is not None and preparing.is_alive():
-            preparing.join()
-
     def close(self) -> None:
         """End the zygote, and with it every kernel that it has forked."""
         with self._lock:
             self._is_closed = True
         self._end_zygote()
-
-    def _prepare(self, call: Callable[..., None], *arguments: Any) -> None:
-        self._preparing = threading.Thread(
-            target=call, args=arguments, name="fork server", daemon=True
-        )
-        self._preparing.start()
 
     def _raise_zygote(self) -> None:
         assert self._import_profile is not None
@@ -213,7 +200,9 @@ class ForkServer:
             is_closed = self._is_closed
         if is_closed:
             self._end_zygote()
-        self._prepare(self._await_imports, zygote)
+        threading.Thread(
+            target=self._await_imports, args=[zygote], name="fork server", daemon=True
+        ).start()
 
     def _await_imports(self, zygote: ZygoteProcess) -> None:
         """Wait on a thread of its own until a zygote has imported and shared cells have run."""

@@ -1,14 +1,10 @@
-"""The random generators that a whole process shares: Python's, NumPy's and torch's.
-
-Started kernels run this file's text as it stands, so it imports the standard library only.
-"""
+"""The random generators that a whole process shares: Python's, NumPy's and torch's."""
 
 from __future__ import annotations
 
-import hashlib
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 #: Words of 32 bits in a Mersenne Twister, which both Python and NumPy use.
@@ -17,51 +13,31 @@ _WORDS = 624
 _MOST_REFILLS = 5000
 
 
-def states() -> dict[str, dict[str, Any]]:
-    """The state of each generator that exists in this process, as JSON.
+def states() -> dict[str, Any]:
+    """What `is_seeded_since` needs of each generator that exists in this process, by its name.
 
     Returns:
-        by name, a `digest` to compare, whether it `has_moved` since it was seeded last, and what
-        `is_seeded_since` needs: the `words` of a twister, or torch's own `seed`.
+        the words of a twister with its position, and the seed of torch's generator.
     """
-    _, words, gauss = random.getstate()
-    found = {"random": _twister(words[:-1], words[-1], gauss)}
+    found: dict[str, Any] = {"random": random.getstate()[1]}
     numpy_random, torch = _loaded("numpy.random"), _loaded("torch")
     if numpy_random is not None:
         state = numpy_random.get_state(legacy=False)
         if state["bit_generator"] == "MT19937":
-            gauss = state["gauss"] if state["has_gauss"] else None
-            found["numpy"] = _twister(state["state"]["key"].tolist(), state["state"]["pos"], gauss)
-        else:
-            found["numpy"] = {"digest": _digest(repr(state)), "has_moved": True}
+            found["numpy"] = (*state["state"]["key"].tolist(), state["state"]["pos"])
     if torch is not None:
-        generator = torch.default_generator
-        seed, now = generator.initial_seed(), generator.get_state()
-        fresh = torch.Generator().manual_seed(seed).get_state()
-        found["torch"] = {
-            "digest": _digest(now.numpy().tobytes()),
-            "has_moved": not bool(torch.equal(now, fresh)),
-            "seed": str(seed),
-        }
-        if torch.cuda.is_initialized():
-            on_gpus = b"".join(state.numpy().tobytes() for state in torch.cuda.get_rng_state_all())
-            # Each process begins with the same seed there, so equal states are the rule.
-            found["cuda"] = {"digest": _digest(on_gpus), "has_moved": True}
+        found["torch"] = torch.default_generator.initial_seed()
     return found
 
 
-def is_seeded_since(start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> bool:
-    """Whether a generator was seeded between two of its states, and did not only draw."""
-    if start is None:
-        return True
-    if "words" not in start or "words" not in end:
-        return start.get("seed") != end.get("seed")
+def is_seeded_since(start: Any, end: Any) -> bool:
+    """Whether a generator was seeded between two of its `states`, and did not only draw."""
+    if isinstance(end, int):
+        return bool(start != end)
     twister = random.Random()
-    twister.setstate((3, (*start["words"], start["position"]), None))
-    wanted = tuple(end["words"])
+    twister.setstate((3, start, None))
     for _ in range(_MOST_REFILLS):
-        words = twister.getstate()[1]
-        if words[:-1] == wanted:
+        if twister.getstate()[1][:-1] == end[:-1]:
             return False
         twister.getrandbits(32 * _WORDS)
     return True
@@ -117,17 +93,3 @@ def _loaded(name: str) -> Any:
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     return None if getattr(spec, "_initializing", False) else module
-
-
-def _twister(words: Sequence[int], position: int, gauss: float | None) -> dict[str, Any]:
-    return {
-        "digest": _digest(repr((tuple(words), position, gauss))),
-        "has_moved": position != _WORDS or gauss is not None,
-        "words": list(words),
-        "position": position,
-    }
-
-
-def _digest(data: str | bytes) -> str:
-    raw = data.encode() if isinstance(data, str) else data
-    return hashlib.blake2b(raw, digest_size=16).hexdigest()
