@@ -70,6 +70,10 @@ class Claims:
         except Timeout:
             yield False
             return
+        except OSError as error:
+            self._switch_off(error)
+            yield True
+            return
         try:
             yield True
         finally:

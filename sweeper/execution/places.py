@@ -324,8 +324,8 @@ class Places:
                 return use
             if place.is_alone_on_gpu and place.peak_bytes and len(place.gpus) == 1:
                 context_bytes = place.peak_bytes - torch_bytes
-                if 0 < context_bytes < _MOST_CONTEXT_BYTES:
-                    self._context_bytes = context_bytes
+                if context_bytes < _MOST_CONTEXT_BYTES:  # a look now and then sees too little
+                    self._context_bytes = max(self._context_bytes, context_bytes)
             peak_bytes = max(place.peak_bytes or 0, torch_bytes + self._context_bytes)
             return replace(use, peak_bytes=peak_bytes, was_short=in_kernel.was_short)
 

@@ -123,3 +123,8 @@ def test_the_progress_of_a_trial_is_that_of_its_notebook(paths: StudyPaths) -> N
         "loss": "1.5", "val": "0.75", "auc": "nan"
     }  # fmt: skip
     assert running.elapsed_s > 0
+    node.metadata["sweeper"] = {**metadata, "waits_for": "its turn, behind 0000"}
+    nbformat.write(node, file)
+    waiting = progress(paths)
+    assert waiting.waits_for == "its turn, behind 0000"
+    assert waiting.elapsed_s == 0, "the wait is not the trial's own time"

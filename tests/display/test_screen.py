@@ -81,6 +81,12 @@ def test_a_running_trial_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_what_a_trial_waits_for_is_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = progress("0008", waits_for="9.2 GB of a GPU: GPU-a has 3.1 GB free (0007 9.2 GB)")
+    lines = drawn(snapshot(progress(), waiting), monkeypatch)
+    assert lines[-1] == "0008 waits for 9.2 GB of a GPU: GPU-a has 3.1 GB free (0007 9.2 GB)"
+
+
 @pytest.mark.parametrize("width", [60, 80, 160, 250])
 def test_a_row_stays_one_line_however_many_params_there_are(
     width: int, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,11 @@ LOST_WORKER = "In [4]: RuntimeError: DataLoader worker (pid 7) is killed by sign
             "cell 4: MemoryError: std::bad_alloc: CUDA error, cudaErrorMemoryAllocation",
             "out_of_memory",
         ),
+        ("cell 4: RuntimeError: CUDA driver error: out of memory", "out_of_memory"),
+        ("cell 4: RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when", "out_of_memory"),
+        ("cell 4: RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "out_of_memory"),
+        ("cell 4: RuntimeError: Triton Error [CUDA]: out of memory", "out_of_memory"),
+        ("cell 4: MemoryError: std::bad_alloc: out_of_memory: RMM failure at", "out_of_memory"),
         ("cell 4: ValueError: the queue is out of memory slots", "cell_error"),
     ],
 )

@@ -48,6 +48,8 @@ def test_a_started_and_a_forked_kernel_have_the_fraction_of_their_own_trial(
         assert values(None) == {"none", "with_cuda"}
         name = "PYTORCH_CUDA_ALLOC_CONF"
         assert values(0.1, **{name: "expandable_segments:True"}) == {"tenth", "with_cuda"}
+        general = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}  # the newer name counts
+        assert values(0.1, **general, **{name: "backend:native"}) == {"tenth", "with_cuda"}
         assert values(0.1, **{name: "per_process_memory_fraction:0.5"}) == {"own", "with_cuda"}
 
 

@@ -89,6 +89,20 @@ def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_one_begins_a_new_r
     assert scheduler.stopped_by == "3 failed trials in a row (study.stop_after_failures)"
 
 
+def test_a_sweep_without_a_gpu_that_works_ends_with_its_trials_open(
+    storage: RDBStorage, make_scheduler: Make
+) -> None:
+    settings = small_settings("no gpu", study={"trials": 20})
+    study = Study.open(storage, settings)
+    lost = TrialOutcome(state=TrialState.STOPPED, reason=Reason.NO_GPU, message="no GPU is left")
+    scheduler = make_scheduler(study, settings)
+    InlineExecutor(lambda *_: lost).run(scheduler)
+    scheduler.close()
+    assert study.counts() == {TrialState.STOPPED: 1}
+    assert not study.records()[0].is_final
+    assert scheduler.stopped_by == "no GPU is left"
+
+
 def test_a_trial_that_lost_its_worker_is_run_again_with_the_same_params_and_seed(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
