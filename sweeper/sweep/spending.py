@@ -35,8 +35,6 @@ class Spending:
         self._has_trial_ended = threading.Event()
         self._closing = threading.Event()
         self._has_reported = False
-        #: How many trials have ended in this sweep, and at how many the forecast is made again.
-        self._n_ended = self._next_forecast = 0
 
     @property
     def spent_s(self) -> float:
@@ -76,20 +74,17 @@ class Spending:
         """Say once that the budget does not last; called when a trial has ended.
 
         Args:
-            forecast: for how many trials the budget lasts. It goes through all trials, so it is
-                called when one of a hundred more has ended: each time up to the hundredth.
+            forecast: for how many trials the budget lasts; not called without a budget.
         """
-        if self.budget is None or self._has_reported or self._n_ended < self._next_forecast:
+        if self.budget is None or self._has_reported:
             return
-        self._next_forecast = self._n_ended + self._n_ended // 100
         found = forecast()
         if found is not None:
             self._has_reported = True
             _log.warning("cost: %s; raise cost.budget, or lower study.trials", found)
 
     def trial_ended(self) -> None:
-        """Count a trial and write the time down soon; the caller does not wait for that."""
-        self._n_ended += 1
+        """Write the time down soon; the caller does not wait for that."""
         self._has_trial_ended.set()
 
     @contextmanager

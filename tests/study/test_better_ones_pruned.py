@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 import optuna
 import pytest
 
-from sweeper.study.insights import Insights
-from sweeper.study.insights.pruning import better_ones_pruned
+from sweeper.study.insights import Insights, better_ones_pruned
 
 COMPLETED, PRUNED = 20, 100
 

@@ -6,7 +6,7 @@ import optuna
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from sweeper.study.insights.importances import importance_ranges, param_importances
+from sweeper.study.insights import importance_ranges, param_importances
 
 
 def study(n_trials: int) -> optuna.Study:

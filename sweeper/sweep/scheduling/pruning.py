@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 
 from ...errors import SweepError, first_line
 from ...notebook_api.messages import Point, StopReason
@@ -14,16 +13,6 @@ from ...study import Study, make_pruner
 from ...trials import RunningTrial, run_id_of
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Report:
-    """A value of the first objective that a running trial has reported."""
-
-    number: int
-    step: int
-    value: float
-    running: RunningTrial
 
 
 class PruningThread:
@@ -38,43 +27,36 @@ class PruningThread:
         self._objective = next(iter(settings.objective))
         self._lock = threading.Lock()
         self._running: set[int] = set()
-        self._reports: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()
-        self._is_closing = self._has_failed = False
-        self._thread = threading.Thread(target=self._work, name="pruning", daemon=True)
-        self._thread.start()
+        self._has_failed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pruning")
 
     def consider(self, number: int, point: Point, running: RunningTrial) -> None:
         """Judge a trial soon by a point that it has reported; returns at once."""
         value = point.metrics.get(self._objective)
         if value is not None and point.step is not None and point.step >= 0:
             self._running.add(number)
-            report = _Report(number=number, step=point.step, value=value, running=running)
-            self._reports.put(report)
+            self._thread.submit(self._consider, number, point.step, value, running)
 
     def forget(self, number: int) -> None:
-        """Judge a trial no more, which has ended; its last reports may still be in the queue."""
+        """Judge a trial no more, which has ended; its last reports may still be waiting."""
         with self._lock:
             self._running.discard(number)
 
     def close(self) -> None:
         """End the thread; no trial runs any longer."""
-        self._is_closing = True
-        self._reports.put(None)
-        self._thread.join()
+        self._thread.shutdown(cancel_futures=True)
 
-    def _work(self) -> None:
-        while (report := self._reports.get()) is not None and not self._is_closing:
-            # Until the study has the report, `forget` waits: the trial must not end in between.
-            with self._lock:
-                reason = self._judge(report) if report.number in self._running else None
-            if reason is not None:
-                report.running.stop(StopReason.PRUNED, reason)
+    def _consider(self, number: int, step: int, value: float, running: RunningTrial) -> None:
+        # Until the study has the report, `forget` waits: the trial must not end in between.
+        with self._lock:
+            reason = self._judge(number, step, value) if number in self._running else None
+        if reason is not None:
+            running.stop(StopReason.PRUNED, reason)
 
-    def _judge(self, report: _Report) -> str | None:
+    def _judge(self, number: int, step: int, value: float) -> str | None:
         """Why a trial should be pruned; None when it should go on."""
-        number, step = report.number, report.step
         try:
-            return self._study.report(number, step, report.value, self._pruner)
+            return self._study.report(number, step, value, self._pruner)
         except SweepError as error:  # the storage: recording the trial's end meets it as well
             _log.info("pruner, trial %d, step %d: %s", number, step, error)
         except Exception as error:  # noqa: BLE001  it must not end the trial

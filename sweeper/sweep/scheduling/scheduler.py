@@ -7,8 +7,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ...errors import StorageAwayError, first_line
@@ -48,7 +48,6 @@ from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
 from .git_tags import GitTags
 from .next_end import NextEnd
-from .prefetching import ProposalPrefetcher
 from .pruning import PruningThread
 from .shortages import Shortages
 
@@ -116,7 +115,7 @@ class TrialScheduler:
         self._pruning = (
             PruningThread(study, settings) if settings.study.pruner.name != "none" else None
         )
-        self._prefetcher = ProposalPrefetcher(partial(study.prepare, settings, samplers))
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
         self._jobs, self._since_s = jobs, time.time()
         self._next_end = NextEnd(stop_switch)
         self.broken: Exception | None = None
@@ -149,7 +148,8 @@ class TrialScheduler:
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
         # depends on nothing but the study, and not on when things happen.
         if self._jobs() > 1:
-            self._prefetcher.request()
+            # Its error is dropped: the slot that asks next meets the same one.
+            self._ahead.submit(self._study.prepare, self._settings, self._samplers)
         spec = self._spec(record)
         self._tracker.started(record, run_params(self._settings.search_space, record.params))
         self._events.announce(Event.TRIAL_STARTED, record)
@@ -168,9 +168,9 @@ class TrialScheduler:
 
     def close(self) -> None:
         """End the threads beside the trials, of which none runs any more."""
-        for thread in (self._prefetcher, self._pruning):
-            if thread is not None:
-                thread.close()
+        self._ahead.shutdown(cancel_futures=True)
+        if self._pruning is not None:
+            self._pruning.close()
 
     def is_closed(self) -> bool:
         """Whether no more trials are given out, because the sweep is being stopped."""
