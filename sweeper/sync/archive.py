@@ -339,11 +339,11 @@ class Dataset:
             is_new = archive not in remote.archives()
             if is_new:
                 on_line(f"pushing them to {remote.display_url}: {archive}")
-                with tempfile.NamedTemporaryFile(dir=place.parent, prefix=".data-") as packed:
+                with tempfile.TemporaryFile(dir=place.parent) as packed:  # a kill leaves nothing
                     if _pack(place, names, packed)[0] != version:
                         raise DataError(f"data: {place} has changed while it was pushed; again")
                     packed.flush()
-                    remote.send(archive, Path(packed.name))
+                    remote.send(archive, Path(f"/dev/fd/{packed.fileno()}"))
             remote.publish(archive)
             before = _Record.of(place)
             if before is None or before.version != version:

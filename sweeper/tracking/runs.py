@@ -265,6 +265,7 @@ class RunWriter:
         from mlflow.entities import Param
 
         params = self._client.get_run(mlflow_id).data.params
+        self._client.set_terminated(mlflow_id, status="KILLED")
         self._client.delete_run(mlflow_id)
         self._points.end(mlflow_id)
         del self.runs[record.run_id]

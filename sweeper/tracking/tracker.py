@@ -113,7 +113,9 @@ class Tracker:
         try:
             self._launch()
         except OSError as error:
-            raise TrackingError(_cannot_start(error)) from error
+            raise TrackingError(
+                f"the process that writes to MLflow cannot be started: {error}"
+            ) from error
         self._threads = [
             threading.Thread(target=self._send, name="tracker", daemon=True),
             threading.Thread(target=self._receive, name="tracker replies", daemon=True),
@@ -415,7 +417,3 @@ class Tracker:
                 self._finish()
                 return False
         return True
-
-
-def _cannot_start(error: OSError) -> str:
-    return f"the process that writes to MLflow cannot be started: {error}"
