@@ -53,7 +53,7 @@ OWNERS = {
     "nbconvert": {"notebooks"},
     "nbformat": {"notebooks", "testing"},
     "nh3": {"notebooks"},
-    "numpy": {"execution", "notebook_api", "study", "trials"},
+    "numpy": {"execution", "notebook_api", "study"},
     "pandas": {"control"},
     "pynvml": {"execution"},
     "optuna": {"study"},

@@ -26,6 +26,7 @@ from pydantic_core import PydanticCustomError
 from ..errors import SettingsError
 from ..trials import Params
 from .base import SettingsModel, check_name, read_plain
+from .inputs import InputSource, check_inputs, choices_of
 from .machines import Cluster, Resources, check_cluster_flag
 from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
@@ -42,7 +43,6 @@ from .sections import (
     check_study_name,
 )
 from .space import DimensionEntry, DimensionForms, RangeDimension, SearchSpace, check_branches
-from .stages import InputSource, check_inputs, choices_of
 from .yaml_reader import BadYaml, read_yaml
 
 

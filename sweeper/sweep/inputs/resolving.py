@@ -13,8 +13,7 @@ from typing import Any
 
 from ...errors import OutputError, SettingsError, StudyError, SweepError
 from ...settings import Settings
-from ...settings.stages import InputSource
-from ...settings.stages.inputs import BestTrials
+from ...settings.inputs import BestTrials, InputSource
 from ...study import SamplerFactory, Study, is_storage
 from ...study_folder.ownership import is_held
 from ...study_folder.saved import is_intact, keep

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
-from ...trials import run_id_of
-from ..base import SettingsModel, check_name
-from ..messages import as_yaml, nearest, problem
-from ..space import ChoiceDimension
+from ..trials import run_id_of
+from .base import SettingsModel, check_name
+from .messages import as_yaml, nearest, problem
+from .space import ChoiceDimension
 
 _RUN_ID = re.compile(r"\d{4,}")
 _FORMS = (
