@@ -130,6 +130,8 @@ def summary(result: SweepResult) -> str:
     lines += infeasible_lines(result.records)
     if result.page is not None:
         lines.append(f"compare: {display_path(result.page)}")
+    if result.confirmation_page is not None:
+        lines.append(f"  the runs on fresh seeds: {display_path(result.confirmation_page)}")
     if result.tracking_uri.startswith("http"):
         lines.append(f"MLflow: {result.tracking_uri}")
     else:

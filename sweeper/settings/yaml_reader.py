@@ -14,16 +14,14 @@ from ruamel.yaml.events import (
     AliasEvent,
     CollectionEndEvent,
     CollectionStartEvent,
-    NodeEvent,
-    ScalarEvent,
 )
 
 from ..errors import first_line
 
 #: Far deeper than a parameters file needs; the parser's recursion fails at a few hundred.
 _DEPTH = 50
-#: How many characters aliases may repeat: a few lines of nested aliases expand to millions.
-_REPEATED = 1_000_000
+#: How many aliases may stand inside of what others repeat: a few nested ones expand to millions.
+_NESTED_ALIASES = 20
 
 
 class BadYaml(Exception):
@@ -44,7 +42,7 @@ def read_yaml(text: str) -> Any:
     """Read a text with one YAML document into plain values.
 
     Raises:
-        BadYaml: it is not YAML, is nested too deeply, or has aliases that repeat too much.
+        BadYaml: it is not YAML, is nested too deeply, or has too many aliases inside of others.
     """
     try:
         _check_bounds(text)
@@ -59,35 +57,25 @@ def read_yaml(text: str) -> Any:
 
 def _check_bounds(text: str) -> None:
     """Refuse a text that would exhaust the stack or the memory when it is read."""
-    sizes: dict[str, int] = {}
-    open_collections: list[tuple[str | None, int]] = []
-    repeated = 0
+    anchors: list[str | None] = []  # of the collections that are open
+    nested = 0
     for event in YAML(typ="safe", pure=True).parse(text):
-        size = 0
         if isinstance(event, CollectionStartEvent):
-            open_collections.append((event.anchor, 1))
-            if len(open_collections) > _DEPTH:
+            anchors.append(event.anchor)
+            if len(anchors) > _DEPTH:
                 raise BadYaml(f"nested more than {_DEPTH} deep; write it flatter", event.start_mark)
         elif isinstance(event, CollectionEndEvent):
-            anchor, size = open_collections.pop()
-            sizes.update({anchor: size} if anchor else {})
+            anchors.pop()
         elif isinstance(event, AliasEvent):
-            if any(event.anchor == anchor for anchor, _ in open_collections):
+            if event.anchor in anchors:
                 raise BadYaml(f"*{event.anchor} holds itself; write it out", event.start_mark)
-            size = sizes.get(event.anchor, 0)
-            repeated += size
-            if repeated > _REPEATED:
+            nested += any(anchors)
+            if nested > _NESTED_ALIASES:
                 raise BadYaml(
-                    f"*{event.anchor} and the aliases before it repeat more than "
-                    f"{_REPEATED:,} characters; write out what is meant",
+                    f"more than {_NESTED_ALIASES} aliases stand inside of what an anchor names; "
+                    "write out what is meant",
                     event.start_mark,
                 )
-        elif isinstance(event, ScalarEvent):
-            size = 1 + len(event.value)
-            sizes.update({event.anchor: size} if event.anchor else {})
-        if open_collections and isinstance(event, NodeEvent | CollectionEndEvent):
-            anchor, inside = open_collections[-1]
-            open_collections[-1] = anchor, inside + size
 
 
 def _with_remedy(error: MarkedYAMLError) -> str:

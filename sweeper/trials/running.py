@@ -26,7 +26,6 @@ class RunningTrial:
         cells: the number of all cells.
         step: the step of the last point that has one.
         steps: how often the step has changed.
-        stepped_at_s: when it did last, on the monotonic clock.
         metrics: the last value of each metric.
         trials_left: how many trials had not begun when this one did and each free slot had taken
             one, as far as was known.
@@ -50,7 +49,7 @@ class RunningTrial:
         self.cell = 0
         self.cells = 0
         self.step: int | None = None
-        self.steps, self.stepped_at_s = 0, 0.0
+        self.steps = 0
         self.metrics: dict[str, float] = {}
         self.reports = 0
         self.host = ""
@@ -122,7 +121,7 @@ class RunningTrial:
         if point.source is PointSource.PRINTED and self._reported & point.metrics.keys():
             return
         if point.step is not None and point.step != self.step:
-            self.step, self.stepped_at_s = point.step, time.monotonic()
+            self.step = point.step
             self.steps += 1
         self.metrics.update(point.metrics)
         for subscriber in self._subscribers:

@@ -55,6 +55,7 @@ def test_a_kill_while_the_best_are_confirmed_costs_nothing_and_repeats_nothing()
     resumed = call(*FILES, *CONFIRM, "--json")
     assert resumed.returncode == 0, resumed.stderr
     answer = json.loads(resumed.stdout.splitlines()[-1])
+    assert "the runs on fresh seeds: out/noisy-confirm/index.html" in resumed.stderr
     assert (answer["best"]["params"], answer["best"]["won_by"]) == ({"x": 0.9}, "confirmed_mean")
     assert answer["trials"] == killed["trials"]
     runs = json.loads(call("status", "out/noisy-confirm", "--json").stdout)["trials"]
