@@ -120,7 +120,7 @@ def _section(
             yield f"**{form[0].upper()}{form[1:]}**\n"
             yield _keys(definition, examples)
     elif key == "cluster":
-        yield _keys(section, {"url": "tcp://host:8786", **example})  # in place of a class
+        yield _keys(section, {"url": "tls://host:8786", **example})  # in place of a class
     elif "properties" in section:
         yield _keys(section, example)
     elif key in ("objective", "scores"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -14,6 +15,8 @@ def started(*, workers: int, threads: int) -> Iterator[str]:
     import dask
 
     dask.config.set({"logging": {"distributed": "critical"}})
+    # Else a worker that is down when this time has passed since an earlier death is given up.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
     from distributed import LocalCluster
 
     with LocalCluster(  # type: ignore[no-untyped-call]
@@ -23,6 +26,27 @@ def started(*, workers: int, threads: int) -> Iterator[str]:
         memory_limit=0,
     ) as cluster:
         yield str(cluster.scheduler_address)
+
+
+def certificates(folder: Path) -> dict[str, str]:
+    """Write certificates for a scheduler, its workers and clients.
+
+    Returns:
+        the environment variables with which Dask uses them.
+    """
+    from distributed import Security
+
+    made = Security.temporary()  # type: ignore[no-untyped-call]
+    named = {"ca_file": made.tls_ca_file}
+    for role in ("scheduler", "worker", "client"):
+        named[f"{role}__cert"] = getattr(made, f"tls_{role}_cert")
+        named[f"{role}__key"] = getattr(made, f"tls_{role}_key")
+    variables = {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true"}
+    for name, text in named.items():
+        file = folder / f"{name}.pem"
+        file.write_text(text)
+        variables[f"DASK_DISTRIBUTED__COMM__TLS__{name.upper()}"] = str(file)
+    return variables
 
 
 def left_there(address: str) -> list[str]:

@@ -286,6 +286,10 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["cluster: url: expected the address of a Dask", "local:N", "got '10.0.0.5:8786'"],
     ),
     (SMALLEST + "cluster: local:0", ["cluster: url: expected", "got 'local:0'"]),
+    (
+        SMALLEST + "cluster: tcp://10.0.0.5:8786",
+        ["cluster: url: tcp://10.0.0.5:8786 is another host without encryption", "insecure: true"],
+    ),
     (SMALLEST + "cluster: {max: 8}", ["cluster: expected exactly one of url and class"]),
     (
         SMALLEST + "cluster: {url: local:2, max: 8}",

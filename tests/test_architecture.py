@@ -59,7 +59,7 @@ OWNERS = {
     "optuna": {"study"},
     "papermill": {"kernels"},
     "platformdirs": {"study_folder", "tracking"},
-    "pydantic": {"settings", "study", "sync"},
+    "pydantic": {"execution", "settings", "study", "sync"},
     "pytest": {"testing"},
     "pydantic_core": {"settings"},
     "requests": {"tracking"},

@@ -45,7 +45,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster",
         metavar="URL|local:N",
-        help="run the trials on a Dask cluster: its scheduler, such as tcp://host:8786, or N "
+        help="run the trials on a Dask cluster: its scheduler, such as tls://host:8786, or N "
         "workers on this machine (default: the section cluster of the parameters file)",
     )
     parser.add_argument(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..sweep import Sweep
 
 
+_Handler = Callable[[int, FrameType | None], None]
+
+
 def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
     console = ConsoleOutput(options)
@@ -28,9 +31,13 @@ def run(options: argparse.Namespace) -> int:
     # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
     # store, which takes seconds, and on a busy machine a minute.
     console.preparing(call.notebook.display_name)
-    sweep = _build(options, call, console)
-    with _signals(sweep) as received:
-        return _sweep(sweep, console, received)
+    try:
+        with _handled(_end):
+            sweep = _build(options, call, console)
+            with closing(sweep.plan), _signals(sweep) as received:
+                return _sweep(sweep, console, received)
+    except _EndedError as ended:
+        return ended.code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +141,40 @@ def _signals(sweep: Sweep) -> Iterator[list[int]]:
         else:
             sweep.stop(name, now=True)
 
+    with _handled(terminate, interrupt):
+        yield received
+
+
+class _EndedError(BaseException):
+    """A signal ends the command while the sweep is built, which closes a cluster of its own."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise _EndedError(OF_SIGNALS[signal.Signals(number).name])
+
+
+@contextmanager
+def _handled(terminate: _Handler, interrupt: _Handler | None = None) -> Iterator[None]:
+    """Handle signals while the block runs, where it is the main thread that runs it.
+
+    Args:
+        terminate: called for SIGTERM and SIGHUP.
+        interrupt: called for Ctrl-C; None for Python's own KeyboardInterrupt.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield received
+        yield
         return
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
-    for name in OF_SIGNALS:
-        number = getattr(signal, name, None)
-        if number is not None:
-            before[number] = signal.signal(number, terminate)
+    numbers = [getattr(signal, name) for name in OF_SIGNALS if hasattr(signal, name)]
+    handlers = dict.fromkeys(numbers, terminate)
+    if interrupt is not None:
+        handlers[signal.SIGINT] = interrupt
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        yield received
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

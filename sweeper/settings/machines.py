@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -15,10 +16,17 @@ from .units import DURATION_SCHEMA, SIZE_SCHEMA, parse_duration, parse_size
 _LOCAL = re.compile(r"local:([1-9]\d{0,3})")
 #: Dask's addresses: tcp, tls, ucx, ws, wss; others come from its plug-ins.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@]+(:\d+)?(/\S*)?")
+#: The host in an address of Dask's protocols that encrypt nothing.
+_EXPOSED = re.compile(r"(?:tcp|ws|ucx)://(\[[^]]*\]|[^:/]*)")
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _EXPECTED = (
-    "expected the address of a Dask scheduler, as in tcp://host:8786, or local:N for N workers on "
+    "expected the address of a Dask scheduler, as in tls://host:8786, or local:N for N workers on "
     "this machine"
+)
+_UNENCRYPTED = (
+    "is another host without encryption, where everybody on the network could run code on the "
+    "workers; expected tls://…, or in a private network cluster: {url: …, insecure: true} in the "
+    "parameters file"
 )
 
 
@@ -113,7 +121,7 @@ class Cluster(SettingsModel):
     """The Dask cluster that runs the trials: one that exists, or one that the sweep starts."""
 
     url: str | None = None
-    """The address of a scheduler, as in tcp://host:8786, or local:4 for four workers on this
+    """The address of a scheduler, as in tls://host:8786, or local:4 for four workers on this
     machine."""
     class_: Annotated[str | None, Field(alias="class")] = None
     """The class that starts a cluster, as in dask_jobqueue.SLURMCluster; the sweep ends it."""
@@ -125,6 +133,9 @@ class Cluster(SettingsModel):
     """The workers that the class is asked for at most; never more than trials run at once."""
     wait: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 600.0
     """How long the sweep waits for a first worker, and for another one when all are lost."""
+    insecure: bool = False
+    """Whether a scheduler on another host may be used without encryption: everybody on its network
+    can then run code on the workers and read the trials."""
 
     @model_validator(mode="before")
     @classmethod
@@ -135,12 +146,14 @@ class Cluster(SettingsModel):
     def _is_one_place(self) -> Self:
         if (self.url is None) == (self.class_ is None):
             raise problem(
-                "expected exactly one of url and class: {url: tcp://host:8786} for a cluster that "
+                "expected exactly one of url and class: {url: tls://host:8786} for a cluster that "
                 "exists, {class: dask_jobqueue.SLURMCluster, options: {…}, max: 8} for a new one"
             )
         if self.url is not None:
             if not (_LOCAL.fullmatch(self.url) or _ADDRESS.fullmatch(self.url)):
                 raise problem(f"url: {_EXPECTED}; got {as_yaml(self.url)}")
+            if is_exposed(self.url) and not self.insecure:
+                raise problem(f"url: {self.url} {_UNENCRYPTED}")
             stated = [key for key in ("options", "min", "max") if key in self.model_fields_set]
             if stated:
                 raise problem(f"{stated[0]}: only a cluster that `class` starts has it; got a url")
@@ -165,13 +178,26 @@ class Cluster(SettingsModel):
         return self.url or str(self.class_)
 
 
+def is_exposed(address: str) -> bool:
+    """Whether a scheduler's address is that of another host, without encryption."""
+    match = _EXPOSED.match(address)
+    if match is None:
+        return False
+    host = match[1].strip("[]")
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host != "localhost"
+
+
 def check_cluster_flag(text: str) -> None:
     """Refuse a wrong value of `--cluster`.
 
     Raises:
-        SettingsError: it is neither an address nor `local:N`.
+        SettingsError: it is neither `local:N` nor an address that may be used.
     """
     try:
         Cluster.model_validate(text)
     except ValidationError as error:
-        raise SettingsError(f"--cluster {text}: {_EXPECTED}") from error
+        why = _UNENCRYPTED if is_exposed(text) else _EXPECTED
+        raise SettingsError(f"--cluster {text}: {why}") from error

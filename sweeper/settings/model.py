@@ -143,7 +143,7 @@ class Settings(SettingsModel):
         Cluster | None,
         WithJsonSchema({"anyOf": [_TEXT, Cluster.model_json_schema(schema_generator=AsWritten)]}),
     ] = None
-    """The Dask cluster that runs the trials: its scheduler, as in tcp://host:8786, local:4 for four
+    """The Dask cluster that runs the trials: its scheduler, as in tls://host:8786, local:4 for four
     workers on this machine, or a class that starts one, as dask_jobqueue.SLURMCluster."""
 
     @model_validator(mode="before")

@@ -161,9 +161,9 @@ def plan_sweep(
 
 
 def _on_cluster(workload: Workload, *, settings: Cluster, jobs: int | str | None) -> Executor:
-    from ..execution.cluster.executor import ClusterExecutor  # imports Dask
+    from ..execution.dask import DaskExecutor
 
-    return ClusterExecutor.open(workload, settings, jobs)
+    return DaskExecutor.open(workload, settings, jobs)
 
 
 def remote_copy(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -16,7 +18,7 @@ from dask_clusters import left_there, started, worker_pids
 from studies import until
 
 from sweeper import Settings, Sweep
-from sweeper.execution.cluster.executor import ClusterExecutor
+from sweeper.execution.dask import DaskExecutor
 from sweeper.execution.workload import Workload
 from sweeper.settings.machines import Cluster
 from sweeper.testing import write_notebook
@@ -47,9 +49,9 @@ def notebook(tmp_path: Path) -> Path:
     return write_notebook(tmp_path / "nb.ipynb", TRAIN)
 
 
-def on_own_folders(workload: Workload, *, address: str) -> ClusterExecutor:
+def on_own_folders(workload: Workload, *, address: str) -> DaskExecutor:
     settings = Cluster.model_validate(address)
-    return ClusterExecutor.open(workload, settings, 2, own_folders=True)
+    return DaskExecutor.open(workload, settings, 2, own_folders=True)
 
 
 def settings_of(name: str, **study: object) -> Settings:
@@ -123,6 +125,23 @@ def test_a_second_stage_on_workers_uses_what_the_first_has_saved_there(
     assert [r.scores["val"] for r in second.records] == [best.params["x"]] * 2
 
 
+def test_on_a_disk_of_both_a_trial_uses_the_folders_of_home_in_place(
+    tmp_path: Path, cluster: str
+) -> None:
+    cell = "import os\nopen('trial.json', 'w').write(os.environ['SWEEPER_TRIAL'])\nval = x"
+    result = Sweep.from_settings(
+        settings_of("shared", trials=1).model_copy(
+            update={"cluster": Cluster.model_validate(cluster)}
+        ),
+        notebook=write_notebook(tmp_path / "nb.ipynb", cell),
+        output=f"{tmp_path}/out/{{run_id}}.ipynb",
+    ).run()
+    assert result.counts["completed"] == 1
+    assert result.records[0].notebook.exists()
+    trial = json.loads((tmp_path / "trial.json").read_text())
+    assert trial["folder"] == str(tmp_path / "out" / "shared" / "checkpoints" / "0000")
+
+
 def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> None:
     settings = settings_of(
         "pruned",
@@ -152,4 +171,6 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_workers(notebook: Path, cl
     finally:
         sweep.kill()
         sweep.communicate()
+    killed_s = time.monotonic()
     until(lambda: not left_there(cluster), "a folder is left")
+    assert time.monotonic() - killed_s < 40  # Dask tells the workers, which need not wait for 60 s

@@ -11,12 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ...errors import SweepError
-from ...kernels import check_kernel, environment_of, interpreter_of
-from ...notebooks.cell_code import parse_or_none
-from ..environment.record import python_of
-from ..workload import Workload
-from .messages import Looked
+from ..errors import SweepError
+from ..kernels import check_kernel, environment_of, interpreter_of
+from ..notebooks.cell_code import parse_or_none
+from .environment.record import python_of
+from .workload import Workload
 
 #: What installs packages has no part in a result.
 _INSTALLERS = frozenset({"pip", "setuptools", "uv", "wheel"})
@@ -34,17 +33,20 @@ class Acceptance:
         self._whose = "here"
         self._lock = threading.Lock()
 
-    def differences(self, looked: Looked) -> list[str]:
-        """What keeps a worker from running trials; empty where nothing does."""
-        if looked.obstacle:
-            return [looked.obstacle]
-        if looked.python is None:
-            return []
+    def differences(self, python: Mapping[str, Any] | None, *, host: str) -> list[str]:
+        """What keeps a worker from running trials; empty where nothing does.
+
+        Args:
+            python: of the kernel there, as `python_of` describes it; None where none answers.
+            host: its machine.
+        """
         with self._lock:
             if self.python is None:
-                self.python, self._whose = looked.python, f"on {looked.host}"
+                self.python, self._whose = python, f"on {host}"
                 return []
-        return _differences(self.python, looked.python, whose=self._whose)
+        if python is None:
+            return [f"the Python of the kernel {self.kernel_name!r} does not answer there"]
+        return _differences(self.python, python, whose=self._whose)
 
 
 def own_version() -> str:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Command
 from dask_clusters import left_there, started
+from distributed import Client
+from studies import until
 
-from sweeper.errors import SettingsError
-from sweeper.execution.cluster.executor import ClusterExecutor
+from sweeper.errors import BrokenError, SettingsError
+from sweeper.execution import dask as dask_executor
+from sweeper.execution.dask import DaskExecutor
+from sweeper.execution.dask_cluster import DaskCluster
+from sweeper.execution.dask_worker import TrialsOnWorker
 from sweeper.execution.executor import Executor
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook, read_metadata
@@ -24,6 +35,7 @@ from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.sync.archive import Dataset
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract, ListedTrials
+from sweeper.tracking import free_port
 from sweeper.trials import StudyPaths, TrialOutcome, TrialSpec
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
@@ -42,7 +54,7 @@ def workload_of(notebook: Path, space: dict[str, Any], **settings: Any) -> Workl
     )
 
 
-class TestClusterExecutor(ExecutorContract):
+class TestDaskExecutor(ExecutorContract):
     @pytest.fixture(autouse=True)
     def _cluster(self, two_slots: str) -> None:
         self.address = two_slots
@@ -52,7 +64,7 @@ class TestClusterExecutor(ExecutorContract):
         acts = ["complete", "report", "fail", "wait", "lose"]
         workload = workload_of(notebook, {"act": acts}, kernels="cold")
         settings = Cluster.model_validate({"url": self.address, "wait": "60s"})
-        return ClusterExecutor.open(workload, settings, jobs, own_folders=True)
+        return DaskExecutor.open(workload, settings, jobs, own_folders=True)
 
 
 CHECKPOINTS = """
@@ -102,7 +114,7 @@ def test_files_travel_both_ways_between_folders_of_their_own(
     def run(*specs: TrialSpec) -> dict[int, TrialOutcome]:
         source = ListedTrials(specs)
         settings = Cluster.model_validate(two_slots)
-        ClusterExecutor.open(workload, settings, 1, own_folders=True).run(source)
+        DaskExecutor.open(workload, settings, 1, own_folders=True).run(source)
         assert source.reasons == []
         return source.outcomes
 
@@ -133,7 +145,12 @@ def test_files_travel_both_ways_between_folders_of_their_own(
 def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(tmp_path: Path) -> None:
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"), {"x": [1.0, 2.0]})
     with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:9 cannot be reached.*dask sched"):
-        ClusterExecutor.open(workload, Cluster.model_validate("tcp://127.0.0.1:9"), None)
+        DaskExecutor.open(workload, Cluster.model_validate("tcp://127.0.0.1:9"), None)
+
+
+def test_a_scheduler_with_encryption_needs_certificates_here() -> None:
+    with pytest.raises(SettingsError, match=r"distributed\.comm\.tls\) name no certificates"):
+        DaskCluster.open(Cluster.model_validate("tls://127.0.0.1:9"))
 
 
 def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Path) -> None:
@@ -141,7 +158,7 @@ def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Pa
     with started(workers=0, threads=1) as address:
         settings = Cluster.model_validate({"url": address, "wait": "1s"})
         with pytest.raises(SettingsError, match=r"no worker has come within 1 s.*dask worker tcp"):
-            ClusterExecutor.open(workload, settings, None)
+            DaskExecutor.open(workload, settings, None)
 
 
 def test_a_kernel_that_the_workers_lack_is_refused_by_name(tmp_path: Path, two_slots: str) -> None:
@@ -155,7 +172,7 @@ def test_a_kernel_that_the_workers_lack_is_refused_by_name(tmp_path: Path, two_s
         paths=workload.paths,
     )
     with pytest.raises(SettingsError, match=r"no worker can run these trials.*'no-such' is not in"):
-        ClusterExecutor.open(workload, Cluster.model_validate(two_slots), None)
+        DaskExecutor.open(workload, Cluster.model_validate(two_slots), None)
 
 
 def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
@@ -175,11 +192,116 @@ def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
     notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
     workload = replace(workload_of(notebook, {"act": ["complete"]}), data=data)
     settings = Cluster.model_validate({"url": two_slots, "wait": "600s"})
-    executor = ClusterExecutor.open(workload, settings, None)
+    executor = DaskExecutor.open(workload, settings, None)
     source = ListedTrials([])
     began_s = time.monotonic()
-    executor.run(source)
+    with pytest.raises(
+        BrokenError, match=r"no worker can run these trials: worker tcp://.*archives"
+    ):
+        executor.run(source)
     assert time.monotonic() - began_s < 120
-    (reason,) = source.reasons
-    assert "no worker can run these trials: worker tcp://" in reason
-    assert "archives" in reason
+
+
+def dask(stack: ExitStack, *words: str) -> subprocess.Popen[bytes]:
+    """Start a program of Dask, which is killed at the end."""
+    command = [sys.executable, "-m", f"distributed.cli.dask_{words[0]}", *words[1:]]
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen(
+        [*command, "--no-dashboard", "--host", "127.0.0.1"], stdout=silent, stderr=silent
+    )
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_scheduler_that_went_away_is_waited_for_and_ends_the_sweep_if_it_stays_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, comes_back: bool
+) -> None:
+    monkeypatch.setattr(dask_executor, "_SCHEDULER_AWAY_S", 60.0 if comes_back else 3.0)
+    port = free_port(24_100)
+    address = f"tcp://127.0.0.1:{port}"
+    notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
+    workload = workload_of(notebook, {"act": ["complete"]}, kernels="cold")
+    with ExitStack() as stack:
+        place = ["--local-directory", str(tmp_path), "--nthreads", "1", "--no-nanny"]
+
+        def start() -> list[subprocess.Popen[bytes]]:
+            scheduler = dask(stack, "scheduler", "--port", str(port))
+            return [scheduler, dask(stack, "worker", address, *place)]
+
+        processes = start()
+        until(lambda: is_listening(port), "no scheduler")
+        executor = DaskExecutor.open(workload, Cluster.model_validate(address), 1)
+
+        def lose(spec: TrialSpec, outcome: TrialOutcome) -> None:
+            if spec.number == 0:
+                for process in processes:
+                    process.kill()
+                    process.wait()
+                if comes_back:
+                    start()
+
+        specs = TestDaskExecutor().specs(tmp_path, *["complete"] * 3)
+        source = ListedTrials(specs, on_end=lose)
+        if comes_back:
+            executor.run(source)
+            assert source.reasons == []
+            assert (source.states[0], source.states[2]) == ("completed", "completed")
+        else:
+            with pytest.raises(BrokenError, match=r"not answered for 3 s.*same command goes on"):
+                executor.run(source)
+            assert len(source.outcomes) < 3
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def sabotage(dask_worker: Any) -> None:
+    """Have the thread of each trial die."""
+    (plugin,) = (it for it in dask_worker.plugins.values() if isinstance(it, TrialsOnWorker))
+
+    def die(*_: object, **__: object) -> None:
+        raise SystemExit("the thread dies")
+
+    plugin.run = die  # type: ignore[method-assign, assignment]
+
+
+def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_slots: str) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
+    workload = workload_of(notebook, {"act": ["complete"]})
+    executor = DaskExecutor.open(workload, Cluster.model_validate(two_slots), 1)
+    with Client(two_slots, set_as_default=False) as client:  # type: ignore[no-untyped-call]
+        client.run(sabotage)
+    source = ListedTrials(TestDaskExecutor().specs(tmp_path, "complete"))
+    executor.run(source)
+    assert source.states == ["failed"]
+    assert source.outcomes[0].message.endswith("SystemExit: the thread dies")
+
+
+def test_a_sweep_that_is_ended_while_its_cluster_is_built_leaves_no_jobs(tmp_path: Path) -> None:
+    write_notebook(tmp_path / "nb.ipynb", "val = x")
+    job = tmp_path / "job"  # it never joins, as a job that waits in a queue
+    job.write_text("#!/bin/sh\necho Registered to: >&2\nwhile true; do sleep 0.1; done\n")
+    job.chmod(0o755)
+    (tmp_path / "p.yml").write_text(
+        "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\ncluster:\n"
+        "  class: dask_jobqueue.local.LocalCluster\n"
+        f"  options: {{python: {job}, cores: 1, memory: 1GB}}\n"
+    )
+
+    def jobs() -> list[str]:
+        found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+        return [line for line in found.stdout.splitlines() if str(job) in line]
+
+    sweep = Command("-i", "nb.ipynb", "-o", "{run_id}.ipynb", "-p", "p.yml", cwd=tmp_path)
+    try:
+        until(jobs, "no job was started")
+        sweep.send_signal(signal.SIGTERM)
+        assert sweep.wait(timeout=60) == 143
+        until(lambda: not jobs(), "a job is left")
+    finally:
+        sweep.kill()
+        sweep.communicate()

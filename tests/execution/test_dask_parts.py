@@ -8,15 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.execution.cluster.acceptance import Acceptance
-from sweeper.execution.cluster.messages import CHUNK_BYTES, Looked
-from sweeper.execution.cluster.mirror import ArrivingFiles, Mirror, folders_for, parts_of
+from sweeper.errors import SettingsError
+from sweeper.execution.acceptance import Acceptance
+from sweeper.execution.dask_files import (
+    PART_BYTES,
+    Mirror,
+    files_of,
+    parts_of,
+    path_of,
+    stamp_of,
+)
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook
 from sweeper.settings import Settings
+from sweeper.settings.machines import Cluster, check_cluster_flag, is_exposed
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.testing import trial_spec, write_notebook
-from sweeper.trials import InputFile, StudyPaths
+from sweeper.trials import StudyPaths, TrialSpec
 
 
 def a_workload(folder: Path, *cells: str, kernel: str = "python3") -> Workload:
@@ -36,37 +44,60 @@ def a_workload(folder: Path, *cells: str, kernel: str = "python3") -> Workload:
     )
 
 
-def test_a_large_file_arrives_in_parts_and_replaces_the_old_one_at_once(tmp_path: Path) -> None:
-    source, place = tmp_path / "a.ckpt", tmp_path / "there" / "a.ckpt"
-    source.write_bytes(bytes(range(256)) * (CHUNK_BYTES // 256 + 7))
-    arriving = ArrivingFiles(lambda path: place)
-    first, *others = parts_of(source, source)
-    arriving.take(first)
-    assert not place.exists()
-    for part in others:
-        arriving.take(part)
-        arriving.take(part)  # repeated, because the answer to the first time was lost
-    assert place.read_bytes() == source.read_bytes()
-    assert [path.name for path in place.parent.iterdir()] == ["a.ckpt"]
+def a_spec(folder: Path, **changes: object) -> TrialSpec:
+    return trial_spec(
+        3,
+        attempt=2,
+        notebook=folder / "0003.ipynb",
+        checkpoint_dir=folder / "c",
+        artifact_dir=folder / "a",
+        **changes,
+    )
 
 
-def test_parts_that_follow_a_lost_one_are_ignored(tmp_path: Path) -> None:
-    source, place = tmp_path / "a.ckpt", tmp_path / "there" / "a.ckpt"
-    source.write_bytes(bytes(2 * CHUNK_BYTES + 1))
-    arriving = ArrivingFiles(lambda path: place)
-    first, _, last = parts_of(source, source)
-    arriving.take(first)
-    arriving.take(last)
-    assert not place.exists()
-    arriving.drop()
-    assert list(place.parent.iterdir()) == []
+def test_a_trials_files_are_known_by_names_without_places(tmp_path: Path) -> None:
+    for file in ("0003.ipynb", "0003.attempt1.ipynb", "c/1.ckpt", "c/.x.part/half", "a/m/w.pt"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(file)
+    spec = a_spec(tmp_path)
+    found = files_of(spec, with_folders=True)
+    assert list(found) == ["earlier", "notebook", "checkpoints/1.ckpt", "artifacts/m/w.pt"]
+    assert {stamp_of(path_of(spec, name)) for name in found} == set(found.values())
+    assert list(files_of(spec, with_folders=False)) == ["earlier", "notebook"]
 
 
-def test_a_file_that_is_gone_has_no_parts_and_an_empty_one_has_one(tmp_path: Path) -> None:
-    assert list(parts_of(tmp_path / "none", tmp_path / "none")) == []
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpoints/../0003.ipynb",
+        "checkpoints//etc/passwd",
+        "checkpoints/",
+        "checkpoints/.",
+        "checkpoints",
+        "artifacts/a/../../b",
+        "artifacts/\0",
+        "/etc/passwd",
+        "../0004.ipynb",
+        "study.db",
+        "",
+    ],
+)
+def test_a_name_that_leads_out_of_the_trials_own_folders_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(ValueError, match="no file of trial 0003"):
+        path_of(a_spec(tmp_path), name)
+
+
+def test_a_large_file_travels_in_parts_a_lost_one_in_none(tmp_path: Path) -> None:
+    source = tmp_path / "a.ckpt"
+    source.write_bytes(bytes(range(256)) * (PART_BYTES // 256 + 7))
+    parts = list(parts_of(source))
+    assert [offset for offset, _ in parts] == [0, PART_BYTES]
+    assert b"".join(data for _, data in parts) == source.read_bytes()
+    assert list(parts_of(tmp_path / "none")) == []
     (tmp_path / "empty").touch()
-    (part,) = parts_of(tmp_path / "empty", tmp_path / "empty")
-    assert part.is_last
+    assert list(parts_of(tmp_path / "empty")) == [(0, b"")]
 
 
 def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
@@ -81,41 +112,10 @@ def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
     assert Mirror(root=root).spec(spec).checkpoint_dir == below / "c"
 
 
-def test_what_a_trial_uses_of_other_studies_is_sent_once(tmp_path: Path) -> None:
-    used = InputFile(
-        study="pretrain",
-        study_id="1",
-        run_id="0003",
-        artifact="model",
-        sha256="f00",
-        size_bytes=3,
-        path=tmp_path / "inputs" / "model",
-    )
-    for file in ("inputs/model/weights", "saved/kept.pt", "saved/.half.1.part/weights"):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text("abc")
-    spec = trial_spec(
-        3,
-        checkpoint_dir=tmp_path / "none",
-        artifact_dir=tmp_path / "saved",
-        inputs={"encoder": used},
-    )
-    sent: set[Path] = set()
-    first, second = ([it.path for it in folders_for(spec, sent)] for _ in range(2))
-    saved = [tmp_path / "none", tmp_path / "saved", tmp_path / "saved" / "kept.pt"]
-    assert first == [*saved, tmp_path / "inputs" / "model" / "weights"]
-    assert second == saved
-    there = Mirror(root=tmp_path / "root").spec(spec)
-    assert there.inputs["encoder"].path.is_relative_to(tmp_path / "root")
-    assert there.artifact_dir.is_relative_to(tmp_path / "root")
-    shared = Mirror(root=tmp_path / "root", shares_checkpoints=True).spec(spec)
-    assert (shared.inputs, shared.artifact_dir) == (spec.inputs, spec.artifact_dir)
-
-
 def test_on_a_disk_of_both_only_the_executed_notebooks_are_copies(tmp_path: Path) -> None:
     home, root = tmp_path / "home", tmp_path / "root"
     workload = a_workload(home)
-    mirror = Mirror(root=root, shares_code=True, shares_checkpoints=True)
+    mirror = Mirror(root=root, shares_code=True, shares_study=True)
     there = mirror.workload(workload, host="node7")
     assert (there.cwd, there.frozen) == (home, workload.frozen)
     spec = mirror.spec(trial_spec(3, notebook=home / "a.ipynb", checkpoint_dir=home / "c"))
@@ -148,30 +148,46 @@ def test_a_worker_is_refused_for_what_differs(
     expected = [
         text.format(numpy=here["packages"]["numpy"], python=here["version"]) for text in found
     ]
-    assert acceptance.differences(Looked(host="node7", python=there)) == expected
+    assert acceptance.differences(there, host="node7") == expected
 
 
 def test_without_the_kernel_at_home_the_first_worker_is_the_measure(tmp_path: Path) -> None:
     acceptance = Acceptance(a_workload(tmp_path, kernel="no-such-kernel"))
     python = {"implementation": "cpython", "version": "3.11.1", "packages": {"numpy": "2.0"}}
-    assert acceptance.differences(Looked(host="node1", python=python)) == []
+    assert acceptance.differences(python, host="node1") == []
     other = {**python, "packages": {"numpy": "1.0"}}
-    assert acceptance.differences(Looked(host="node2", python=other)) == [
-        "numpy: 2.0 on node1, 1.0 there"
-    ]
+    assert acceptance.differences(other, host="node2") == ["numpy: 2.0 on node1, 1.0 there"]
+
+
+def test_a_worker_whose_interpreter_does_not_answer_is_refused(tmp_path: Path) -> None:
+    (why,) = Acceptance(a_workload(tmp_path)).differences(None, host="node7")
+    assert why == "the Python of the kernel 'python3' does not answer there"
+
+
+@pytest.mark.parametrize(
+    ("address", "is_refused"),
+    [
+        ("tcp://10.0.0.5:8786", True),
+        ("tcp://scheduler:8786", True),
+        ("ws://[2001:db8::1]:8786", True),
+        ("tls://10.0.0.5:8786", False),
+        ("tcp://127.0.0.1:8786", False),
+        ("tcp://localhost:8786", False),
+        ("tcp://[::1]:8786", False),
+    ],
+)
+def test_only_this_machine_is_used_without_encryption_unless_that_is_stated(
+    address: str, is_refused: bool
+) -> None:
+    assert is_exposed(address) is is_refused
+    assert Cluster.model_validate({"url": address, "insecure": True}).url == address
+    if is_refused:
+        with pytest.raises(SettingsError, match=r"--cluster .* without encryption.*insecure: true"):
+            check_cluster_flag(address)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("module", "without"),
-    [
-        ("host", {"optuna", "mlflow", "dask"}),
-        ("relay", {"optuna", "mlflow", "papermill", "pydantic"}),  # it runs in the Dask worker
-    ],
-)
-def test_what_runs_on_a_worker_imports_neither_optuna_nor_mlflow(
-    module: str, without: set[str]
-) -> None:
-    code = f"import sys, sweeper.execution.cluster.{module}; print({without} & {{*sys.modules}})"
+def test_what_runs_on_a_worker_imports_neither_optuna_nor_mlflow() -> None:
+    code = "import sys, sweeper.execution.dask_worker; print({'optuna', 'mlflow'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -1,0 +1,380 @@
+"""A Dask cluster as a sweep uses it: its workers, calls to them, its size. The owner of Dask."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import logging
+import math
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ..errors import SettingsError, first_line, root_cause
+from ..settings.machines import Cluster, is_exposed
+
+_INSTALL = "pip install 'notebook-hpo[dask]'"
+#: How long a scheduler may take to answer a first time.
+_CONNECT_S = 10.0
+#: How long a call may take.
+_CALL_S = 30.0
+#: How often a call that waits asks whether it is in vain.
+_LOOK_S = 0.5
+#: Asks a worker, which need not have this package, what it has; bytes travel without a pickle.
+_PROBE = (
+    "__import__('json').dumps({'package': next((d.version for d in __import__('importlib.metadata',"
+    " fromlist=['metadata']).distributions(name='notebook-hpo')), ''),"
+    " 'host': __import__('socket').gethostname()}).encode()"
+)
+_LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
+#: A Ctrl-C on a terminal reaches all processes that were started from there, and is for the sweep.
+_IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaskWorker:
+    """A worker that the scheduler knows.
+
+    Attributes:
+        identity: tells it from a later worker at the same address.
+        name: by which the cluster that has started it knows it.
+        threads: how many tasks Dask would give it at once.
+    """
+
+    address: str
+    name: str | int
+    identity: str
+    threads: int
+
+
+class CallError(Exception):
+    """A call did not reach a worker, or its answer did not reach home."""
+
+
+class DaskCluster:
+    """A Dask cluster and the connection to its scheduler. Safe to use from several threads.
+
+    Made by `open`, ended by `close`.
+
+    Attributes:
+        place: the cluster for people.
+    """
+
+    def __init__(self, connect: Callable[[], Any], cluster: Any | None, *, place: str) -> None:
+        self._connect = connect
+        self._client = connect()
+        self._cluster = cluster
+        self._size = 0
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._topic: tuple[str, Callable[[Any], None]] | None = None
+        self._subscribed: tuple[Any, str] | None = None
+        self.place = place
+
+    @classmethod
+    def open(cls, settings: Cluster) -> DaskCluster:
+        """Connect to a scheduler, after starting it where the settings say so.
+
+        Raises:
+            SettingsError: Dask or the class is not installed, the class does not take its options,
+                the scheduler cannot be reached, or everybody on its network could use it.
+        """
+        distributed = load_dask()
+        if settings.url is None or settings.local_workers:
+            started = _started(settings, distributed)
+        else:
+            started = None
+        try:
+            opened = cls(partial(_client, settings, started), started, place=settings.place)
+        except BaseException:
+            _close(started)
+            raise
+        address = str(opened._client.scheduler.address)
+        if is_exposed(address) and not settings.insecure:
+            opened.close()
+            raise SettingsError(
+                f"{settings.place}: its scheduler {address} is not encrypted, and everybody on its "
+                "network could run code on the workers: give the class certificates (options: "
+                "{security: true, protocol: tls}), or state cluster: {insecure: true}"
+            )
+        return opened
+
+    def workers(self) -> dict[DaskWorker, bool]:
+        """The workers that the scheduler knows now, and whether they take new tasks.
+
+        Raises:
+            CallError: the scheduler does not answer.
+        """
+        try:
+            if self._client.status == "closed" and not self._is_closed:
+                self._client = self._connect()
+            answer = self._client.sync(self._scheduler.identity, callback_timeout=_CALL_S)
+        except Exception as error:
+            raise CallError(first_line(error)) from error
+        if self._topic is not None and self._subscribed != (self._client, answer["id"]):
+            self._subscribed = self._client, answer["id"]
+            self._client.subscribe_topic(*self._topic)
+        found = {}
+        for address, about in answer["workers"].items():
+            worker = DaskWorker(
+                address=str(address),
+                name=about["name"],
+                identity=str(about["local_directory"]),  # another one for each process
+                threads=int(about["nthreads"]),
+            )
+            found[worker] = about.get("status", "running") == "running"
+        return found
+
+    @property
+    def _scheduler(self) -> Any:
+        scheduler = self._client.scheduler
+        if scheduler is None:  # given up by Dask
+            raise CallError("the connection to the scheduler is closed")
+        return scheduler
+
+    def subscribe(self, topic: str, handler: Callable[[Any], None]) -> None:
+        """Have a function called with each event that workers log under a topic, in their order.
+
+        From the next call of `workers` on, also after the scheduler was started again.
+        """
+        self._topic = topic, lambda event: handler(event[1])
+
+    def probe(self, address: str) -> Mapping[str, str]:
+        """Ask a worker for its `host` and the version of this `package`, empty for none.
+
+        Raises:
+            CallError: it does not answer.
+        """
+        dumps = load_dask().protocol.pickle.dumps
+        asked = {"function": dumps(eval), "args": dumps((_PROBE,)), "kwargs": dumps({})}
+        answer = self.ask(address, "run", **asked, wait=True)
+        found: Mapping[str, str] = json.loads(bytes(answer["result"]))
+        return found
+
+    def ask(self, address: str, op: str, **arguments: Any) -> Any:
+        """Call a handler of a worker.
+
+        Raises:
+            CallError: it does not answer, or has failed.
+        """
+        answers = self.ask_all([address], op, **arguments)
+        answer = answers.get(address)
+        if address not in answers:
+            raise CallError(f"{address} does not answer")
+        if isinstance(answer, Mapping) and answer.get("status") == "error":
+            raise CallError(str(answer.get("exception_text", "an error of the worker")))
+        return answer
+
+    def ask_all(
+        self,
+        addresses: Collection[str],
+        op: str,
+        *,
+        timeout_s: float | None = _CALL_S,
+        is_vain: Callable[[], bool] = lambda: False,
+        **arguments: Any,
+    ) -> dict[str, Any]:
+        """Call a handler of several workers; the answers of those that have answered.
+
+        Args:
+            op: the name of the handler.
+            timeout_s: how long the call may take; None for as long as the workers are there.
+            is_vain: asked twice a second whether the answers are wanted no more.
+
+        Raises:
+            CallError: the scheduler does not answer.
+        """
+        end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            asked = {"msg": {"op": op, **arguments}, "workers": list(addresses)}
+            calling: Future[dict[str, Any]] = asyncio.run_coroutine_threadsafe(
+                self._scheduler.broadcast(**asked, on_error="ignore"),
+                self._client.loop.asyncio_loop,
+            )
+            while True:
+                try:
+                    return calling.result(_LOOK_S)
+                except TimeoutError:
+                    if calling.done() or is_vain() or time.monotonic() > end_s:
+                        calling.cancel()
+                        raise
+        except Exception as error:
+            raise CallError(first_line(error)) from error
+
+    def submit(self, worker: DaskWorker, code: str, payload: bytes, *, task: str) -> Any:
+        """Evaluate an expression with the name `payload` in a thread of a worker, as a task.
+
+        The scheduler imports what it passes on, and need not have this package.
+
+        Returns:
+            the future.
+
+        Raises:
+            CallError: the scheduler does not answer.
+        """
+        try:
+            return self._client.submit(
+                eval,
+                code,
+                {"payload": payload},
+                key=task,
+                workers=[worker.address],
+                allow_other_workers=False,
+                pure=False,
+            )
+        except Exception as error:
+            raise CallError(first_line(error)) from error
+
+    def scale(self, workers: int) -> None:
+        """Ask for so many workers at least, where the sweep has started the cluster by a class."""
+        with self._lock:
+            if workers <= self._size or self._is_closed:
+                return
+            self._size = workers
+        self.scale_again()
+
+    def scale_again(self) -> None:
+        """Ask once more for as many workers as before: some may have been lost."""
+        scale, size = getattr(self._cluster, "scale", None), self._size
+        if scale is None or not size or self._is_closed:
+            return
+        try:
+            scale(size)
+        except Exception as error:  # noqa: BLE001  of whatever class it is
+            _log.warning("%s: cannot have %d workers: %s", self.place, size, first_line(error))
+
+    def dismiss(self, worker: DaskWorker, *, least: int) -> None:
+        """Give back a worker on which nothing runs any more.
+
+        Args:
+            least: how many workers are to stay.
+        """
+        cluster = self._cluster
+        scale_down = getattr(cluster, "scale_down", None)
+        # A job with several workers would take busy ones with it.
+        is_one_job = worker.name in getattr(cluster, "worker_spec", ())
+        with self._lock:
+            is_needed = self._size <= least or self._is_closed
+            if cluster is None or is_needed or (scale_down is not None and not is_one_job):
+                return
+            self._size -= 1
+        try:
+            if scale_down is None:
+                cluster.scale(self._size)  # it chooses one that is idle, by Dask's own rules
+            else:
+                cluster.sync(scale_down, [worker.name])
+        except Exception as error:  # noqa: BLE001  of whatever class it is
+            _log.info("%s: %s", self.place, first_line(error))
+
+    def close(self) -> None:
+        """Disconnect, and end what was started."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        _close(self._client)
+        _close(self._cluster)
+
+
+def _close(part: Any | None) -> None:
+    if part is not None:
+        with suppress(Exception):  # the scheduler may be gone
+            part.close()
+
+
+def load_dask() -> Any:
+    """The library, without lines in the sweep's output: its errors become messages of ours."""
+    try:
+        import dask
+
+        levels = dict.fromkeys(_LOGGERS, "critical")
+        dask.config.set({"logging": {**dask.config.get("logging", {}), **levels}})
+        import distributed
+    except ImportError as error:
+        raise SettingsError(f"a cluster needs Dask, which is not installed: {_INSTALL}") from error
+    return distributed
+
+
+def _client(settings: Cluster, cluster: Any | None) -> Any:
+    """A new connection to the scheduler.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    distributed = load_dask()
+    if cluster is None:
+        try:
+            if str(settings.url).startswith("tls:"):
+                own = distributed.Security().get_connection_args("client")
+                if own["ssl_context"] is None:
+                    raise ValueError("Dask's settings (distributed.comm.tls) name no certificates")
+            return distributed.Client(settings.url, timeout=_CONNECT_S, set_as_default=False)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            raise SettingsError(
+                f"the Dask scheduler {settings.url} cannot be reached: {first_line(error)}; start "
+                "one with `dask scheduler`, and name the address that it prints"
+            ) from error
+    try:
+        if hasattr(cluster, "get_client"):
+            return cluster.get_client()
+        return distributed.Client(cluster, set_as_default=False)
+    except Exception as error:
+        where = f"cluster: class: {settings.class_}"
+        raise SettingsError(f"{where}: gives no client: {root_cause(error)}") from error
+
+
+def _started(settings: Cluster, distributed: Any) -> Any:
+    """A new cluster: workers on this machine, or one of the class that the settings name.
+
+    Raises:
+        SettingsError: the class is not there, or does not take its options.
+    """
+    if settings.local_workers:
+        # On loopback, with certificates of its own: a worker runs what it is sent.
+        return distributed.LocalCluster(
+            n_workers=settings.local_workers,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",  # any free port
+            memory_limit=0,  # kernels are no part of a worker's own memory
+            security=True,
+            silence_logs=logging.CRITICAL,
+            preload=[_IGNORE_CTRL_C],
+        )
+    module, _, name = str(settings.class_).rpartition(".")
+    where = f"cluster: class: {settings.class_}"
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        package = module.partition(".")[0].replace("_", "-")
+        raise SettingsError(f"{where}: {first_line(error)}; pip install {package}") from error
+    except AttributeError as error:
+        raise SettingsError(f"{where}: the module {module} has no {name}") from error
+    options = dict(settings.options)
+    if module.startswith("dask_jobqueue"):
+        options = _job_options(options, is_insecure=settings.insecure)
+    try:
+        return factory(**options)
+    except Exception as error:
+        raise SettingsError(
+            f"{where}: cannot be started with options {dict(settings.options)}: {root_cause(error)}"
+        ) from error
+
+
+def _job_options(options: dict[str, Any], *, is_insecure: bool) -> dict[str, Any]:
+    """The options of a class of jobs: encrypted, with a dashboard for this machine alone."""
+    if not is_insecure:  # `True` is `Security.temporary()`, whose files the jobs get
+        options = {"security": True, "protocol": "tls://", **options}
+    if shlex.quote(sys.executable) != sys.executable:
+        # The class writes the path of the interpreter into a shell script as it is.
+        options.setdefault("python", shlex.quote(sys.executable))
+    dashboard = {"dashboard_address": "127.0.0.1:0"}
+    return {**options, "scheduler_options": {**dashboard, **options.get("scheduler_options", {})}}
