@@ -47,7 +47,6 @@ OWNERS = {
     "joblib": {"execution"},
     "jupyter_client": {"kernels"},
     "jupyter_core": {"kernels"},
-    "matplotlib": {"display"},
     "mlflow": {"tracking"},
     "nbclient": {"kernels"},
     "nbconvert": {"notebooks"},
@@ -76,7 +75,6 @@ OWNERS = {
 LENT = {
     ("kernels", "nbformat", "NotebookNode"),
     ("control", "nbformat", "NotebookNode"),
-    ("control", "matplotlib", "Figure"),
 }
 
 #: What a kernel must not pay for when its notebook imports sweeper.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from .lookup import ExistingStudy, find_study
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
     from nbformat import NotebookNode
 
 #: The columns of `dataframe` beside scores and params.
@@ -171,37 +169,6 @@ class LoadedStudy:
         """
         return TrialNotebook(self._found().record(run_id).notebook)
 
-    def plot(self, objective: str | None = None) -> Figure:
-        """Parallel coordinates over the swept params and the objectives, and the history of one.
-
-        `study.plot().savefig("digits.png")` keeps the picture.
-
-        Args:
-            objective: the one that the colours and the history follow; None for the first.
-
-        Raises:
-            StudyError: no trial has completed, or the study has no such objective.
-            ImportError: matplotlib is not installed.
-        """
-        from ..display.plot import plotted, study_figure
-
-        existing = self._found()
-        objectives, records = _directions(existing), existing.study.records()
-        wanted = next(iter(objectives)) if objective is None else objective
-        if wanted not in objectives:
-            raise StudyError(
-                f"the study has no objective {wanted!r}; it has {', '.join(objectives)}"
-            )
-        if not plotted(records, wanted):
-            raise StudyError(f"no trial of {self.name} has completed yet, so there is no plot")
-        return study_figure(
-            f"study {existing.study.name}",
-            records,
-            space=existing.settings.search_space,
-            objectives=objectives,
-            objective=wanted,
-        )
-
     def __repr__(self) -> str:
         return f"<{self._headline()}>"
 
@@ -214,20 +181,7 @@ class LoadedStudy:
         left = len(table) - len(rows)
         more = f"<p>and {left} more: <code>.dataframe()</code></p>" if left > 0 else ""
         head = f"<p>{html.escape(self._headline())}</p>"
-        return f"{head}{rows.to_html(na_rep='')}{more}{self._picture()}"
-
-    def _picture(self) -> str:
-        """The plot as HTML; empty where there is none."""
-        from ..display.plot import as_png
-
-        try:
-            picture = base64.b64encode(as_png(self.plot())).decode()
-        except (ImportError, StudyError):
-            return ""
-        return (
-            '<img alt="parallel coordinates of the trials, and the best score so far" '
-            f'style="max-width:100%" src="data:image/png;base64,{picture}">'
-        )
+        return f"{head}{rows.to_html(na_rep='')}{more}"
 
     def _headline(self) -> str:
         existing = self._found()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,28 +123,6 @@ def test_a_study_shows_itself_with_the_best_trial_first(folder: Path) -> None:
     assert headline in page
     assert page.index(f"<th>{study.best.run_id}</th>") < page.index("<th>0003</th>")
     assert "<b>" not in page
-    assert page.index("</table>") < page.index('<img alt="parallel coordinates')
-
-
-def test_a_study_plots_its_params_and_its_objective(folder: Path) -> None:
-    axes: list[Any] = [*sweeper.load(folder).plot().axes[0].child_axes]
-    titles = [axis.get_title() for axis in axes]
-    assert titles == ["x", "kind", "seed", "depth", "val"]
-    with pytest.raises(StudyError, match="no objective 'loss'; it has val"):
-        sweeper.load(folder).plot("loss")
-
-
-def test_without_matplotlib_there_is_the_table_and_the_remedy(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("matplotlib.figure", "matplotlib.backends.backend_agg"):
-        monkeypatch.setitem(sys.modules, name, None)
-    study = sweeper.load(folder)
-    page = study._repr_html_()
-    assert "<table" in page
-    assert "<img" not in page
-    with pytest.raises(ImportError, match="pip install matplotlib"):
-        study.plot()
 
 
 def test_a_study_or_trial_that_does_not_exist_is_one_message(folder: Path, tmp_path: Path) -> None:

@@ -100,8 +100,7 @@ def test_the_notebook_that_compares_trials_runs_on_a_study(swept: Client, folder
     Client(node, folder).execute()
     outputs = {cell.id: cell.get("outputs", []) for cell in node.cells}
     assert "<table" in outputs["load"][-1].data["text/html"]
-    assert "<img alt=" in outputs["load"][-1].data["text/html"]
-    assert "image/png" in outputs["plot"][-1].data
+    assert "image/png" in outputs["series-plot"][-1].data
     best = swept.nb.cells[1].outputs[0].data["text/plain"].split("best: ")[1][:4]
     assert best in outputs["series"][-1].data["text/html"]
     assert outputs["open"][-1].data["text/html"].startswith("<iframe sandbox")
