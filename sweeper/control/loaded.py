@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import StudyError
 from ..trials import (
     Confirmation,
     TrialRecord,

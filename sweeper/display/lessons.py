@@ -5,11 +5,8 @@ from __future__ import annotations
 from ..trials import SweepResult, TrialState
 from .quantities import duration
 
-#: How many params are named for each objective.
+#: Three params are named for each objective.
 _MOST_PARAMS = 3
-#: From so many pruned trials on that would have been the best, and from this share of all pruned
-#: ones on, pruning has cost more than `pruner: auto` would have risked.
-_MANY_BETTER, _SHARE_BETTER = 1.0, 0.02
 
 
 def lesson_lines(result: SweepResult) -> list[str]:
@@ -25,18 +22,10 @@ def _saved(result: SweepResult) -> list[str]:
     took_s = sum(record.duration_s for record in records if record.state is TrialState.PRUNED)
     whole_s = took_s + result.not_run_s
     part = f" after {took_s / whole_s:.0%} of their time" if whole_s > 0 else ""
-    lines = [
+    return [
         f"pruned: {n_pruned} of {len(records)} trials{part}; about {duration(result.not_run_s)} of "
         "running was saved"
     ]
-    better = result.better_ones_pruned
-    if better is not None and better >= max(_MANY_BETTER, _SHARE_BETTER * n_pruned):
-        lines.append(
-            f"  about {better:.0f} of them would have been better than the best trial, as the "
-            "completed ones predict; study.pruner: auto prunes later than others, with a higher "
-            "confidence later still"
-        )
-    return lines
 
 
 def _important(result: SweepResult) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,7 +11,6 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from ..trials import ImportanceRange
-from .pruners.predictive import PredictivePruner
 
 #: How often the trials are drawn anew, and how many of them at most.
 _SAMPLES, _MOST_DRAWN = 20, 100
@@ -40,10 +38,6 @@ class Insights:
     def importance_ranges(self) -> dict[str, dict[str, ImportanceRange]]:
         """How much each param matters, and how sure that is; see `importance_ranges`."""
         return importance_ranges(self._study, self._objectives)
-
-    def better_ones_pruned(self) -> float | None:
-        """How many pruned trials would have been better than the best one; None if not known."""
-        return better_ones_pruned(self._study) if len(self._objectives) == 1 else None
 
 
 def param_importances(
@@ -123,27 +117,3 @@ def _goodness(study: optuna.Study, index: int) -> Callable[[FrozenTrial], float]
     """The value of one objective, lower for better trials, as the evaluator takes it."""
     sign = -1 if study.directions[index] is StudyDirection.MAXIMIZE else 1
     return lambda trial: sign * float(trial.values[index])
-
-
-def better_ones_pruned(study: optuna.Study) -> float | None:
-    """How many pruned trials would have been better than the best one, on average.
-
-    Each pruned trial has a chance, which the curves of the completed trials predict from its last
-    report (see `PredictivePruner`); the answer is their sum. A trial that has diverged has none.
-
-    Args:
-        study: of one objective.
-
-    Returns:
-        None where too few trials have completed to know of any.
-    """
-    curves = PredictivePruner()
-    chances = []
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)):
-        step = trial.last_step
-        if step is None or not math.isfinite(trial.intermediate_values[step]):
-            continue
-        prediction = curves.prediction(study, trial)
-        if prediction is not None:
-            chances.append(prediction.chance)
-    return sum(chances) if chances else None

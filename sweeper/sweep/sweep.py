@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -45,14 +45,6 @@ from .spending import Spending
 from .stop_switch import StopSwitch
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Learned:
-    """What the trials say beyond which one is best."""
-
-    importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
-    better_ones_pruned: float | None = None
 
 
 class Sweep:
@@ -256,7 +248,7 @@ class Sweep:
                 with suppress(StudyError):  # the storage was lost, which ends the sweep below
                     words = best_in_words(study.best(), list(plan.settings.objective))
                     tracker.described(description(plan), words)
-                learned = self._learned(study)  # while MLflow gets the last trials
+                importances = self._importances(study)  # while MLflow gets the last trials
                 left_s = stop_switch.left_s
                 undelivered = log_the_rest(
                     study,
@@ -304,8 +296,7 @@ class Sweep:
             findings=[*findings, *self._changed_code()],
             confirmation=confirmation,
             not_run_s=seconds_not_run(records),
-            importances=learned.importances,
-            better_ones_pruned=learned.better_ones_pruned,
+            importances=importances,
             duration_s=time.monotonic() - began_s,
         )
         return scheduler, result
@@ -317,17 +308,12 @@ class Sweep:
         elif request.isdigit():
             self._stop_switch.stop(int(request), f"stopped by {sender}")
 
-    def _learned(self, study: Study) -> _Learned:
-        """What the trials say; nothing where the machine is about to go."""
-        if self._stop_switch.left_s is not None:
-            return _Learned()
-        importances: Mapping[str, Mapping[str, ImportanceRange]] = {}
-        better_ones_pruned = None
-        with _dispensable("how much each param matters"):
-            importances = study.insights.importance_ranges()
-        with _dispensable("what pruning has cost"):
-            better_ones_pruned = study.insights.better_ones_pruned()
-        return _Learned(importances=importances, better_ones_pruned=better_ones_pruned)
+    def _importances(self, study: Study) -> Mapping[str, Mapping[str, ImportanceRange]]:
+        """How much each param matters; nothing where the machine is about to go."""
+        if self._stop_switch.left_s is None:
+            with _dispensable("how much each param matters"):
+                return study.insights.importance_ranges()
+        return {}
 
     def _changed_code(self) -> list[str]:
         """What users should know of code that was changed while the trials ran."""

@@ -114,8 +114,6 @@ class SweepResult:
         not_run_s: how much longer pruned trials would have taken; None where none was pruned.
         importances: what matters for each objective, by param, the greatest share first; empty
             where there are too few trials to know.
-        better_ones_pruned: how many pruned trials would have been better than the best one, as the
-            completed ones predict it; None where that is not known.
         page: the comparison page; None where it has not been written.
         is_preempted: whether the sweep ended because its machine is being taken away.
         undelivered: the number of trials whose end MLflow did not take; the next sweep of the study
@@ -151,7 +149,6 @@ class SweepResult:
     confirmation_page: Path | None = None
     not_run_s: float | None = None
     importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
-    better_ones_pruned: float | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -196,7 +193,6 @@ class SweepResult:
                 name: {param: it.to_json() for param, it in shares.items()}
                 for name, shares in self.importances.items()
             },
-            "better_ones_pruned": _rounded(self.better_ones_pruned, 2),
             "not_run_s": _rounded(self.not_run_s, 1),
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),

@@ -54,18 +54,6 @@ def test_pruned_trials_would_have_taken_as_long_as_the_others() -> None:
     ]
 
 
-def test_pruning_that_has_cost_better_trials_is_named_with_the_remedy() -> None:
-    records = [trial(0, 9.0), *(trial(n, 1.0, pruned=True) for n in range(1, 100))]
-    many = replace(result(records), not_run_s=60.0, better_ones_pruned=8.7)
-    assert lesson_lines(many)[1] == (
-        "  about 9 of them would have been better than the best trial, as the completed ones "
-        "predict; study.pruner: auto prunes later than others, with a higher confidence later still"
-    )
-    assert many.to_json()["better_ones_pruned"] == 8.7
-    for few in (0.9, 1.5, None):  # `auto` itself risks one of a hundred
-        assert len(lesson_lines(replace(many, better_ones_pruned=few))) == 1
-
-
 @pytest.mark.parametrize("records", [[], [trial(0, 9.0)], [trial(0, 9.0, pruned=True)]])
 def test_without_pruned_trials_or_others_nothing_is_claimed(records: list[TrialRecord]) -> None:
     assert lesson_lines(result(records)) == []
