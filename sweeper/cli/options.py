@@ -202,7 +202,7 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=int,
         metavar="N",
-        help="port of the page, MLflow's UI behind it (default: the first free from 8800 and 5000)",
+        help="port of the page and of MLflow's UI (default: the first free one from 8800)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     _add_stores_of_study(parser)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import threading
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
@@ -132,20 +131,17 @@ def ui(options: argparse.Namespace) -> int:
     if not (page.exists() and existing.sweep() is not None):  # else the sweep keeps it up to date
         write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
     console.line(f"{existing.study.name}: MLflow's UI starts, which takes some seconds")
-    with served(existing, page, port=options.port) as pages:
-        console.line(f"compare: {pages.page}")
-        console.line(f"MLflow: {pages.mlflow}")
-        if pages.tunnel:
-            console.line(f"  from your own machine, with the same addresses there: {pages.tunnel}")
-        console.json({"study": existing.study.name, "page": pages.page, "mlflow": pages.mlflow})
+    with served(existing, page, port=options.port) as server:
+        console.line(f"compare: {server.page}")
+        console.line(f"MLflow: {server.mlflow}")
+        if server.tunnel:
+            console.line(f"  from your own machine, with the same addresses there: {server.tunnel}")
+        console.json({"study": existing.study.name, "page": server.page, "mlflow": server.mlflow})
         if options.open:
-            webbrowser.open(pages.page)
-        console.line("Ctrl-C ends it")
+            webbrowser.open(server.page)
+        console.line("who has an address reads this study and may change its runs; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
-            if pages.ui is not None:
-                pages.ui.wait()
-            else:
-                threading.Event().wait()
+            server.serve_forever()
     return OK
 
 

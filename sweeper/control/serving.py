@@ -1,111 +1,160 @@
-"""Serve the comparison page and MLflow's UI of a study on this machine, until it is ended."""
+"""Serve the comparison page and MLflow's UI of a study on this machine, until it is ended.
+
+One server on loopback has both, behind a random path: a user of the machine who was not told the
+address reads nothing and stops nothing.
+"""
 
 from __future__ import annotations
 
 import getpass
 import os
 import secrets
+import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from functools import partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from ..errors import SettingsError
-from ..guard import MARK_VARIABLE, Guard
-from ..tracking import USUAL_PORT, MlflowUi, comparison, free_port, knows_views
+from ..errors import SettingsError, first_line
+from ..tracking import MlflowUi, comparison, free_port, knows_views
 from .lookup import ExistingStudy
-from .page_server import PageServer
 
-#: The first port that is tried for the page; MLflow's UI has another.
-_PAGE_PORT = 8800
+_HOST = "127.0.0.1"
+#: The first port that is tried.
+_PORT = 8800
 _LAST_PORT = 65_535
-#: What sshd sets for a shell that somebody has on another machine.
-_REMOTE = "SSH_CONNECTION"
+_MLFLOW = "/mlflow/"
+#: Headers of MLflow's answer that concern the connection to it alone, or that we send ourselves.
+_OWN_HEADERS = frozenset({"connection", "date", "keep-alive", "server", "transfer-encoding"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """A study's pages.
+class StudyServer(ThreadingHTTPServer):
+    """The pages of a study at an address that cannot be guessed.
 
     Attributes:
-        page: the comparison page.
-        mlflow: the page of MLflow's UI with the study's runs.
-        tunnel: the command that makes them reachable where the user sits; empty on their own
-            machine.
-        ui: runs here; None where the study is on a server, which has a UI already.
+        page: the address of the comparison page.
+        mlflow: that of the study's runs in MLflow's UI.
     """
 
-    page: str
-    mlflow: str
-    tunnel: str = ""
-    ui: MlflowUi | None = None
+    daemon_threads = True
+
+    def __init__(self, existing: ExistingStudy, page: Path, *, port: int, ui: MlflowUi | None):
+        key = secrets.token_urlsafe(16)
+        handler = partial(_Handler, directory=str(page.parent), key=key, ui=ui)
+        super().__init__((_HOST, port), handler)
+        self._ui = ui
+        self.page = f"http://{_HOST}:{port}/{key}/"
+        facts = existing.study.facts
+        self.mlflow = comparison(
+            existing.tracking,
+            facts.get("experiment_id", "0"),
+            [mlflow_id for _, mlflow_id in sorted(facts.get("mlflow_run_ids", {}).items())],
+            has_view=knows_views(existing.tracking),
+            ui=f"http://{_HOST}:{port}/{key}{_MLFLOW.rstrip('/')}",
+        )
+
+    @property
+    def tunnel(self) -> str:
+        """The command that makes it reachable where the user sits; empty on their own machine."""
+        if "SSH_CONNECTION" not in os.environ:
+            return ""
+        port = self.server_port
+        return f"ssh -N -L {port}:{_HOST}:{port} {getpass.getuser()}@{socket.gethostname()}"
+
+    def service_actions(self) -> None:
+        """End with MLflow's UI, where that has ended."""
+        if self._ui is not None:
+            self._ui.check()
 
 
 @contextmanager
-def served(existing: ExistingStudy, page: Path, *, port: int | None) -> Iterator[Served]:
-    """A study's page and MLflow's UI of it, for as long as the block runs, whatever ends it.
+def served(existing: ExistingStudy, page: Path, *, port: int | None) -> Iterator[StudyServer]:
+    """A study's page and MLflow's UI of it; `serve_forever` answers until Ctrl-C.
 
     Args:
         page: the file of the comparison page.
-        port: where the page listens, and MLflow's UI at the first free port behind it; None for
-            the first ports that are free.
+        port: None for the first one from 8800 on that is free.
 
     Raises:
-        SettingsError: something else listens there.
+        SettingsError: the port cannot be used.
         TrackingError: MLflow's UI does not start.
     """
     if port is not None and not 1 <= port <= _LAST_PORT:
         raise SettingsError(f"--port {port}: expected a number from 1 to {_LAST_PORT}")
-    if port is not None and free_port(port) != port:
-        raise SettingsError(
-            f"--port {port}: something else listens there, or you may not; leave the option out"
-        )
-    page_port = port or free_port(_PAGE_PORT)
-    with closing(PageServer(page, port=page_port)) as server:
-        if existing.tracking.is_http:
-            mlflow = _runs_page(existing, port=USUAL_PORT)
-            yield Served(page=server.url, mlflow=mlflow, tunnel=_tunnel(page_port))
-            return
-        with _mlflow_ui(existing, port=free_port(port + 1 if port else USUAL_PORT)) as ui:
-            mlflow_port = ui.port
-            yield Served(
-                page=server.url,
-                mlflow=_runs_page(existing, port=mlflow_port),
-                tunnel=_tunnel(page_port, mlflow_port),
-                ui=ui,
-            )
-
-
-@contextmanager
-def _mlflow_ui(existing: ExistingStudy, *, port: int) -> Iterator[MlflowUi]:
-    token = f"ui-{secrets.token_hex(4)}"
-    folder = Path(tempfile.mkdtemp(prefix="sweeper-ui-"))
-    guard = Guard(token=token, folder=folder)
+    ui = None if existing.tracking.is_http else MlflowUi(existing.tracking)
+    port = port or free_port(_PORT)
     try:
-        mark = {MARK_VARIABLE: f"{token}.mlflow;"}
-        ui = MlflowUi(existing.tracking, port=port, folder=folder, mark=mark)
-        with closing(ui):
-            yield ui
+        with StudyServer(existing, page, port=port, ui=ui) as server:
+            yield server
+    except OSError as error:
+        raise SettingsError(
+            f"--port {port}: cannot be used: {first_line(error)}; leave the option out"
+        ) from error
     finally:
-        guard.close()  # it ends the UI as well when this process is killed
+        if ui is not None:
+            ui.close()
 
 
-def _runs_page(existing: ExistingStudy, *, port: int) -> str:
-    facts = existing.study.facts
-    runs = [mlflow_id for _, mlflow_id in sorted(facts.get("mlflow_run_ids", {}).items())]
-    return comparison(
-        existing.tracking,
-        facts.get("experiment_id", "0"),
-        runs,
-        has_view=knows_views(existing.tracking),
-        port=port,
-    )
+class _Handler(SimpleHTTPRequestHandler):
+    """Answers what comes with the key: files of the page, and what MLflow's UI answers.
 
+    Args:
+        directory: the study's folder, which has its storage and checkpoints as well.
+        key: the first part of each path.
+        ui: None where the study is on a server, which has a UI already.
+    """
 
-def _tunnel(*ports: int) -> str:
-    if _REMOTE not in os.environ:
-        return ""
-    forwarded = " ".join(f"-L {port}:127.0.0.1:{port}" for port in ports)
-    return f"ssh -N {forwarded} {getpass.getuser()}@{socket.gethostname()}"
+    def __init__(self, *args: Any, directory: str, key: str, ui: MlflowUi | None) -> None:
+        self._key, self._ui = key, ui
+        super().__init__(*args, directory=directory)
+
+    def _answer(self) -> None:
+        with suppress(ConnectionError):  # the browser has gone away
+            self._answer_with_key()
+
+    def _answer_with_key(self) -> None:
+        key, _, rest = self.path.removeprefix("/").partition("/")
+        self.path = f"/{rest}"
+        if not secrets.compare_digest(key.encode(), self._key.encode()):
+            self.send_error(HTTPStatus.NOT_FOUND)
+        elif self._ui is not None and self.path.startswith(_MLFLOW):
+            self._pass_on(self._ui)
+        elif self.command == "GET" and self._is_of_page():
+            super().do_GET()
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
+
+    def _is_of_page(self) -> bool:
+        path = unquote(urlsplit(self.path).path)
+        is_file = path.startswith("/page/") and not path.endswith("/")
+        return path in ("/", "/index.html") or (is_file and ".." not in path.split("/"))
+
+    def _pass_on(self, ui: MlflowUi) -> None:
+        """Ask MLflow's UI, and give its answer."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.removeprefix(_MLFLOW.rstrip("/"))
+        connection = ui.connect()
+        connection.request(self.command, path, body, headers=dict(self.headers))
+        answer = connection.getresponse()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in _OWN_HEADERS:
+                self.send_header(name, value)
+        super().end_headers()
+        shutil.copyfileobj(answer, self.wfile)
+        connection.close()
+
+    def end_headers(self) -> None:
+        """Files change while a sweep runs."""
+        self.send_header("Cache-Control", "no-cache")
+        super().end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: each look at the page is a dozen requests."""

@@ -138,7 +138,7 @@ def summary(result: SweepResult) -> str:
         port = urlsplit(result.compare_url or "").port
         on_port = f" --port {port}" if port else ""  # that of the link below
         command = f"mlflow ui --backend-store-uri {shlex.quote(result.tracking_uri)}"
-        lines.append(f"MLflow: {command} --host 127.0.0.1{on_port}")
+        lines.append(f"MLflow, open to all users here: {command} --host 127.0.0.1{on_port}")
     if result.compare_url:
         lines.append(f"  parallel coordinates of all runs: {result.compare_url}")
     if result.sync_lag_s:

@@ -10,13 +10,12 @@ from .files import drop_unknown_runs, move_artifacts, sqlite_file
 from .new_store import put_in_place
 from .opening import comparison, free_port, is_sure_to_open, store_of, usable
 from .runs import RunWriter
-from .tracker import USUAL_PORT, Tracker
+from .tracker import Tracker
 from .ui import MlflowUi
 from .values import run_params
 from .views import View, knows_views
 
 __all__ = [
-    "USUAL_PORT",
     "MlflowUi",
     "RunWriter",
     "Tracker",

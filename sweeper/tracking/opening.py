@@ -243,15 +243,15 @@ def _probe(address: Address) -> None:
 
 
 def comparison(
-    address: Address, experiment_id: str, runs: Sequence[str], *, has_view: bool, port: int
+    address: Address, experiment_id: str, runs: Sequence[str], *, has_view: bool, ui: str
 ) -> str:
     """The URL of the page in MLflow's UI that draws parallel coordinates over runs.
 
     Args:
         has_view: whether the experiment has the study's view.
-        port: of the UI on this machine that displays a store in a file.
+        ui: the address of the UI on this machine that displays a store in a file.
     """
-    base = address.bare.rstrip("/") if address.is_http else f"http://127.0.0.1:{port}"
+    base = address.bare.rstrip("/") if address.is_http else ui
     if has_view:
         return view_url(base, experiment_id)
     return comparison_url(base, experiment_id, runs)

@@ -265,7 +265,7 @@ class Tracker:
             self.experiment_id,
             runs,
             has_view=self._has_view,
-            port=self._ui_port,
+            ui=f"http://127.0.0.1:{self._ui_port}",
         )
 
     # --- the thread that sends -------------------------------------------------------------------

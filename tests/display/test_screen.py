@@ -237,8 +237,8 @@ def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() ->
         findings=["kernels are started: because"],
     )
     lines = screen.summary(result).splitlines()
-    ui = "MLflow: mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db' --host 127.0.0.1"
-    assert ui in lines
+    ui = "mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db' --host 127.0.0.1"
+    assert any(line.endswith(f": {ui}") for line in lines)
     assert lines[-1] == "note: kernels are started: because"
 
 

@@ -96,14 +96,16 @@ def test_a_server_that_may_not_know_the_view_gets_none(version: str | None, expe
 
 def test_links_lead_to_the_view_or_to_the_comparison_of_all_runs() -> None:
     server = Address.of("http://tracking:5001/")
-    there = comparison(server, "7", ["a", "b"], has_view=True, port=5000)
+    there = comparison(server, "7", ["a", "b"], has_view=True, ui="http://127.0.0.1:5000")
     assert there == (
         "http://tracking:5001/#/experiments/7/runs?viewStateShareKey=sweeper"
         "&workflowType=machine_learning&compareRunsMode=CHART"
     )
-    older = comparison(server, "7", ["a", "b"], has_view=False, port=5000)
+    older = comparison(server, "7", ["a", "b"], has_view=False, ui="http://127.0.0.1:5000")
     assert older.startswith("http://tracking:5001/#/compare-runs?runs=%5B%22a%22%2C%22b%22%5D&")
-    here = comparison(Address.of("sqlite:///x.db"), "7", ["a"], has_view=True, port=5003)
+    here = comparison(
+        Address.of("sqlite:///x.db"), "7", ["a"], has_view=True, ui="http://127.0.0.1:5003"
+    )
     assert here.startswith("http://127.0.0.1:5003/#/experiments/7/")
 
 
