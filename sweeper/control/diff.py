@@ -5,14 +5,19 @@ Two trials with the same params and the same seed should differ in nothing but t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
+from ..errors import StudyError
 from ..execution.environment import environment_facts
-from ..notebooks import METADATA, read_executed
+from ..notebooks import METADATA, read_executed, read_metadata
 from ..notebooks.compare import Differences, Execution, change, compare
 from ..notebooks.scores import scrape
+from ..settings import Settings
 from ..study_folder.snapshots import read_environment
-from ..trials import value_text
+from ..trials import StudyPaths, value_text
 from .lookup import ExistingStudy
 
 
@@ -23,28 +28,44 @@ def diff_trials(existing: ExistingStudy, first: str, second: str) -> Differences
         StudyError: the study has no such trial.
         NotebookError: an executed notebook is missing.
     """
-    return compare(_execution(existing, first), _execution(existing, second))
+    return compare(_execution_of(existing, first), _execution_of(existing, second))
 
 
-def _execution(existing: ExistingStudy, run_id: str) -> Execution:
-    record, settings = existing.record(run_id), existing.settings
-    node = read_executed(record.notebook)
-    metadata = node["metadata"].get(METADATA, {})
+def read_execution(notebook: Path, paths: StudyPaths, settings: Settings) -> Execution:
+    """What an executed notebook is compared by, without its params.
+
+    Args:
+        paths: of the study that keeps its environment.
+
+    Raises:
+        NotebookError: it is missing.
+    """
+    node = read_executed(notebook)
+    scraped = scrape(node, sources=settings.scores, objectives=settings.objective)
+    environment: Mapping[str, str] = {}
+    if name := node["metadata"].get(METADATA, {}).get("environment"):
+        with suppress(StudyError):  # the file was removed
+            environment = environment_facts(read_environment(paths, name))
+    return Execution(
+        cells=node.cells, scores=scraped.scores, series=scraped.series, environment=environment
+    )
+
+
+def _execution_of(existing: ExistingStudy, run_id: str) -> Execution:
+    record = existing.record(run_id)
+    executed = read_execution(record.notebook, existing.paths, existing.settings)
+    data = (read_metadata(record.notebook) or {}).get("data", {})
     facts = {
         "state": str(record.state),
         "seed": str(record.seed),
         "attempt": str(record.attempt),
-        "data": metadata.get("data", {}).get("version"),
+        "data": data.get("version"),
         "message": record.message,
     }
-    if name := metadata.get("environment"):
-        facts |= environment_facts(read_environment(existing.paths, name))
-    return Execution(
-        cells=node.cells,
-        scores=record.scores,
-        series=scrape(node, sources=settings.scores, objectives=settings.objective).series,
+    return replace(
+        executed,
         params={name: value_text(value) for name, value in record.params.items()},
-        environment={name: value for name, value in facts.items() if value},
+        environment={name: fact for name, fact in facts.items() if fact} | {**executed.environment},
     )
 
 

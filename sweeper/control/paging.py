@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import NotebookError, OutputError, first_line
@@ -17,9 +13,6 @@ from ..notebooks import render, write_cells
 from ..page import Page, content_of, is_rendered
 from ..trials import TrialRecord, TrialState, display_path
 from .lookup import ExistingStudy
-
-#: Starting another process takes as long as rendering this many notebooks.
-_NOTEBOOKS_PER_PROCESS = 50
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +37,8 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
     try:
         if missing:
             on_render(len(missing))
-            _render(missing, paths.page_notebooks)
+            for record in missing:
+                _render(record, paths.page_notebooks)
         page = Page(paths.page, paths.page_files)
         notebook = study.facts.get("notebook")
         content = content_of(
@@ -98,32 +92,18 @@ def _is_to_render(record: TrialRecord, folder: Path) -> bool:
     return has_ended and not is_rendered(record, folder)
 
 
-def _render(records: Sequence[TrialRecord], folder: Path) -> None:
-    notebooks = [(record.run_id, record.notebook) for record in records]
-    processes = min(os.cpu_count() or 1, len(notebooks) // _NOTEBOOKS_PER_PROCESS)
-    render_one = partial(_render_one, folder)
-    if processes < 2:
-        failures = list(map(render_one, notebooks))
-    else:
-        # Not forked: this process may have threads.
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            failures = list(pool.map(render_one, notebooks, chunksize=8))
-    for failure in filter(None, failures):
-        _log.warning("%s", failure)
-
-
-def _render_one(folder: Path, notebook: tuple[str, Path]) -> str | None:
-    """Render one notebook; why it cannot be rendered, or None.
+def _render(record: TrialRecord, folder: Path) -> None:
+    """Render a trial's notebook; one that cannot be rendered is a line in the log.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    run_id, path = notebook
     try:
-        rendered = render(path)
+        rendered = render(record.notebook)
     except NotebookError as error:
-        return str(error)
+        _log.warning("%s", error)
     except Exception as error:  # noqa: BLE001  an output's converter can raise anything
-        return f"{display_path(path)}: cannot be rendered: {first_line(error)}"
-    write_cells(folder, run_id, rendered)
-    return None
+        where = display_path(record.notebook)
+        _log.warning("%s: cannot be rendered: %s", where, first_line(error))
+    else:
+        write_cells(folder, record.run_id, rendered)

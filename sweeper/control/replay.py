@@ -12,13 +12,13 @@ import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from ..errors import KernelError, StudyError, SweepError
-from ..execution.environment import environment_facts
 from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
 from ..kernels import can_freeze, check_kernel
@@ -26,7 +26,7 @@ from ..notebook_api.messages import Point, StopReason, decode_float
 from ..notebooks import ResearchNotebook, annotate, read_executed, read_metadata
 from ..notebooks.compare import Differences, Execution, compare
 from ..notebooks.fingerprint import changed_modules
-from ..notebooks.scores import Scraped, scrape
+from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..study_folder.snapshots import (
     CodeSnapshot,
@@ -36,6 +36,7 @@ from ..study_folder.snapshots import (
 )
 from ..sync.archive import Dataset
 from ..trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState, display_path
+from .diff import read_execution
 from .lookup import ExistingStudy
 from .replay_targets import ReplayTarget, inputs_of_target
 from .side_trials import SideTrials
@@ -111,7 +112,7 @@ class Verdict:
         ]
 
     def _cause_lines(self) -> list[str]:
-        none = "nothing that is known to change results was found in the code or the environment"
+        none = "nothing that is known to change results has changed since the study was swept"
         return [f"  {cause}" for cause in self.causes or [none]]
 
     def to_json(self) -> dict[str, Any]:
@@ -221,10 +222,6 @@ def _groups(
     existing: ExistingStudy, targets: Sequence[ReplayTarget], folder: Path, *, here: bool
 ) -> Iterator[_Group]:
     facts = existing.study.facts
-    if "notebook" not in facts:
-        raise StudyError(
-            f"the study {existing.study.name!r} has not stored where its notebook is; sweep it once"
-        )
     cwd = Path(facts["notebook"]).parent
     if not cwd.is_dir():
         raise StudyError(
@@ -300,10 +297,9 @@ def _data(
 
 
 def _snapshot(existing: ExistingStudy, metadata: Mapping[str, Any]) -> CodeSnapshot | None:
-    """The modules of a trial; None where they were not kept, so that those on disk have to do."""
-    name = metadata.get("snapshot")
+    """The modules of a trial; None where their file was removed: those on disk have to do."""
     try:
-        return read_snapshot(existing.paths, name) if name else None
+        return read_snapshot(existing.paths, metadata.get("snapshot", ""))
     except StudyError as error:
         _log.warning("%s; the modules beside the notebook are used as they are now", error)
         return None
@@ -355,10 +351,13 @@ class _Replays(SideTrials[ReplayTarget]):
 
     def _keep(self, item: ReplayTarget, verdict: Verdict) -> None:
         """Keep the verdict in the replay's notebook, and its environment with the trials'."""
-        if read_metadata(item.replay) is None:
+        metadata = read_metadata(item.replay)
+        if metadata is None:
             return
-        if environment := _environment(self._group.workload.paths, item.replay):
-            keep_environment(self._group.existing.paths, environment)
+        if name := metadata.get("environment"):
+            with suppress(StudyError):  # there was no time to write it
+                environment = read_environment(self._group.workload.paths, name)
+                keep_environment(self._group.existing.paths, environment)
         of, state = item.original.name, str(verdict.state)
         noted = {"of": of, "verdict": state, "difference": verdict.difference}
         annotate(item.replay, replay=noted)
@@ -368,7 +367,8 @@ class _CutAsBefore:
     """Ends the replay of a pruned trial when it has reported as many points as the trial had."""
 
     def __init__(self, target: ReplayTarget, settings: Settings, running: RunningTrial) -> None:
-        series = _scraped(read_executed(target.original), settings).series
+        node = read_executed(target.original)
+        series = scrape(node, sources=settings.scores, objectives=settings.objective).series
         self._left = {name: len(points) for name, points in series.items()}
         self._running = running
 
@@ -386,21 +386,24 @@ class _CutAsBefore:
 def _judge(group: _Group, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
     """Compare a trial with its replay; a pruned one as far as it came, by its series only."""
     record, settings = target.record, group.workload.settings
-    is_compared = outcome.state in (TrialState.COMPLETED, record.state)
-    is_cut = record.state is TrialState.PRUNED
-    places = (group.existing.paths, target.original), (group.workload.paths, target.replay)
-    before, now = (
-        _execution(paths, path, settings, is_compared=is_compared, is_cut=is_cut)
-        for paths, path in places
-    )
-    if is_cut:
-        cut = {name: now.series.get(name, ())[: len(it)] for name, it in before.series.items()}
-        now = replace(now, series=cut)
-    if not (before.environment and now.environment):
-        before, now = (replace(it, environment={}) for it in (before, now))
+    since = "since the study was swept: "
+    if outcome.state not in (TrialState.COMPLETED, record.state):
+        nothing = Execution(scores={}, series={})
+        return Verdict(
+            target=target,
+            found=compare(nothing, nothing),
+            causes=[since + change for change in group.changes],
+            message=f"the replay is {outcome.state}: {outcome.message}",
+            duration_s=outcome.duration_s,
+        )
+    before = read_execution(target.original, group.existing.paths, settings)
+    now = read_execution(target.replay, group.workload.paths, settings)
+    if record.state is TrialState.PRUNED:
+        cut = {name: it[: len(before.series.get(name, ()))] for name, it in now.series.items()}
+        before = replace(before, cells=(), scores={})
+        now = replace(now, cells=(), scores={}, series=cut)
     found = compare(before, now)
-    causes = [*group.changes, *found.environment_in_words()]
-    causes = [f"since the study was swept: {change}" for change in causes]
+    causes = [since + change for change in (*group.changes, *found.environment_in_words())]
     if record.attempt > 1 or record.retry_of is not None:
         causes.append(
             "the trial was interrupted and begun again: if it went on from a checkpoint, that may "
@@ -412,36 +415,5 @@ def _judge(group: _Group, target: ReplayTarget, outcome: TrialOutcome) -> Verdic
         n_scores=len(before.scores),
         n_points=sum(map(len, before.series.values())),
         causes=causes,
-        message="" if is_compared else f"the replay is {outcome.state}: {outcome.message}",
         duration_s=outcome.duration_s,
     )
-
-
-def _execution(
-    paths: StudyPaths, path: Path, settings: Settings, *, is_compared: bool, is_cut: bool
-) -> Execution:
-    """What an executed notebook is compared by."""
-    environment = environment_facts(_environment(paths, path))
-    if not is_compared:
-        return Execution(scores={}, series={}, environment=environment)
-    node = read_executed(path)
-    scraped = _scraped(node, settings)
-    return Execution(
-        cells=() if is_cut else node.cells,
-        scores={} if is_cut else scraped.scores,
-        series=scraped.series,
-        environment=environment,
-    )
-
-
-def _scraped(node: Any, settings: Settings) -> Scraped:
-    return scrape(node, sources=settings.scores, objectives=settings.objective)
-
-
-def _environment(paths: StudyPaths, notebook: Path) -> Mapping[str, Any]:
-    """Where a trial ran; empty where that is not known."""
-    name = (read_metadata(notebook) or {}).get("environment")
-    try:
-        return read_environment(paths, name) if name else {}
-    except StudyError:  # the file was removed
-        return {}

@@ -22,25 +22,19 @@ def snapshot_of_trial(existing: ExistingStudy, run_id: str) -> CodeSnapshot:
     """Read the code of a trial, with the environment in which it ran, if that is known.
 
     Raises:
-        StudyError: there is no such trial, or its code was not kept.
+        StudyError: there is no such trial, or the files that have its code are gone.
     """
     notebook = existing.record(run_id).notebook
-    metadata = read_metadata(notebook)
-    if metadata is None:
+    metadata = read_metadata(notebook) or {}
+    if "snapshot" not in metadata:
         raise StudyError(
             f"trial {run_id}: {display_path(notebook)}, which names its code, is missing or not an "
             "executed notebook; choose a trial that has one"
         )
-    name = metadata.get("snapshot")
-    if not name:
-        raise StudyError(
-            f"trial {run_id}: the code of its sweep was not kept, which later versions do; its "
-            f"cells are in {display_path(notebook)}. Sweep the study on, and choose a new trial"
-        )
     environment = metadata.get("environment", "")
     if environment and not existing.paths.environment(environment).exists():
         environment = ""  # the code counts
-    return read_snapshot(existing.paths, name, environment=environment)
+    return read_snapshot(existing.paths, metadata["snapshot"], environment=environment)
 
 
 def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path:

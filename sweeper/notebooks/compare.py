@@ -58,7 +58,8 @@ class Execution:
         cells: of the executed notebook, with their outputs.
         scores: the final value of each score.
         series: the (step, value) pairs of each score that was reported.
-        environment: facts that may change results, by their names for people.
+        environment: facts that may change results, by their names for people; empty where it is
+            not known, and then not compared.
     """
 
     cells: Sequence[Mapping[str, Any]] = ()
@@ -204,7 +205,9 @@ def compare(a: Execution, b: Execution) -> Differences:
         series={n: _parting(a.series.get(n, ()), b.series.get(n, ())) for n in names},
         outputs=tuple(_output_differences(a.cells, b.cells)),
         params=_changed(a.params, b.params),
-        environment=_changed(a.environment, b.environment),
+        environment=_changed(a.environment, b.environment)
+        if a.environment and b.environment
+        else {},
     )
 
 

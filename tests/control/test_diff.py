@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from nbformat import NotebookNode
 from studies import small_settings
 
 from sweeper import Sweep
@@ -21,46 +19,29 @@ from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 SPACE = {"x": {"low": 0.0, "high": 1.0}, "kind": ["a"]}
-#: The series and outputs of five trials, of which the second is like the first.
-SERIES: list[list[tuple[int, float]]] = [
-    [(0, 0.5), (1, math.nan)],
-    [(0, 0.5), (1, math.nan)],
-    [(0, 0.5), (1, 0.25)],
-    [(0, 0.5)],
-    [(1, 0.5)],
-]
-PRINTED = ["one\ntwo\n", "one\ntwo\n", "one\n2\n", "one\n", "one\ntwo\n"]
-PICTURES = ["p", "p", "p", "p", "another"]
-
-
-def outputs_of(number: int) -> list[NotebookNode]:
-    new: Any = nbformat.v4.new_output
-    picture = {"image/png": PICTURES[number], "text/plain": "<Figure>"}
-    return [
-        new("stream", name="stdout", text=PRINTED[number]),
-        new("display_data", data=picture, metadata={}),
-    ]
+#: The series and outputs of four trials, of which the second is like the first.
+SERIES: list[list[float]] = [[0.5, 0.75], [0.5, 0.75], [0.5, 0.25], [0.5]]
+PRINTED = ["one\ntwo\n", "one\ntwo\n", "one\n2\n", "one\n"]
 
 
 def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
     node = nbformat.read(write_notebook(spec.notebook, "train()"), as_version=4)
-    node.cells[-1].outputs = outputs_of(spec.number)
-    steps, values = zip(*SERIES[spec.number], strict=True)
-    series = {"val": {"steps": steps, "values": [str(v) for v in values]}}
+    new_output: Any = nbformat.v4.new_output
+    node.cells[-1].outputs = [new_output("stream", name="stdout", text=PRINTED[spec.number])]
+    values = SERIES[spec.number]
+    series = {"val": {"steps": [*range(len(values))], "values": [str(v) for v in values]}}
     node.metadata["sweeper"] = {"series": series}
     nbformat.write(node, spec.notebook)
     if spec.number == 3:
         return TrialOutcome(state=TrialState.FAILED, message="In [2]: no")
-    return TrialOutcome(
-        state=TrialState.COMPLETED, scores={"val": float(spec.number > 1), "gap": math.nan}
-    )
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": values[-1]})
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compared")
     start = [{"x": 0.5, "kind": "a"}] * 2
-    settings = small_settings("pair", study={"trials": 5}, space=SPACE, start=start)
+    settings = small_settings("pair", study={"trials": 4}, space=SPACE, start=start)
     Sweep.from_settings(
         settings,
         notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x, kind = 0, 'a'"),
@@ -85,16 +66,17 @@ def test_two_trials_that_came_to_the_same_differ_in_their_seeds_only(folder: Pat
 
 
 def test_params_scores_steps_and_outputs_that_differ_are_listed(folder: Path) -> None:
-    lines = diff_in_words("0000", "0002", between(folder, "0000", "0002"))
+    found = between(folder, "0000", "0002")
+    lines = diff_in_words("0000", "0002", found)
     assert lines[2] == "params"
     assert lines[3].startswith("  x: 0.5 → ")
     assert lines[4:] == [
         "scores",
-        "  val: 0.0 → 1.0 (+1)",
+        "  val: 0.75 → 0.25 (-0.5)",
         "series",
-        "  val: equal at the first 1 points; from step 1 on nan → 0.25 (+nan)",
+        "  val: equal at the first 1 points; from step 1 on 0.75 → 0.25 (-0.5)",
         "outputs",
-        f"  cell {between(folder, '0000', '0002').outputs[0].cell}, from line 2 on: 'two' → '2'",
+        f"  cell {found.outputs[0].cell}, from line 2 on: 'two' → '2'",
     ]
 
 
@@ -116,7 +98,7 @@ def test_the_command_prints_the_differences_and_an_object(
     [
         (["0000"], "give two run ids"),
         (["a", "0000", "0001", "0002"], "give two run ids"),
-        (["0000", "0099"], "no trial 0099; it has 0000 to 0004"),
+        (["0000", "0099"], "no trial 0099; it has 0000 to 0003"),
     ],
 )
 def test_a_wrong_call_is_one_message(

@@ -100,22 +100,3 @@ def test_a_notebook_that_is_broken_is_one_line_and_the_page_is_written(
         assert "0002.ipynb: not a" in caplog.text
     finally:
         notebook.write_text(whole)
-
-
-@pytest.mark.slow
-def test_many_notebooks_are_rendered_by_several_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sweeper.control.paging._NOTEBOOKS_PER_PROCESS", 2)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    Sweep.from_settings(
-        small_settings("many", study={"trials": 5}),
-        notebook=write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5"),
-        output=f"{tmp_path}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(run_trial),
-    ).run()
-    folder = tmp_path / "out" / "many"
-    for file in (folder / "page" / "notebooks").iterdir():
-        file.unlink()
-    assert main(["export", str(folder)]) == 0
-    assert len(rendered(folder)) == 5
