@@ -159,13 +159,13 @@ def replay(
             on_verdict(verdict)
 
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
-        groups = list(_groups(existing, targets, Path(folder), here=here))
+        groups = list(_groups(existing, targets, Path(folder), here=here, on_verdict=note))
         runs = [(group, LocalExecutor.on_this_machine(group.workload, jobs)) for group in groups]
         on_gpu = [target.record.run_id for target in targets if target.record.gpu is not None]
         if on_gpu and not here and not all(executor.has_gpus for _, executor in runs):
             raise StudyError(f"trial {on_gpu[0]} ran on a GPU, and none is used here; {_HERE}")
         for group, executor in runs:
-            executor.run(_Replays(group, note))
+            executor.run(group)
     return sorted(verdicts, key=lambda verdict: verdict.run_id)
 
 
@@ -189,38 +189,15 @@ def record_in_mlflow(existing: ExistingStudy, verdicts: Iterable[Verdict]) -> No
 # --- what is run ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """Trials that ran the same cells with the same fixed values, so that one workload has them.
-
-    Attributes:
-        fixed: the values that the sweep of these trials had fixed.
-        changes: what has changed of their code and data since, in words.
-    """
-
-    existing: ExistingStudy
-    workload: Workload
-    fixed: Mapping[str, Any]
-    targets: Sequence[ReplayTarget]
-    changes: Sequence[str]
-
-    def spec(self, target: ReplayTarget) -> TrialSpec:
-        """The trial, to be run as if for the first time and written beside its own notebook."""
-        spec = target.record.spec(
-            study=self.existing.study.name,
-            study_id=self.existing.study.study_id,
-            fixed=self.fixed,
-            checkpoint_dir=self.workload.paths.checkpoints(target.record.run_id),
-            artifact_dir=self.workload.paths.saved(target.record.run_id),
-            inputs=inputs_of_target(self.existing.paths, target),
-            code=str(target.metadata.get("code", "")),
-        )
-        return replace(spec, attempt=1, notebook=target.replay)
-
-
 def _groups(
-    existing: ExistingStudy, targets: Sequence[ReplayTarget], folder: Path, *, here: bool
-) -> Iterator[_Group]:
+    existing: ExistingStudy,
+    targets: Sequence[ReplayTarget],
+    folder: Path,
+    *,
+    here: bool,
+    on_verdict: Callable[[Verdict], None],
+) -> Iterator[_Replays]:
+    """Trials that ran the same cells with the same fixed values, so that one workload has them."""
     facts = existing.study.facts
     cwd = Path(facts["notebook"]).parent
     if not cwd.is_dir():
@@ -243,21 +220,17 @@ def _groups(
         data, changes = _data(settings, cwd, metadata)
         if snapshot is None or not can_freeze(kernel):
             changes += changed_modules(facts["made_of"], notebook.code, cwd)
-        yield _Group(
-            existing=existing,
-            workload=Workload(
-                notebook=notebook,
-                settings=settings,
-                kernel_name=kernel,
-                cwd=cwd,
-                paths=paths,
-                snapshot=snapshot,
-                data=data,
-            ),
-            fixed=_decoded(metadata.get("fixed", {}), settings.fixed),
-            targets=members,
-            changes=changes,
+        workload = Workload(
+            notebook=notebook,
+            settings=settings,
+            kernel_name=kernel,
+            cwd=cwd,
+            paths=paths,
+            snapshot=snapshot,
+            data=data,
         )
+        fixed = _decoded(metadata.get("fixed", {}), settings.fixed)
+        yield _Replays(existing, workload, members, fixed, changes, on_verdict)
 
 
 def _decoded(stored: Any, known: Any = None) -> Any:
@@ -329,20 +302,38 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
 class _Replays(SideTrials[ReplayTarget]):
     """Gives the trials of a group to an executor, and judges each that has ended."""
 
-    def __init__(self, group: _Group, on_verdict: Callable[[Verdict], None]) -> None:
-        super().__init__(group.targets)
-        self._group = group
-        self._on_verdict = on_verdict
+    def __init__(
+        self,
+        existing: ExistingStudy,
+        workload: Workload,
+        targets: Sequence[ReplayTarget],
+        fixed: Mapping[str, Any],
+        changes: Sequence[str],
+        on_verdict: Callable[[Verdict], None],
+    ) -> None:
+        super().__init__(targets)
+        self.workload = workload
+        self._existing, self._fixed = existing, fixed
+        self._changes, self._on_verdict = changes, on_verdict
 
     def begin(self, item: ReplayTarget, running: RunningTrial) -> TrialSpec:
-        """Make the spec of a replay."""
+        """Make the spec of a replay: as if for the first time, written beside the trial's own."""
         if item.record.state is TrialState.PRUNED:
-            running.subscribe(_CutAsBefore(item, self._group.workload.settings, running))
-        return self._group.spec(item)
+            running.subscribe(_CutAsBefore(item, self.workload.settings, running))
+        spec = item.record.spec(
+            study=self._existing.study.name,
+            study_id=self._existing.study.study_id,
+            fixed=self._fixed,
+            checkpoint_dir=self.workload.paths.checkpoints(item.record.run_id),
+            artifact_dir=self.workload.paths.saved(item.record.run_id),
+            inputs=inputs_of_target(self._existing.paths, item),
+            code=str(item.metadata.get("code", "")),
+        )
+        return replace(spec, attempt=1, notebook=item.replay)
 
     def end(self, item: ReplayTarget, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Compare a replay with its trial."""
-        verdict = _judge(self._group, item, outcome)
+        verdict = self._judge(item, outcome)
         try:
             self._keep(item, verdict)
         except OSError as error:  # the verdict counts, wherever it cannot be written
@@ -356,11 +347,46 @@ class _Replays(SideTrials[ReplayTarget]):
             return
         if name := metadata.get("environment"):
             with suppress(StudyError):  # there was no time to write it
-                environment = read_environment(self._group.workload.paths, name)
-                keep_environment(self._group.existing.paths, environment)
+                environment = read_environment(self.workload.paths, name)
+                keep_environment(self._existing.paths, environment)
         of, state = item.original.name, str(verdict.state)
         noted = {"of": of, "verdict": state, "difference": verdict.difference}
         annotate(item.replay, replay=noted)
+
+    def _judge(self, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
+        """Compare a trial with its replay; a pruned one as far as it came, by its series only."""
+        record, settings = target.record, self.workload.settings
+        since = "since the study was swept: "
+        if outcome.state not in (TrialState.COMPLETED, record.state):
+            nothing = Execution(scores={}, series={})
+            return Verdict(
+                target=target,
+                found=compare(nothing, nothing),
+                causes=[since + change for change in self._changes],
+                message=f"the replay is {outcome.state}: {outcome.message}",
+                duration_s=outcome.duration_s,
+            )
+        before = read_execution(target.original, self._existing.paths, settings)
+        now = read_execution(target.replay, self.workload.paths, settings)
+        if record.state is TrialState.PRUNED:
+            cut = {name: it[: len(before.series.get(name, ()))] for name, it in now.series.items()}
+            before = replace(before, cells=(), scores={})
+            now = replace(now, cells=(), scores={}, series=cut)
+        found = compare(before, now)
+        causes = [since + change for change in (*self._changes, *found.environment_in_words())]
+        if record.attempt > 1 or record.retry_of is not None:
+            causes.append(
+                "the trial was interrupted and begun again: if it went on from a checkpoint, that "
+                "may lack a part of its state, such as the optimizer's or a generator's"
+            )
+        return Verdict(
+            target=target,
+            found=found,
+            n_scores=len(before.scores),
+            n_points=sum(map(len, before.series.values())),
+            causes=causes,
+            duration_s=outcome.duration_s,
+        )
 
 
 class _CutAsBefore:
@@ -378,42 +404,3 @@ class _CutAsBefore:
                 self._left[name] -= 1
         if all(left <= 0 for left in self._left.values()):
             self._running.stop(StopReason.PRUNED, "the trial was pruned here")
-
-
-# --- what it came to -----------------------------------------------------------------------------
-
-
-def _judge(group: _Group, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
-    """Compare a trial with its replay; a pruned one as far as it came, by its series only."""
-    record, settings = target.record, group.workload.settings
-    since = "since the study was swept: "
-    if outcome.state not in (TrialState.COMPLETED, record.state):
-        nothing = Execution(scores={}, series={})
-        return Verdict(
-            target=target,
-            found=compare(nothing, nothing),
-            causes=[since + change for change in group.changes],
-            message=f"the replay is {outcome.state}: {outcome.message}",
-            duration_s=outcome.duration_s,
-        )
-    before = read_execution(target.original, group.existing.paths, settings)
-    now = read_execution(target.replay, group.workload.paths, settings)
-    if record.state is TrialState.PRUNED:
-        cut = {name: it[: len(before.series.get(name, ()))] for name, it in now.series.items()}
-        before = replace(before, cells=(), scores={})
-        now = replace(now, cells=(), scores={}, series=cut)
-    found = compare(before, now)
-    causes = [since + change for change in (*group.changes, *found.environment_in_words())]
-    if record.attempt > 1 or record.retry_of is not None:
-        causes.append(
-            "the trial was interrupted and begun again: if it went on from a checkpoint, that may "
-            "lack a part of its state, such as the optimizer's or a generator's"
-        )
-    return Verdict(
-        target=target,
-        found=found,
-        n_scores=len(before.scores),
-        n_points=sum(map(len, before.series.values())),
-        causes=causes,
-        duration_s=outcome.duration_s,
-    )

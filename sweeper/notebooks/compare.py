@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Any, TypeVar
 
 _Key = TypeVar("_Key")
@@ -40,14 +39,6 @@ _VOLATILE = re.compile(
     r"|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b"
     r"|(?i:\b(?:time|elapsed|took|duration|eta|speed)\b\W{0,4}[\d.]+)"
 )
-
-
-class Likeness(StrEnum):
-    """How far what a cell put out agrees: to the last bit, in its kinds only, or not."""
-
-    EQUAL = "equal"
-    IN_KIND = "equal in kind"
-    DIFFERENT = "different"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +92,14 @@ class OutputDifference:
 
     Attributes:
         cell: its position in the notebook, from 1 on, as the live table counts.
-        likeness: whether at least the kinds of its outputs are the same, in the same order.
+        is_same_kind: whether at least the kinds of its outputs are the same, in the same order.
         line: of its text, from 1 on; None where a picture differs, or whatever else is no text.
         first: that line of the first execution; empty where it has none.
         second: that of the second.
     """
 
     cell: int
-    likeness: Likeness
+    is_same_kind: bool
     line: int | None
     first: str
     second: str
@@ -149,36 +140,24 @@ class Differences:
         return self.has_equal_numbers and not self.outputs
 
     @property
-    def likeness(self) -> Likeness:
-        """How far the outputs of all cells agree."""
-        found = {it.likeness for it in self.outputs}
-        order = (Likeness.DIFFERENT, Likeness.IN_KIND)
-        return next((it for it in order if it in found), Likeness.EQUAL)
-
-    @property
     def agrees_in_kind(self) -> bool:
         """Whether both have the same scores, and outputs of the same kinds in the same order."""
         has_both = all(None not in pair for pair in self.scores.values())
-        return has_both and self.likeness is not Likeness.DIFFERENT
+        return has_both and all(it.is_same_kind for it in self.outputs)
 
     @property
     def distance(self) -> float:
         """How far two numbers are apart at most, relatively; infinite where one is missing."""
-        of_scores = [relative_distance(*pair) for pair in self.scores.values()]
+        of_scores = [_distance(*pair) for pair in self.scores.values()]
         return max([*of_scores, *(it.distance for it in self.series.values())], default=0.0)
 
-    @property
-    def first_parting(self) -> tuple[str, Parting] | None:
-        """The name of the series that parts at the smallest step, and where; None for none."""
-        apart = [(it.step, name) for name, it in self.series.items() if it.step is not None]
-        return None if not apart else (name := min(apart)[1], self.series[name])
-
     def numbers_in_words(self) -> list[str]:
-        """The series that parts first, and all scores that differ."""
+        """The series that parts at the smallest step, and all scores that differ."""
         found = [f"{name} {change(*pair)}" for name, pair in self.scores.items()]
-        if self.first_parting is not None:
-            name, parting = self.first_parting
-            found.insert(0, f"{name}: {parting}")
+        apart = [(it.step, name) for name, it in self.series.items() if it.step is not None]
+        if apart:
+            _, name = min(apart)
+            found.insert(0, f"{name}: {self.series[name]}")
         return found
 
     def environment_in_words(self) -> list[str]:
@@ -218,7 +197,7 @@ def change(first: object, second: object) -> str:
     return " → ".join(_NONE if value is None else str(value) for value in (first, second))
 
 
-def relative_distance(first: float | None, second: float | None) -> float:
+def _distance(first: float | None, second: float | None) -> float:
     """How far two numbers are apart, relative to the larger; infinite unless both are finite."""
     if first is None or second is None or not (math.isfinite(first) and math.isfinite(second)):
         return math.inf
@@ -240,7 +219,7 @@ def _parting(first: Points, second: Points) -> Parting:
             step = min(point[0] for point in (a, b) if point is not None)
             at = [point[1] if point is not None and point[0] == step else None for point in (a, b)]
             apart = _changed(dict(first), dict(second)).values()
-            far = max((relative_distance(*pair) for pair in apart), default=0.0)
+            far = max((_distance(*pair) for pair in apart), default=0.0)
             return Parting(n_equal=index, step=step, first=at[0], second=at[1], distance=far)
     return Parting(n_equal=len(first))
 
@@ -264,7 +243,7 @@ def _output_differences(
         parted = next(((n, x, y) for n, (x, y) in enumerate(lines, 1) if x != y), (None, "", ""))
         yield OutputDifference(
             cell=position,
-            likeness=Likeness.IN_KIND if is_alike else Likeness.DIFFERENT,
+            is_same_kind=is_alike,
             line=parted[0],
             first=parted[1],
             second=parted[2],
