@@ -14,6 +14,7 @@ from .console_output import ConsoleOutput
 def data(options: argparse.Namespace) -> int:
     """Push or fetch the data of a parameters file."""
     from ..settings import Settings
+    from ..settings.units import size
     from ..sync.archive import Dataset
 
     console = ConsoleOutput(options)
@@ -29,11 +30,10 @@ def data(options: argparse.Namespace) -> int:
     dataset = Dataset(settings.data, folder=beside.absolute().parent)
     place = display_path(dataset.place())
     if options.action == "push":
-        pushed, is_new = dataset.push(console.progress)
-        done = "was sent" if is_new else "was there already"
-        console.line(f"{place}: version {pushed.version} ({pushed}) {done}: {dataset.url}")
-        sent = pushed.size_bytes if is_new else 0
-        console.json({"version": pushed.version, "path": place, "sent_bytes": sent})
+        version, sent_bytes = dataset.push(console.progress)
+        done = f"was sent ({size(sent_bytes)})" if sent_bytes else "was there already"
+        console.line(f"{place}: version {version} {done}: {dataset.url}")
+        console.json({"version": version, "path": place, "sent_bytes": sent_bytes})
         return OK
     dataset.settle()
     dataset.bring(console.progress)

@@ -1,8 +1,8 @@
 """The data of trials: one archive per version in a store, unpacked once on each machine.
 
 An archive is a plain tar file of the folder, with names in order and no times or owners, so equal
-data gives equal bytes; their hash names the version. It is written before the index that lists it,
-unpacked beside the folder, compared with its hash and renamed: half of it is never used.
+data gives equal bytes; their hash names the version. It is unpacked beside the folder, compared
+with its hash and renamed: half of it is never used.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ import os
 import shutil
 import tarfile
 import tempfile
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -32,50 +29,26 @@ from ..settings.sections import Data
 from ..settings.units import size
 from ..study_folder.user_cache import cache_folder
 from ..trials import display_path
-from .store import ConflictError, Store, StoreError
+from .store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 
-_INDEX = "data.json"
+#: The object with the version that was pushed last, and the folder with one archive for each.
+_NEWEST, _ARCHIVES = "newest", "archives"
 _RECORD = ".notebook-hpo-data.json"
-#: PAX alone has names of any length in UTF-8.
-_FORMAT = tarfile.PAX_FORMAT
 _DIGITS = 16
-_CHUNK_BYTES = 1 << 20
-#: Twelve blocks of 16 MB at once fill a fast line and take some 200 MB of memory.
-_BLOCK_BYTES, _AT_ONCE = 16_000_000, 12
+#: An archive is fetched in blocks, so that a lost connection repeats one of them and not all.
+_BLOCK_BYTES = 16_000_000
 #: A fetch leaves so much of the disk free.
 _RESERVE_BYTES = 100_000_000
-#: A call waits so long before each further try while the store does not answer.
-_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+#: A store that does not answer is asked again for so long, and for so long where the data is here.
+_PATIENCE_S, _BRIEF_S = 60.0, 1.0
 _LOOK_S = 0.5
 _LINE_EVERY_S = 5.0
 
 #: Called with a line for people.
 OnLine = Callable[[str], None]
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
-    """One version of the data in the store.
-
-    Attributes:
-        version: the first 16 digits of the SHA-256 of the archive.
-        size_bytes: of the archive.
-    """
-
-    version: str
-    n_files: int
-    size_bytes: int
-
-    @property
-    def name(self) -> str:
-        """Its name in the store."""
-        return f"archives/{self.version}.tar"
-
-    def __str__(self) -> str:
-        return f"{self.n_files} file{'s' if self.n_files != 1 else ''}, {size(self.size_bytes)}"
 
 
 class Dataset:
@@ -130,38 +103,18 @@ class Dataset:
             SettingsError: a package for such URLs is missing.
             DataError: there is no such version, or no data at all.
         """
-        remote = _Remote(self.url)
         record = _Record.of(self.place())
         wanted = self._settings.version or begun_with
         if wanted and record is not None and record.version.startswith(wanted):
             self.version = record.version
             return
         try:
-            self.version = self._found(remote, wanted).version
+            self.version = _Remote(self.url, patience_s=_BRIEF_S).version(wanted)
         except DataError as error:
             if wanted or record is None or record.url != self.url:
                 raise
             _log.warning("%s; the trials use version %s, which is here", error, record.version)
             self.version = record.version
-
-    def _found(self, remote: _Remote, wanted: str | None) -> Archive:
-        archives = remote.archives(pauses=_PAUSES_S[:1])
-        if not archives:
-            raise DataError(
-                f"data.from: there is no data at {remote.display_url}; put {self.place()} there "
-                "with: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS, or correct the URL"
-            )
-        newest = archives[-1]
-        found = [it for it in archives if it.version.startswith(wanted or newest.version)]
-        if len(found) != 1:
-            is_pinned = self._settings.version is not None
-            key = "data.version" if is_pinned else "the study's trials used data"
-            raise DataError(
-                f"{key} {wanted}: {remote.display_url} has "
-                f"{'no such version' if not found else f'{len(found)} such versions'}; the newest "
-                f"is {newest.version}" + ("" if is_pinned else ", begin another study with --study")
-            )
-        return found[0]
 
     def look(self) -> str:
         """What `bring` would do, in words; nothing is fetched or written.
@@ -172,9 +125,11 @@ class Dataset:
         place = self.place().resolve()
         if self._is_here(place):
             return f"it is in {display_path(place)}, nothing will be fetched"
-        archive = self._found(_Remote(self.url), self.version)
-        free = _check_room(place, archive)
-        return f"{archive} will be fetched to {display_path(place)}, where {size(free)} are free"
+        n_bytes = _Remote(self.url, patience_s=_BRIEF_S).size_bytes(self.version)
+        free = _check_room(place, n_bytes)
+        return (
+            f"{size(n_bytes)} will be fetched to {display_path(place)}, where {size(free)} are free"
+        )
 
     # --- having it here ---------------------------------------------------------------------------
 
@@ -193,7 +148,7 @@ class Dataset:
 
         Args:
             on_line: called with each line for people, from this thread.
-            is_stopped: asked twice a second; once it is True the call returns soon.
+            is_stopped: asked before each block; once it is True the call returns soon.
             folder: that of the notebook, where it is another one than at home.
             is_copy: whether that is a copy for one sweep: a relative path then leads to the user's
                 cache on this machine, which later sweeps find again.
@@ -211,12 +166,10 @@ class Dataset:
             self._lock = lock = os.open(
                 place.with_name(f".{place.name}.notebook-hpo.lock"), os.O_RDWR | os.O_CREAT, 0o666
             )
-            next_line_s = 0.0
-            while not is_stopped() and not self._holds(lock, place, on_line, is_stopped):
-                if time.monotonic() >= next_line_s:
-                    next_line_s = time.monotonic() + 6 * _LINE_EVERY_S
-                    on_line(f"waiting for another process that fetches {display_path(place)}")
-                time.sleep(_LOOK_S)
+            if not self._holds(lock, place, on_line, is_stopped):
+                on_line(f"waiting for another process that fetches {display_path(place)}")
+                while not is_stopped() and not self._holds(lock, place, on_line, is_stopped):
+                    time.sleep(_LOOK_S)
         except _StoppedError:
             self.close()
         except DataError:
@@ -262,23 +215,20 @@ class Dataset:
         record = _Record.of(place)
         if record is None and (not place.exists() or not any(place.iterdir())):
             return False
-        push = "put it there as a new version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS"
-        if record is None or (record.version != self.version and not record.is_fetched):
-            what = f"version {record.version}, pushed from it" if record else "files of its own"
+        problem = None
+        if record is None:
+            problem = f"{display_path(place)} has files of its own"
+        elif record.version != self.version:
+            if record.is_fetched:
+                return False
+            problem = f"{display_path(place)} has version {record.version}, pushed from it"
+        elif changed := [it for it, look in record.files.items() if _look(place / it) != look]:
+            problem = f"{display_path(place)}/{changed[0]} has changed"
+        if problem:
             raise DataError(
-                f"data.path: {display_path(place)} has {what}, and the trials use version "
-                f"{self.version} of {self.url}. Nothing was changed. Move the folder away, or set "
-                f"data.path to another one, to have that fetched; or, if what is here is right, "
-                f"{push}"
-            )
-        if record.version != self.version:
-            return False
-        changed = next((it for it, look in record.files.items() if _look(place / it) != look), None)
-        if changed is not None:
-            raise DataError(
-                f"data.path: {display_path(place)}/{changed} is not as it was in version "
-                f"{self.version}. Nothing was overwritten. Move the folder away to have it "
-                f"fetched, or {push}"
+                f"data.path: {problem}, and the trials use version {self.version} of {self.url}. "
+                "Nothing was changed. Move the folder away to have that fetched, or push this as a "
+                "new version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS"
             )
         return True
 
@@ -286,15 +236,16 @@ class Dataset:
         """Unpack the version beside its place, and exchange the two folders."""
         fetched = _kept(place, self.version)  # of a study that went on with another one meanwhile
         if (kept := _Record.of(fetched)) is None or kept.version != self.version:
-            remote = _Remote(self.url)
-            archive = self._found(remote, self.version)
-            _check_room(place, archive)
+            remote = _Remote(self.url, is_stopped)
+            n_bytes = remote.size_bytes(self.version)
+            _check_room(place, n_bytes)
             fetched = place.with_name(f".{place.name}.part")
             shutil.rmtree(fetched, ignore_errors=True)  # of a fetch that was killed
-            on_line(f"fetching {display_path(place)} from {remote.display_url}: {archive}")
+            on_line(f"fetching {display_path(place)} from {remote.display_url}: {size(n_bytes)}")
             try:
-                with closing(remote.blocks(archive, on_line, is_stopped)) as blocks:
-                    files = _unpack(blocks, fetched, archive)
+                files = _unpack(
+                    remote.blocks(self.version, n_bytes, on_line), fetched, self.version
+                )
                 os.sync()  # a record is never ahead of the files after a power cut
                 record = _Record(version=self.version, url=self.url, is_fetched=True, files=files)
                 record.write(fetched)
@@ -318,11 +269,11 @@ class Dataset:
 
     # --- putting it there -------------------------------------------------------------------------
 
-    def push(self, on_line: OnLine) -> tuple[Archive, bool]:
+    def push(self, on_line: OnLine) -> tuple[str, int]:
         """Put what lies in the folder into the store, as its newest version.
 
         Returns:
-            the version, and whether it had to be sent.
+            the version, and how many bytes were sent: 0 where it was there already.
 
         Raises:
             SettingsError: a package for such URLs is missing.
@@ -334,23 +285,19 @@ class Dataset:
         on_line(f"reading {len(names)} files in {display_path(place)}")
         try:
             files = {name: _look(place / name) for name in names}
-            version, n_bytes = _pack(place, names)
-            archive = Archive(version=version, n_files=len(names), size_bytes=n_bytes)
-            is_new = archive not in remote.archives()
-            if is_new:
-                on_line(f"pushing them to {remote.display_url}: {archive}")
-                with tempfile.TemporaryFile(dir=place.parent) as packed:  # a kill leaves nothing
-                    if _pack(place, names, packed)[0] != version:
-                        raise DataError(f"data: {place} has changed while it was pushed; again")
-                    packed.flush()
-                    remote.send(archive, Path(f"/dev/fd/{packed.fileno()}"))
-            remote.publish(archive)
+            with tempfile.TemporaryFile(dir=place.parent) as packed:  # a kill leaves nothing
+                _pack(place, names, packed)
+                version, n_bytes = _version_of(packed), packed.tell()
+                if is_new := version not in remote.versions():
+                    on_line(f"pushing them to {remote.display_url}: {size(n_bytes)}")
+                    remote.send(version, Path(f"/dev/fd/{packed.fileno()}"))
+            remote.publish(version)
             before = _Record.of(place)
             if before is None or before.version != version:
                 _Record(version=version, url=self.url, is_fetched=False, files=files).write(place)
         except OSError as error:
             raise DataError(f"data.path: {place}: {error}") from error
-        return archive, is_new
+        return version, n_bytes if is_new else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,158 +327,142 @@ class _Record:
 
 
 class _Remote:
-    """The archives in the store, and the index that lists them, the newest last."""
+    """The archives in the store, and which of them was pushed last.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        is_stopped: whether the user has stopped the fetch.
+        patience_s: how long a store that does not answer is asked again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        is_stopped: Callable[[], bool] = lambda: False,
+        *,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
         self._store = Store(url, key="data.from")
+        self._is_stopped = is_stopped
+        self._patience_s = patience_s
         self.display_url = self._store.display_url
 
-    def archives(self, *, pauses: Sequence[float] = _PAUSES_S) -> list[Archive]:
-        content = self._call(lambda: self._store.get(_INDEX), pauses)
-        try:
-            return [] if content is None else [Archive(**it) for it in json.loads(content)]
-        except (ValueError, TypeError) as error:
+    def versions(self) -> list[str]:
+        """All versions in the store, in no order of time."""
+        return [Path(it).stem for it in self._call(lambda: self._store.names(_ARCHIVES))]
+
+    def version(self, wanted: str | None) -> str:
+        """The version that begins with these digits; None for the one that was pushed last.
+
+        Raises:
+            DataError: there is no such version, or no data at all.
+        """
+        newest = (self._call(lambda: self._store.get(_NEWEST)) or b"").decode(errors="replace")
+        if not newest:
             raise DataError(
-                f"data.from: {self.display_url}/{_INDEX} is damaged, or of another program"
-            ) from error
+                f"data.from: there is no data at {self.display_url}; put it there with: "
+                "notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS, or correct the URL"
+            )
+        found = [it for it in self.versions() if it.startswith(wanted or newest)]
+        if len(found) != 1:
+            raise DataError(
+                f"data: {self.display_url} has {len(found) or 'no'} versions {wanted or newest}; "
+                f"the newest is {newest}; correct data.version, or begin another study with --study"
+            )
+        return found[0]
 
-    def send(self, archive: Archive, packed: Path) -> None:
-        self._call(lambda: self._store.put_file(archive.name, packed))
+    def size_bytes(self, version: str) -> int:
+        return self._call(lambda: self._store.size(_archive(version)))
 
-    def publish(self, archive: Archive) -> None:
-        """List an archive that is there as the newest."""
-        known = self._call(lambda: self._store.version(_INDEX))
-        listed = [asdict(it) for it in self.archives() if it != archive]
-        index = json.dumps([*listed, asdict(archive)]).encode()
-        try:
-            self._call(lambda: self._store.put_if_unchanged(_INDEX, index, known))
-        except ConflictError as error:
-            raise DataError("data push: another push has just ended there; push again") from error
+    def send(self, version: str, packed: Path) -> None:
+        self._call(lambda: self._store.put_file(_archive(version), packed))
 
-    def blocks(
-        self, archive: Archive, on_line: OnLine, is_stopped: Callable[[], bool]
-    ) -> Generator[bytes, None, None]:
-        """The bytes of an archive in order, while further ones are on their way.
+    def publish(self, version: str) -> None:
+        """Make an archive that is there the newest."""
+        self._call(lambda: self._store.put(_NEWEST, version.encode()))
+
+    def blocks(self, version: str, n_bytes: int, on_line: OnLine) -> Iterator[bytes]:
+        """The bytes of an archive in order.
 
         Raises:
             _StoppedError: the user has stopped the fetch.
         """
-        ending = threading.Event()
+        next_line_s = time.monotonic() + _LINE_EVERY_S
+        for start in range(0, n_bytes, _BLOCK_BYTES):
+            if time.monotonic() >= next_line_s:
+                next_line_s = time.monotonic() + _LINE_EVERY_S
+                on_line(f"fetched {size(start)} of {size(n_bytes)}")
+            end = min(start + _BLOCK_BYTES, n_bytes)
+            yield self._call(partial(self._store.get_range, _archive(version), start, end))
 
-        def fetch(start: int) -> bytes:
-            end = min(start + _BLOCK_BYTES, archive.size_bytes)
-            return self._call(
-                lambda: self._store.get_range(archive.name, start, end), ending=ending
-            )
-
-        starts = iter(range(0, archive.size_bytes, _BLOCK_BYTES))
-        done_bytes, next_line_s = 0, time.monotonic() + _LINE_EVERY_S
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="data") as pool:
-            coming = deque(pool.submit(fetch, start) for start in islice(starts, _AT_ONCE))
-            try:
-                while coming:
-                    if is_stopped():
-                        raise _StoppedError
-                    if not wait([coming[0]], timeout=_LOOK_S).done:
-                        continue
-                    block = coming.popleft().result()
-                    coming.extend(pool.submit(fetch, start) for start in islice(starts, 1))
-                    done_bytes += len(block)
-                    if time.monotonic() >= next_line_s:
-                        next_line_s = time.monotonic() + _LINE_EVERY_S
-                        on_line(f"fetched {size(done_bytes)} of {size(archive.size_bytes)}")
-                    yield block
-            finally:
-                ending.set()
-                pool.shutdown(cancel_futures=True)
-
-    def _call(
-        self,
-        call: Callable[[], _T],
-        pauses: Sequence[float] = _PAUSES_S,
-        ending: threading.Event | None = None,
-    ) -> _T:
-        ending = ending or threading.Event()
-        for pause_s in (*pauses, None):
+    def _call(self, call: Callable[[], _T]) -> _T:
+        until_s = time.monotonic() + self._patience_s
+        while not self._is_stopped():
             try:
                 return call()
             except StoreError as error:
                 if error.is_refusal:
                     raise DataError(f"data.from: {error}; see the guide for credentials") from error
-                if pause_s is None or ending.wait(pause_s):
+                if time.monotonic() >= until_s:
                     raise DataError(f"data.from: {error}; try again later") from error
-        raise AssertionError("unreachable")
+            time.sleep(_LOOK_S)
+        raise _StoppedError
+
+
+def _archive(version: str) -> str:
+    return f"{_ARCHIVES}/{version}.tar"
 
 
 class _StoppedError(Exception):
     """The user has stopped a fetch."""
 
 
-class _Hashed:
-    """What `tarfile` reads from or writes to, counted and hashed on its way.
+class _Arriving:
+    """A stream of blocks that `tarfile` can read, hashed on its way."""
 
-    Args:
-        blocks: that are read.
-        file: that is written; None to hash only.
-    """
-
-    def __init__(
-        self, *, blocks: Iterator[bytes] | None = None, file: IO[bytes] | None = None
-    ) -> None:
-        self._blocks = blocks or iter(())
-        self._file = file
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
         self._rest = memoryview(b"")
-        self._digest = hashlib.sha256()
-        self.n_bytes = 0
-
-    @property
-    def version(self) -> str:
-        return self._digest.hexdigest()[:_DIGITS]
+        self.digest = hashlib.sha256()
 
     def read(self, n_bytes: int) -> bytes:
         self._rest = self._rest or memoryview(next(self._blocks, b""))
         found, self._rest = bytes(self._rest[:n_bytes]), self._rest[n_bytes:]
-        self._digest.update(found)
+        self.digest.update(found)
         return found
 
-    def write(self, content: bytes) -> None:
-        self._digest.update(content)
-        self.n_bytes += len(content)
-        if self._file is not None:
-            self._file.write(content)
 
-
-def _pack(place: Path, names: Sequence[str], file: IO[bytes] | None = None) -> tuple[str, int]:
-    """The version and the size of the archive of some files, which is written if asked for."""
-    out = _Hashed(file=file)
-    stream = cast("IO[bytes]", out)
-    with tarfile.open(mode="w|", fileobj=stream, bufsize=_CHUNK_BYTES, format=_FORMAT) as tar:
+def _pack(place: Path, names: list[str], packed: IO[bytes]) -> None:
+    # PAX alone has names of any length in UTF-8.
+    with tarfile.open(mode="w", fileobj=packed, format=tarfile.PAX_FORMAT) as tar:
         for name in names:
             with open(place / name, "rb") as opened:
                 member = tarfile.TarInfo(name)
                 member.size = os.fstat(opened.fileno()).st_size
                 tar.addfile(member, opened)
-    return out.version, out.n_bytes
 
 
-def _unpack(blocks: Iterator[bytes], part: Path, archive: Archive) -> dict[str, list[int]]:
+def _version_of(packed: IO[bytes]) -> str:
+    packed.seek(0)
+    return hashlib.file_digest(packed, "sha256").hexdigest()[:_DIGITS]  # type: ignore[arg-type]
+
+
+def _unpack(blocks: Iterator[bytes], part: Path, version: str) -> dict[str, list[int]]:
     """Unpack an archive into a new folder, and return its files as a record has them."""
-    arriving = _Hashed(blocks=blocks)
+    arriving = _Arriving(blocks)
     files = {}
     part.mkdir()
     with suppress(tarfile.TarError):
-        stream = cast("IO[bytes]", arriving)
-        with tarfile.open(mode="r|", fileobj=stream, bufsize=_CHUNK_BYTES) as tar:
+        with tarfile.open(mode="r|", fileobj=cast("IO[bytes]", arriving)) as tar:
             for member in tar:
                 tar.extract(member, part, filter="data")
                 os.utime(part / member.name)
                 files[member.name] = _look(part / member.name)
-        while arriving.read(_CHUNK_BYTES):
+        while arriving.read(_BLOCK_BYTES):
             pass  # the padding, which is part of the hash
-    if arriving.version != archive.version:
+    if arriving.digest.hexdigest()[:_DIGITS] != version:
         raise DataError(
-            f"data.from: {archive.name} has other bytes than were pushed; remove it there and push "
-            "the data again"
+            f"data.from: {_archive(version)} has other bytes than were pushed; remove it there and "
+            "push the data again"
         )
     return files
 
@@ -575,13 +506,13 @@ def _free_bytes(place: Path) -> int:
     return shutil.disk_usage(next(it for it in (place, *place.parents) if it.exists())).free
 
 
-def _check_room(place: Path, archive: Archive) -> int:
+def _check_room(place: Path, n_bytes: int) -> int:
     """Refuse a fetch that the disk has no room for; how many bytes are free, where it has."""
     free = _free_bytes(place)
-    if archive.size_bytes + _RESERVE_BYTES > free:
+    if n_bytes + _RESERVE_BYTES > free:
         raise DataError(
-            f"data.path: {size(archive.size_bytes)} are missing in {display_path(place)}, and "
-            f"{size(free)} are free there; make room, or set data.path to a larger disk"
+            f"data.path: {display_path(place)} needs {size(n_bytes)}, and {size(free)} are free "
+            "there; make room, or set data.path to a larger disk"
         )
     return free
 

@@ -114,6 +114,12 @@ class Store:
             fs, path = self._at(name)
             return bytes(fs.cat_file(path, start=start, end=end))
 
+    def size(self, name: str) -> int:
+        """How many bytes an object has."""
+        with self._errors():
+            fs, path = self._at(name)
+            return int(fs.size(path))
+
     def put(self, name: str, data: bytes) -> None:
         """Write an object atomically; it may exist already."""
         with self._errors():
@@ -174,12 +180,15 @@ class Store:
                 raise
 
     def put_file(self, name: str, file: Path) -> None:
-        """Write an object from a file."""
+        """Write an object atomically from a file."""
         with self._errors():
             fs, path = self._at(name)
-            if self._has_folders:
-                fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            fs.put_file(str(file), path)
+            if not self._has_folders:
+                fs.put_file(str(file), path)
+                return
+            fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            fs.put_file(str(file), f"{path}.part")
+            fs.mv(f"{path}.part", path)
 
     def get_file(self, name: str, file: Path) -> None:
         """Download an object to a file in an existing folder.
