@@ -7,8 +7,11 @@ import shutil
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Write a text file beside its place, then rename it; a line end is added where none is.
+
+    Args:
+        mode: of the file, less the bits of the process's mask.
 
     Raises:
         OSError: the file cannot be written; what was there before is unchanged.
@@ -16,7 +19,8 @@ def write_atomically(path: Path, text: str) -> None:
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(beside, "w", encoding="utf-8") as file:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.write("" if text.endswith("\n") else "\n")
         os.replace(beside, path)

@@ -5,12 +5,10 @@ Never initialises CUDA: a context of it would take some hundred MB of each GPU.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,18 +19,6 @@ from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 #: What is left free on each GPU, because libraries choose other algorithms where memory is short.
 _SPARE_BYTES = 1024**3
 _SPARE_SHARE = 0.025
-#: Prints the UUIDs of all GPUs in the order in which CUDA counts them.
-_CUDA_ORDER = """
-import ctypes, uuid
-cuda = ctypes.CDLL("libcuda.so.1")
-count, handle, name = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
-assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
-for number in range(count.value):
-    assert cuda.cuDeviceGet(ctypes.byref(handle), number) == 0
-    assert cuda.cuDeviceGetUuid(name, handle) == 0
-    print("GPU-" + str(uuid.UUID(bytes=bytes(name))))
-"""
-_ORDER_TIMEOUT_S = 60
 _ROOT = Path("/")
 #: Read by the libraries that compute when they are imported; the number of threads changes the
 #: last bits of a result, so it is fixed for the whole study.
@@ -48,37 +34,6 @@ _TAKE_WHAT_IS_NEEDED = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
 }
-
-
-class NoGpus:
-    """The driver of a machine without GPUs."""
-
-    def installed(self) -> Sequence[Gpu]:
-        """None."""
-        return ()
-
-    def used_bytes(self, uuid: str) -> int | None:
-        """Not known."""
-        return None
-
-    def used_by(self, uuid: str) -> Mapping[int, int]:
-        """Nobody."""
-        return {}
-
-    def busy_share(self, uuid: str) -> float | None:
-        """Not known."""
-        return None
-
-
-def installed_driver() -> GpuDriver:
-    """NVIDIA's driver, where it is installed."""
-    try:
-        ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return NoGpus()
-    from .nvml import Nvml  # takes longer than all else that a sweep without a GPU does with it
-
-    return Nvml()
 
 
 def chosen_gpus(
@@ -123,32 +78,19 @@ def chosen_gpus(
                 f"resources.gpus_per_trial: {gpu.name} is a part of a GPU (MIG), of which CUDA "
                 "gives a process only one; set it to 1"
             )
-    if memory_bytes is not None:
-        _refuse_small(chosen, memory_bytes)
+        needed_bytes = CONTEXT_BYTES + (memory_bytes or 0)
+        if gpu.memory_bytes is not None and memory_bytes and gpu.memory_bytes < needed_bytes:
+            raise SettingsError(
+                f"resources.gpu_memory: a trial takes {memory_bytes / 1e9:.1f} GB and "
+                f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.name} has "
+                f"{gpu.memory_bytes / 1e9:.1f} GB"
+            )
     if chosen and len(chosen) < per_trial:
         raise SettingsError(
             f"resources.gpus_per_trial: a trial takes {per_trial} GPUs; there "
             f"{'is 1' if len(chosen) == 1 else f'are {len(chosen)}'} to use"
         )
     return chosen
-
-
-def _refuse_small(gpus: Sequence[Gpu], memory_bytes: int) -> None:
-    """Refuse a stated memory that a GPU does not have, or that cannot be compared with it."""
-    for gpu in gpus:
-        if gpu.memory_bytes is None and gpu.name.isdigit():
-            raise SettingsError(
-                f"resources.gpu_memory: the GPUs of this machine differ, and which of them is "
-                f"number {gpu.name} of CUDA_VISIBLE_DEVICES, only CUDA knows, which counts the "
-                "fastest first; set CUDA_DEVICE_ORDER=PCI_BUS_ID as well, or give the UUIDs that "
-                "`nvidia-smi -L` lists"
-            )
-        if gpu.memory_bytes is not None and gpu.memory_bytes < memory_bytes + CONTEXT_BYTES:
-            raise SettingsError(
-                f"resources.gpu_memory: a trial takes {memory_bytes / 1e9:.1f} GB and "
-                f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.name} has "
-                f"{gpu.memory_bytes / 1e9:.1f} GB"
-            )
 
 
 def gpus_shared_by_count(root: Path | None = None, system: str = sys.platform) -> str:
@@ -178,7 +120,11 @@ def _amd_gpus(root: Path) -> Iterator[Path]:
 
 
 def present_gpus(driver: GpuDriver) -> list[Gpu]:
-    """The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES where it is set."""
+    """The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES where it is set.
+
+    Raises:
+        SettingsError: nobody knows which GPU a number there is.
+    """
     installed = driver.installed()
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None or not installed:
@@ -191,8 +137,7 @@ def present_gpus(driver: GpuDriver) -> list[Gpu]:
         if not _is_number(name):
             visible.append(_named(name, installed))
         elif 0 <= int(name) < len(counted):
-            known = counted[int(name)]
-            visible.append(replace(known, name=name))
+            visible.append(replace(counted[int(name)], name=name))
         else:
             break  # as in CUDA: a number that does not exist hides those after it
     return visible
@@ -210,37 +155,16 @@ def _named(name: str, installed: Sequence[Gpu]) -> Gpu:
     return Gpu(name=name, uuid=None, memory_bytes=None)
 
 
-def _in_cuda_order(installed: Sequence[Gpu]) -> list[Gpu]:
-    """The GPUs as CUDA counts them: the fastest first, if CUDA_DEVICE_ORDER says nothing else.
-
-    Where CUDA cannot be asked, only what all GPUs have in common is known of each number.
-    """
-    if len(installed) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
-        return list(installed)
-    by_uuid = {gpu.uuid: gpu for gpu in installed}
-    order = _ask_cuda()
-    if len(order) == len(installed) and all(uuid in by_uuid for uuid in order):
-        return [by_uuid[uuid] for uuid in order]
-    totals = {gpu.memory_bytes for gpu in installed}
-    total = totals.pop() if len(totals) == 1 else None
-    return [replace(gpu, uuid=None, memory_bytes=total) for gpu in installed]
-
-
-def _ask_cuda() -> list[str]:
-    """The UUIDs in CUDA's order, from a process of its own, as this one must not initialise it."""
-    seen = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-c", _CUDA_ORDER],
-            env=seen,
-            capture_output=True,
-            text=True,
-            timeout=_ORDER_TIMEOUT_S,
-            check=True,
+def _in_cuda_order(installed: Sequence[Gpu]) -> Sequence[Gpu]:
+    """The GPUs as CUDA counts them: the fastest first, if CUDA_DEVICE_ORDER says nothing else."""
+    is_ordered = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if not is_ordered and len({gpu.memory_bytes for gpu in installed}) > 1:
+        raise SettingsError(
+            "CUDA_VISIBLE_DEVICES: the GPUs of this machine differ, and only CUDA knows which of "
+            "them a number is: it counts the fastest first; set CUDA_DEVICE_ORDER=PCI_BUS_ID as "
+            "well, or give the UUIDs that `nvidia-smi -L` lists"
         )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return asked.stdout.split()
+    return installed
 
 
 def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int | None:

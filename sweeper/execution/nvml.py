@@ -16,6 +16,9 @@ from .driver import Gpu, GpuError
 
 _log = logging.getLogger(__name__)
 
+#: What NVML says on a machine without a GPU.
+_NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+
 
 class Nvml:
     """The GPUs of NVIDIA's driver; none where there is no such driver."""
@@ -70,7 +73,7 @@ class Nvml:
             pynvml.nvmlInit()
             count = pynvml.nvmlDeviceGetCount()
         except NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_DRIVER_NOT_LOADED:  # a machine without a GPU
+            if error.value not in _NO_DRIVER:
                 _log.warning(
                     "NVIDIA's driver does not answer (%s), so trials share its GPUs without regard "
                     "to memory; check it with nvidia-smi, or lower -j",

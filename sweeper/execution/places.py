@@ -22,9 +22,10 @@ from ..settings.machines import Resources
 from ..trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .claims import Claim, Claims
 from .driver import CONTEXT_BYTES, Gpu, GpuDriver, GpuError
-from .gpus import chosen_gpus, installed_driver, kernel_environment, usable_bytes
+from .gpus import chosen_gpus, kernel_environment, usable_bytes
 from .machine.capacity import oom_kills
 from .mps import Mps, why_not
+from .nvml import Nvml
 from .peak_memory import SPREAD, PeakMemory
 
 _log = logging.getLogger(__name__)
@@ -46,6 +47,13 @@ _MOST_CONTEXT_BYTES = 2 * 1024**3
 _BROKEN = re.compile(
     r"uncorrectable ECC|ECC_UNCORRECTABLE|ECCUncorrectable|fallen off the bus|GPU is lost"
     r"|GPU requires reset",
+    re.IGNORECASE,
+)
+
+#: How an error of CUDA is known, which under MPS may be another trial's; taking another one for it
+#: costs a second run.
+_OF_CUDA = re.compile(
+    r"cuda|\bMPS\b|illegal memory access|device-side assert|launch failure|misaligned address",
     re.IGNORECASE,
 )
 
@@ -217,7 +225,7 @@ class Places:
     ) -> None:
         self.gpus, self.mps = list(gpus), mps
         self._threads, self._is_hidden = threads, is_hidden
-        self._driver = driver or installed_driver()
+        self._driver = driver or Nvml()
         self._claims = claims or Claims()
         self._stated_bytes, self._per_trial = stated_bytes, per_trial
         self._root, self._look_s, self._settled_s = root, look_s, settled_s
@@ -244,7 +252,7 @@ class Places:
         """
         if resources.gpus == "none":
             return cls(threads=resources.threads, is_hidden=True)
-        driver, per_trial = driver or installed_driver(), resources.gpus_per_trial
+        driver, per_trial = driver or Nvml(), resources.gpus_per_trial
         gpus = chosen_gpus(
             resources.gpus, driver, memory_bytes=resources.gpu_memory, per_trial=per_trial
         )
@@ -343,7 +351,8 @@ class Places:
                     place.gpu,
                 )
         if self.mps is not None and peak_bytes:
-            self.mps.check(place.gpus)
+            for gpu in place.gpus:
+                self.mps.check(gpu)
 
     def settle(self, place: Place, outcome: TrialOutcome) -> TrialOutcome:
         """The outcome of a trial whose GPU may be to blame for it.
@@ -366,7 +375,8 @@ class Places:
             return replace(
                 outcome, state=TrialState.STOPPED, reason=Reason.GPU_FAULT, message=message
             )
-        if self.mps is not None and not place.is_alone_on_gpu and self.mps.is_fault(outcome):
+        is_shared = self.mps is not None and not place.is_alone_on_gpu
+        if is_shared and _OF_CUDA.search(outcome.message):
             return replace(outcome, reason=Reason.GPU_FAULT)
         return outcome
 
@@ -425,9 +435,6 @@ class Places:
             return None
         fitting.sort(key=lambda room: (-(room.free_bytes or 0), room.n_trials))
         chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.name)
-        if self.mps is not None and any(self.mps.has_fault(room.gpu) for room in chosen):
-            waiting.waits_for = "MPS, which takes nobody until all have left that an error has hit"
-            return None
         with ExitStack() as gates:
             for room in chosen:
                 is_free = gates.enter_context(self._claims.gate(_key(room.gpu)))

@@ -222,6 +222,8 @@ def _environment(workload: Workload, places: Places, *, token: str) -> TrialEnvi
     """Where the trials of a workload run here; what is started for the look bears the mark."""
     env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
 
+    snapshot = workload.snapshot
+
     def look() -> str:
         found = environment_of(
             interpreter=kernels.interpreter_of(workload.kernel_name),
@@ -229,6 +231,7 @@ def _environment(workload: Workload, places: Places, *, token: str) -> TrialEnvi
             folder=workload.cwd,
             threads=workload.settings.resources.threads,
             gpus=places.gpus,
+            files=[*snapshot.files, snapshot.notebook_name] if snapshot is not None else (),
         )
         if workload.host:
             found["host"] = workload.host

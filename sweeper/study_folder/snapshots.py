@@ -101,7 +101,7 @@ def keep_environment(paths: StudyPaths, environment: Mapping[str, Any]) -> str:
         OSError: it cannot be written.
     """
     name = _name_of(environment)
-    _keep(paths.environment(name), environment)
+    _keep(paths.environment(name), environment, mode=0o600)  # it has the changes since a commit
     return name
 
 
@@ -145,10 +145,10 @@ def _name_of(content: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()
 
 
-def _keep(file: Path, content: Mapping[str, Any]) -> None:
+def _keep(file: Path, content: Mapping[str, Any], *, mode: int = 0o666) -> None:
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(content, indent=1, sort_keys=True))
+        write_atomically(file, json.dumps(content, indent=1, sort_keys=True), mode=mode)
 
 
 def _read(file: Path) -> dict[str, Any]:

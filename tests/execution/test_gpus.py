@@ -15,12 +15,7 @@ from gpu_drivers import GIB, StatedDriver
 from sweeper import Settings
 from sweeper.errors import SettingsError
 from sweeper.execution.driver import Gpu
-from sweeper.execution.gpus import (
-    NoGpus,
-    chosen_gpus,
-    gpus_shared_by_count,
-    present_gpus,
-)
+from sweeper.execution.gpus import chosen_gpus, gpus_shared_by_count
 from sweeper.execution.places import Places
 from sweeper.settings.machines import Resources
 from sweeper.sweep import Sweep
@@ -123,46 +118,16 @@ def test_a_trial_that_no_gpu_can_hold_is_refused() -> None:
         found([0], memory_bytes=50 * 10**9)
 
 
-def test_a_number_among_different_gpus_is_asked_for_more_exactly_where_memory_counts(
+def test_a_number_among_different_gpus_is_asked_for_more_exactly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = StatedDriver("GPU-small", "GPU-large")
     driver.gpus[0] = Gpu(name="GPU-small", uuid="GPU-small", memory_bytes=8 * GIB)
-
-    def gpus(memory_bytes: int | None) -> list[str]:
-        return [gpu.name for gpu in chosen_gpus("auto", driver, memory_bytes=memory_bytes)]
-
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert gpus(None) == ["1"]
-    with pytest.raises(SettingsError, match=r"number 1 of .*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
-        gpus(20 * 10**9)
+    with pytest.raises(SettingsError, match=r"the GPUs .* differ.*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        chosen_gpus("auto", driver)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert gpus(20 * 10**9) == ["1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(SettingsError, match=r"0 has 8\.6 GB"):
-        gpus(20 * 10**9)
-
-
-def test_cuda_says_which_gpu_a_number_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled(
-        tmp_path / "libcuda.so.1",
-        """
-        #include <string.h>
-        int cuInit(unsigned f) { return 0; }
-        int cuDeviceGetCount(int *n) { *n = 2; return 0; }
-        int cuDeviceGet(int *d, int n) { *d = n; return 0; }
-        int cuDeviceGetUuid(unsigned char *uuid, int d) {
-            memset(uuid, d == 0 ? 0xbb : 0xaa, 16); return 0;
-        }
-        """,
-    )
-    slow = "GPU-aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
-    fast = "GPU-bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb"
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert [gpu.uuid for gpu in present_gpus(StatedDriver(slow, fast))] == [slow]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert [gpu.uuid for gpu in present_gpus(StatedDriver(slow, fast))] == [fast]
+    assert [gpu.uuid for gpu in chosen_gpus("auto", driver)] == ["GPU-large"]
 
 
 # --- NVIDIA's library ----------------------------------------------------------------------------
@@ -224,8 +189,8 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(device *d, unsigned *n, process *
 }
 """
 ASK = """
-from sweeper.execution.gpus import installed_driver
-nvml = installed_driver()
+from sweeper.execution.nvml import Nvml
+nvml = Nvml()
 for gpu in nvml.installed():
     print(gpu.name, gpu.memory_bytes, nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)))
     print(gpu.mode, nvml.busy_share(gpu.uuid))
@@ -328,7 +293,7 @@ def test_the_gpu_of_an_apple_machine_is_recognised(
 def test_kernels_see_the_gpus_that_trials_share_by_count() -> None:
     # torch for ROCm obeys this variable, and an empty one would hide them.
     for gpus, is_hidden in {"auto": False, "none": True}.items():
-        places = Places.of_machine(Resources(gpus=gpus), jobs=1, driver=NoGpus())  # type: ignore[arg-type]
+        places = Places.of_machine(Resources(gpus=gpus), jobs=1, driver=StatedDriver())  # type: ignore[arg-type]
         assert ("CUDA_VISIBLE_DEVICES" in places.env) is is_hidden
 
 
@@ -338,7 +303,7 @@ def test_gpus_of_amd_that_are_asked_for_by_number_are_refused_with_the_remedy(
     root = amd_machine(tmp_path, 51110)
     monkeypatch.setattr("sweeper.execution.gpus._ROOT", root)
     with pytest.raises(SettingsError, match=r"and 1 AMD GPU, of which HIP_VISIBLE_DEVICES"):
-        chosen_gpus([0], NoGpus())
+        chosen_gpus([0], StatedDriver())
 
 
 @pytest.mark.parametrize(
@@ -354,7 +319,7 @@ def test_the_first_line_of_a_sweep_names_them_and_memory_that_counts_for_nothing
 ) -> None:
     root = amd_machine(tmp_path / "root", 51110, 51111)
     monkeypatch.setattr("sweeper.execution.gpus._ROOT", root)
-    monkeypatch.setattr("sweeper.execution.places.installed_driver", NoGpus)
+    monkeypatch.setattr("sweeper.execution.places.Nvml", StatedDriver)
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 1")
     data = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}}
     settings = Settings.from_mapping({**data, "resources": {"gpu_memory": "9GB"}})

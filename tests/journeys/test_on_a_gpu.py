@@ -16,7 +16,8 @@ import nbformat
 import pytest
 
 from sweeper import Settings, Sweep
-from sweeper.execution.gpus import chosen_gpus, installed_driver
+from sweeper.execution.gpus import chosen_gpus
+from sweeper.execution.nvml import Nvml
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 
@@ -31,7 +32,7 @@ pytestmark = [
 @pytest.fixture(scope="session", autouse=True)
 def gpu() -> None:
     """Skip without a GPU; a process of its own asks, as CUDA takes memory of each that uses it."""
-    if not installed_driver().installed():
+    if not Nvml().installed():
         pytest.skip("needs an NVIDIA GPU")
     code = "import torch; assert torch.cuda.is_available()"
     if subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode:
@@ -157,7 +158,7 @@ def test_a_trial_that_does_not_fit_alone_has_failed_for_want_of_memory(tmp_path:
 
 
 def test_the_driver_knows_the_memory_of_a_process_without_using_cuda_in_ours() -> None:
-    driver = installed_driver()
+    driver = Nvml()
     (gpu, *_) = driver.installed()
     assert gpu.uuid is not None
     code = "import torch; x = torch.ones(2**28, device='cuda'); print(1, flush=True); input()"
@@ -179,10 +180,10 @@ def test_a_number_in_cuda_visible_devices_is_the_gpu_that_cuda_means(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    (gpu,) = (one.name for one in chosen_gpus("auto", installed_driver()))
+    (gpu,) = (one.name for one in chosen_gpus("auto", Nvml()))
     code = "import torch; print(torch.cuda.get_device_properties(0).uuid)"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    installed = {one.uuid for one in installed_driver().installed()}
+    installed = {one.uuid for one in Nvml().installed()}
     assert gpu == "0"
     assert f"GPU-{asked.stdout.strip()}" in installed
 

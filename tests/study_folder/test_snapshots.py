@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def test_a_snapshot_comes_back_byte_for_byte_with_the_environment_of_a_trial(
     found = read_snapshot(paths, name, environment=environment)
     assert found == replace(SNAPSHOT, environment=read_environment(paths, environment))
     assert found.environment["python"]["packages"] == {"numpy": "2.0"}
+    assert stat.S_IMODE(paths.environment(environment).stat().st_mode) == 0o600
     assert (
         found.frozen["/project/notebooks/model.py"]
         .encode("utf-8", "surrogateescape")

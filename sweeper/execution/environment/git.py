@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ _LIMIT_S = 5.0
 _DIFF_CHARACTERS = 65536
 
 
-def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
-    """Commit, branch, and the changes of tracked files; None outside of a git repository.
+def git_state(folder: Path, env: Mapping[str, str], files: Iterable[str]) -> dict[str, Any] | None:
+    """Commit, branch, and the changes of files; None outside of a git repository.
 
     Args:
+        files: whose changes count, by their paths relative to `folder`.
         env: for the processes of git.
     """
     head = _git(folder, env, "rev-parse", "HEAD")
@@ -27,7 +28,9 @@ def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
     branch = (_git(folder, env, "rev-parse", "--abbrev-ref", "HEAD") or "").strip()
     if branch not in ("", "HEAD"):
         state["branch"] = branch
-    diff = _git(folder, env, "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv")
+    options = ("--no-color", "--no-ext-diff", "--no-textconv", "--")
+    tracked = [f":(literal){file}" for file in files]
+    diff = _git(folder, env, "diff", "HEAD", *options, *tracked) if tracked else ""
     if diff is not None:
         state["is_dirty"] = bool(diff)
         if diff:

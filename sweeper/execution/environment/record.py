@@ -7,7 +7,7 @@ import logging
 import platform
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ def environment_of(
     folder: Path,
     threads: int,
     gpus: Sequence[Gpu],
+    files: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Describe this machine and the Python of its kernels; what is not known is left out.
 
@@ -63,6 +64,7 @@ def environment_of(
         folder: of the research notebook, whose git commit it is.
         threads: with which each kernel computes.
         gpus: that trials may use.
+        files: of the trials' code, by their paths relative to `folder`, whose changes are kept.
 
     Returns:
         `python` (`implementation`, `version`, `executable`, `packages` with their versions by
@@ -78,7 +80,7 @@ def environment_of(
         "threads": threads,
         "gpus": models or None,
         "gpu_driver": driver_version() if models else None,
-        "git": git_state(folder, env),
+        "git": git_state(folder, env, files),
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -69,21 +69,28 @@ def test_the_first_folder_of_a_package_counts_as_for_an_import(tmp_path: Path) -
     assert packages_in(folders) == {"some-name": "1.0+cu121", "old": "2"}
 
 
-def test_commit_and_branch_are_those_of_the_notebooks_folder(repository: Path) -> None:
+def test_the_commit_is_kept_with_the_changes_of_the_trials_code_alone(repository: Path) -> None:
+    (repository / "secret.env").write_text("KEY = 1\n")
+    git(repository, "add", "secret.env")
+    git(repository, "commit", "-q", "-m", "second")
     commit = git(repository, "rev-parse", "HEAD")
-    assert git_state(repository, {}) == {"commit": commit, "branch": "main", "is_dirty": False}
+    (repository / "secret.env").write_text("KEY = 2\n")
+    (repository / "untracked.py").touch()
+    files = ["model.py", "untracked.py"]
+    state = git_state(repository, {}, files)
+    assert state == {"commit": commit, "branch": "main", "is_dirty": False}
     (repository / "model.py").write_text("V = 2\n")
-    (repository / "untracked.txt").touch()
-    state = git_state(repository, {})
+    state = git_state(repository, {}, files)
     assert state is not None
     assert state["is_dirty"]
-    assert "-V = 1\n+V = 2\n" in state["diff"]
+    assert state["diff"].endswith("-V = 1\n+V = 2\n")
+    assert "KEY" not in state["diff"]
 
 
 def test_without_a_commit_or_without_git_there_is_no_state(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
-    assert git_state(tmp_path, {}) is None
-    assert git_state(tmp_path, {"PATH": str(tmp_path)}) is None
+    assert git_state(tmp_path, {}, []) is None
+    assert git_state(tmp_path, {"PATH": str(tmp_path)}, []) is None
 
 
 def test_the_facts_of_an_environment_are_texts_by_their_names_for_people() -> None:
