@@ -1,8 +1,7 @@
-"""A fleet in simulated time, in short."""
+"""What a study with many trials costs, in short."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,9 @@ from commands import call
 BENCHMARK = str(Path(__file__).parents[2] / "benchmarks" / "fleet.py")
 
 
-@pytest.mark.slow  # MLflow is imported
-def test_the_benchmark_of_a_fleet_in_short_ends_all_trials_and_keeps_the_slots_busy() -> None:
-    ended = call("--slots=16", "--trials=32", "--rows=1", script=BENCHMARK)
+@pytest.mark.slow  # Optuna's own imports
+def test_the_benchmark_of_a_fleet_in_short_ends_all_trials() -> None:
+    ended = call("--slots=4", "--trials=20", script=BENCHMARK)
     assert ended.returncode == 0, ended.stderr
-    figures = json.loads(ended.stdout.splitlines()[-1])
-    counts = figures["counts"]
-    assert counts["completed"] + counts["pruned"] == 32
-    assert 0.9 < figures["busy"] <= 1
+    rows = [line for line in ended.stdout.splitlines() if " to " in line]
+    assert rows[-1].startswith("| 18 to 20 |")
