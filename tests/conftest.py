@@ -63,9 +63,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if "long" in item.keywords and not config.getoption("--long"):
-            item.add_marker(pytest.mark.skip(reason="takes many minutes; run with --long"))
     # Files go to processes in this order: the longest first, so that none of them is the last one
     # that runs; the plain ones, which take a second, fill what is left.
     takes_long = {item.path for item in items if {"kernel", "slow"} & {*item.keywords}}

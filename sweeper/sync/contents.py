@@ -156,11 +156,6 @@ def stamp_of_database(file: Path) -> tuple[tuple[int, ...] | None, ...]:
     return stamp(file), stamp(file.with_name(file.name + "-wal"))
 
 
-def hash_of(data: bytes) -> str:
-    """The hash that names the object with this content."""
-    return hashlib.blake2b(data, digest_size=32).hexdigest()
-
-
 def hash_of_file(file: Path) -> str:
     """The hash that names the object with a file's content."""
     digest = hashlib.blake2b(digest_size=32)

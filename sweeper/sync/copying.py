@@ -335,11 +335,8 @@ class RemoteCopy:
             before=self._before.files if self._before is not None else {},
             is_last=is_last,
         )
-        has_large = selection.take()
-        self._write_if_new({**databases, **selection.files})
-        if has_large:
-            # A running trial can continue from an older checkpoint; what has ended comes first.
-            selection.take(large=True)
+        for of_running in (False, True):
+            selection.take(of_running=of_running)
             self._write_if_new({**databases, **selection.files})
 
     def _look_into(self, study: Path) -> None:

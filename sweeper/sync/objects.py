@@ -6,12 +6,10 @@ import tempfile
 from collections.abc import Callable, Collection, Set
 from pathlib import Path
 
-from .contents import hash_of, hash_of_file, snapshot, stamp, stamp_of_database
+from .contents import hash_of_file, snapshot, stamp, stamp_of_database
 from .manifest import Entry
 from .store import Store
 
-#: Up to this size a file is read into memory, so that exactly the hashed content is sent.
-_SMALL_BYTES = 32_000_000
 #: How often a file that changes while it is sent is tried again in one copy.
 _TRIES = 3
 
@@ -109,26 +107,12 @@ class Objects:
         if entry.object in self._there:
             return True
         name = self._prefix + entry.object
-        if entry.size <= _SMALL_BYTES:
-            data = file.read_bytes()
-            if hash_of(data) != entry.hash:
-                return False  # the file has changed again
-            self._store.put(name, data)
-        else:
-            self._store.put_file(name, file)
-            if stamp(file) != as_read:
-                self._store.remove(name)
-                return False
+        self._store.put_file(name, file)
+        if stamp(file) != as_read:
+            self._store.remove(name)
+            return False
         self._there.add(entry.object)
         return True
-
-
-def is_large(file: Path) -> bool:
-    """Whether a file takes long to send."""
-    try:
-        return file.stat().st_size > _SMALL_BYTES
-    except OSError:
-        return False
 
 
 def _entry(file: Path) -> Entry:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,18 +44,11 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
     files = [name for name in places if name not in (STUDY, TRACKING)]
     prefix = f"{manifest.study}/"
 
-    def fetch(names: Sequence[str]) -> None:
-        """Download one object to all places with its content."""
-        first, *others = names
-        os.replace(_fetched(store, prefix, manifest.files[first], places[first]), places[first])
-        for name in others:
-            beside = _beside(places[name])
-            shutil.copyfile(places[first], beside)
-            os.utime(beside, (manifest.files[name].mtime_s,) * 2)
-            os.replace(beside, places[name])
+    def fetch(name: str) -> None:
+        os.replace(_fetched(store, prefix, manifest.files[name], places[name]), places[name])
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(fetch, _by_object(manifest, files)))
+        list(pool.map(fetch, files))
     paths = contents.paths
     study = None
     if STUDY in places:
@@ -110,8 +102,7 @@ def _refuse_files_in_the_way(
         ):
             raise OutputError(
                 f"{display_path(place)} is in the way of what is to be brought back: it was "
-                "written by "
-                "something else; move it away, or choose another output with -o"
+                "written by something else; move it away, or choose another output with -o"
             )
     storage = places.get(STUDY)
     # In the study's own folder the file was left by a sweep that was killed at its start.
@@ -123,30 +114,16 @@ def _refuse_files_in_the_way(
         )
 
 
-def _by_object(manifest: Manifest, names: Iterable[str]) -> list[list[str]]:
-    """The names of files, grouped by their content."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(manifest.files[name].object, []).append(name)
-    return list(found.values())
-
-
-def _beside(place: Path) -> Path:
-    """A path for a file that is renamed to `place` when it is complete; makes the folder."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    return place.with_name(f".{place.name}.{os.getpid()}.part")
-
-
 def _fetched(store: Store, prefix: str, entry: Entry, place: Path) -> Path:
     """Download an object beside its place, and compare it with its hash."""
-    beside = _beside(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
         store.get_file(prefix + entry.object, beside)
         if hash_of_file(beside) != entry.hash:
             raise SyncError(
                 f"sync: {store.display_url}/{prefix}{entry.object} is damaged, so nothing was "
-                "begun; "
-                "choose another name with --study to start anew"
+                "begun; choose another name with --study to start anew"
             )
         os.utime(beside, (entry.mtime_s, entry.mtime_s))
     except BaseException:

@@ -10,7 +10,7 @@ from ..study import BegunTrial
 from ..trials import TrialState
 from .contents import Contents, kind_of, may_be_incomplete
 from .manifest import Entry
-from .objects import Objects, is_large
+from .objects import Objects
 
 
 class Selection:
@@ -40,32 +40,26 @@ class Selection:
         #: Checkpoints that could not be read now and are not in the previous copy either.
         self._missed: set[str] = set()
 
-    def take(self, *, large: bool = False) -> bool:
+    def take(self, *, of_running: bool) -> None:
         """Send files that have changed.
 
         Args:
-            large: send only the large checkpoints of trials that have not ended, or all others.
-
-        Returns:
-            whether there are such checkpoints.
+            of_running: send only the checkpoints of trials that have not ended, or all others. A
+                running trial can continue from an older checkpoint, so those come last.
         """
-        has_large = False
         for name, file in self._contents.files(self._begun):
             is_open = self._is_open(name)
-            is_later = is_open and is_large(file)
-            has_large |= is_later
-            if large and not is_later:
+            if of_running and not is_open:
                 continue
             entry = self._before.get(name)
             is_waiting = is_open and not self._is_last and may_be_incomplete(file)
-            if large is is_later and not is_waiting:
+            if of_running is is_open and not is_waiting:
                 now = self._objects.of_file(name, file, before=entry)
                 entry = entry if self._has_ended_since(name, file) else now
             if entry is not None:
                 self._entries[name] = entry
             elif is_open:
                 self._missed.add(name)
-        return has_large
 
     @property
     def files(self) -> dict[str, Entry]:
