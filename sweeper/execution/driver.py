@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-#: What CUDA itself is taken to need of a GPU in each process, until a trial has shown it.
+#: CUDA itself is taken to need half a GiB of a GPU in each process.
 CONTEXT_BYTES = 512 * 1024**2
 
 

@@ -41,8 +41,6 @@ _STEADY = 1.02
 _CAP = 1.05
 #: A GPU is empty if programs that are no trials take less than 5 % of it, as the driver does.
 _EMPTY_SHARE = 0.95
-#: CUDA's own share of a GPU is between 0.2 and 0.8 GB; a measurement above 2 GiB is none of it.
-_MOST_CONTEXT_BYTES = 2 * 1024**3
 #: How the driver and the libraries word that a GPU has to be reset or replaced.
 _BROKEN = re.compile(
     r"uncorrectable ECC|ECC_UNCORRECTABLE|ECCUncorrectable|fallen off the bus|GPU is lost"
@@ -233,7 +231,6 @@ class Places:
         self._queue: list[_Waiting] = []
         self._places: list[Place] = []
         self._peaks = PeakMemory()
-        self._context_bytes = CONTEXT_BYTES
         self._closed: set[str] = set()
         self._is_watching = self._has_warned = False
 
@@ -327,15 +324,11 @@ class Places:
         with self._lock:
             for gpu in place.gpus if place in self._places else ():
                 self._room(gpu)
-            use, torch_bytes = place.use(), None if in_kernel is None else in_kernel.peak_bytes
-            if in_kernel is None or torch_bytes is None:
-                return use
-            if place.is_alone_on_gpu and place.peak_bytes and len(place.gpus) == 1:
-                context_bytes = place.peak_bytes - torch_bytes
-                if context_bytes < _MOST_CONTEXT_BYTES:  # a look now and then sees too little
-                    self._context_bytes = max(self._context_bytes, context_bytes)
-            peak_bytes = max(place.peak_bytes or 0, torch_bytes + self._context_bytes)
-            return replace(use, peak_bytes=peak_bytes, was_short=in_kernel.was_short)
+            use = place.use()
+        if in_kernel is None or in_kernel.peak_bytes is None:
+            return use
+        peak_bytes = max(use.peak_bytes or 0, in_kernel.peak_bytes + CONTEXT_BYTES)
+        return replace(use, peak_bytes=peak_bytes, was_short=in_kernel.was_short)
 
     def learn(self, place: Place, peak_bytes: int | None) -> None:
         """Expect of other trials what one took that came to its end; nothing where it is None."""
@@ -423,8 +416,7 @@ class Places:
             return None
         if not self.gpus:
             return self._begin(waiting, [], None)
-        found = [self._room(gpu) for gpu in self.gpus if gpu.name not in self._closed]
-        rooms = [room for room in found if room is not None]
+        rooms = [room for gpu in self.gpus if (room := self._room(gpu)) is not None]
         if len(rooms) < self._per_trial:
             raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
         claim_bytes = self._claim_of(spec)
@@ -487,7 +479,7 @@ class Places:
             return None
         if self._stated_bytes is not None:
             # What is stated counts, until a trial has shown that it is too little.
-            return max(self._stated_bytes + self._context_bytes, self._peaks.most_bytes)
+            return max(self._stated_bytes + CONTEXT_BYTES, self._peaks.most_bytes)
         shown = [it.peak_bytes for it in self._places if it.has_shown]
         running = [peak_bytes for peak_bytes in shown if peak_bytes is not None]
         return self._peaks.expected_bytes(spec.params, running)
@@ -528,7 +520,7 @@ class Places:
             return None
         if claim_bytes > (rooms[0].usable_bytes or 0):
             return None  # it is alone
-        fraction = _CAP * (claim_bytes - self._context_bytes) / rooms[0].gpu.memory_bytes
+        fraction = _CAP * (claim_bytes - CONTEXT_BYTES) / rooms[0].gpu.memory_bytes
         return fraction if 0 < fraction < 1 else None
 
     # --- what trials take ------------------------------------------------------------------------
