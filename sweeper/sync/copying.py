@@ -247,30 +247,21 @@ class RemoteCopy:
         self, manifest: Manifest, here: str, mark: LocalMarker | None
     ) -> None:
         folder = display_path(self._paths.folder)
-        remedy = "or choose another name with --study"
+        move = f"move {folder} away to go on from the copy, or choose another name with --study"
         if manifest.study_id and not here:
-            raise SyncError(
-                f"sync: the study in {folder} cannot be read; move {folder} away to go on from its "
-                f"copy {self.display_url}, {remedy}"
+            problem = f"the study in {folder} cannot be read; {move}"
+        elif manifest.study_id != here:
+            problem = (
+                f"it is a copy of another study of this name than the one in {folder}; choose "
+                "another url, or another name with --study"
             )
-        if manifest.study_id != here:
-            raise SyncError(
-                f"sync: {self.display_url} is a copy of another study of this name than the one in "
-                f"{folder}; choose another url, {remedy}"
-            )
-        if mark is None or mark.copy_id != manifest.copy_id:
-            raise SyncError(
-                f"sync: {self.display_url} goes on from where the study in {folder} was left: "
-                "another "
-                f"machine or folder has continued it; move {folder} away to go on from the copy, "
-                + remedy
-            )
-        if manifest.generation > mark.generation:
-            raise SyncError(
-                f"sync: the study in {folder} is older than its copy {self.display_url}; move "
-                f"{folder} "
-                f"away to go on from the copy, {remedy}"
-            )
+        elif mark is None or mark.copy_id != manifest.copy_id:
+            problem = f"another machine or folder has continued it; {move}"
+        elif manifest.generation > mark.generation:
+            problem = f"the study in {folder} is older than its copy; {move}"
+        else:
+            return
+        raise SyncError(f"sync: {self.display_url}: {problem}")
 
     # --- the thread ---------------------------------------------------------------------------
 
