@@ -31,11 +31,13 @@ from typing import Any
 
 import nbformat
 from foreign_notebooks import NOTEBOOKS, Foreign
-from foreign_outputs import Seen, differences
 from nbformat import NotebookNode
+
+from sweeper.notebooks.compare import Execution, compare
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 7
+_NO_NUMBERS: Mapping[str, Any] = {"scores": {}, "series": {}}
 #: Larger files of a repository are not copied: weights, films, archives.
 _LARGEST_BYTES = 5_000_000
 
@@ -168,9 +170,12 @@ def _unequal_scores(expected: Ran, found: Ran, tolerance: float) -> Iterator[str
 
 def _unequal_outputs(expected: Ran, found: Ran) -> Iterator[str]:
     for run_id in sorted({*expected.notebooks} & {*found.notebooks}):
-        seen = [Seen(ran.notebooks[run_id]) for ran in (expected, found)]
-        for line in differences(*seen):
-            yield f"{run_id}: {line}"
+        seen = [
+            Execution(cells=json.loads(ran.notebooks[run_id].read_text())["cells"], **_NO_NUMBERS)
+            for ran in (expected, found)
+        ]
+        for it in compare(*seen).outputs:
+            yield f"{run_id}: cell {it.cell}: {it}"
 
 
 def where(line: str) -> str:
