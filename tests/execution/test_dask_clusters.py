@@ -100,6 +100,7 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
     dismiss = DaskCluster.dismiss
 
     def watched(self: DaskCluster, worker: DaskWorker, *, least: int) -> None:
+        assert _jobs(tmp_path)
         dismissed.append(list(ended))
         dismiss(self, worker, least=least)
         go.touch()
@@ -158,16 +159,18 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
     executor.run(source)
     assert source.states == ["completed"] * 3
     assert sorted(dismissed[0]) == [1, 2]
-    until(lambda: not _jobs(), "a job is left")
+    until(lambda: not _jobs(tmp_path), "a job is left")
 
 
-def _jobs() -> list[str]:
+def _jobs(cwd: Path) -> list[str]:
+    """The jobs that were submitted from this folder, in which they run."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            is_ours = (folder / "cwd").readlink() == cwd
         except OSError:
             continue
-        if "distributed.cli.dask_worker" in command and "--name LocalCluster" in command:
+        if is_ours and "distributed.cli.dask_worker" in command:
             found.append(command)
     return found

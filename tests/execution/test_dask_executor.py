@@ -293,7 +293,8 @@ def test_a_sweep_that_is_ended_while_its_cluster_is_built_leaves_no_jobs(tmp_pat
     )
 
     def jobs() -> list[str]:
-        found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+        listed = ["ps", "-ewwo", "args"]  # whole lines, whatever COLUMNS says
+        found = subprocess.run(listed, capture_output=True, text=True, check=True)
         return [line for line in found.stdout.splitlines() if str(job) in line]
 
     sweep = Command("-i", "nb.ipynb", "-o", "{run_id}.ipynb", "-p", "p.yml", cwd=tmp_path)
