@@ -21,17 +21,23 @@ _log = logging.getLogger(__name__)
 
 #: A repetition may take three times as long as the reference trial, and a minute.
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
+#: A slot that waits for a forked kernel looks this often.
+_POLL_S = 0.02
 _FORKED = KernelOrigin(is_forked=True)
 _STARTED = KernelOrigin(reason="a second run in a started kernel")
 
 
 def prove_forking(runner: NotebookRunner, running: RunningTrial) -> None:
-    """Prove that kernels may be forked, where that is due before the next trial.
+    """Prove that kernels may be forked, where that is due before the next trial, or wait for it.
 
     Args:
         running: the trial that the caller runs next; a stop of it ends the proof.
     """
     pool = runner.pool
+    while running.stop_reason is None and pool.waits:
+        running.waits_for = "the imports and the proof of forked kernels"
+        time.sleep(_POLL_S)
+    running.waits_for = ""
     trials_left = running.trials_left + 1 + runner.places.waiting
     reference = pool.policy.claim(pool.available, trials_left=trials_left)
     if reference is None:

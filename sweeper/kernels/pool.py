@@ -107,6 +107,10 @@ class KernelPool:
         return [*self.policy.findings, *of_forks, *filter(None, [self._overlooking, self._advice])]
 
     @property
+    def _knows_imports(self) -> bool:
+        return self._fork_server is not None and self._fork_server.has_import_profile
+
+    @property
     def wants_import_profile(self) -> bool:
         """Whether `record_imports` should be called."""
         return self._fork_server is not None and not self._fork_server.has_import_profile
@@ -146,6 +150,11 @@ class KernelPool:
     def available(self) -> ForkAvailability:
         """Whether kernels can be forked now."""
         return self._never_available if self._fork_server is None else self._fork_server.available
+
+    @property
+    def waits(self) -> bool:
+        """Whether a free slot should wait, as kernels can most likely be forked soon."""
+        return self._knows_imports and self.policy.waits(self.available)
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
         """A kernel for one trial.
@@ -192,9 +201,8 @@ class KernelPool:
         """Start the kernel of this thread's next trial; it boots while this trial runs."""
         # While it is found out if kernels may be forked, a started one would most likely be
         # discarded, and its boot takes a core from the imports.
-        server = self._fork_server
-        is_early = server is not None and server.has_import_profile
-        if self.can_prepare and not (is_early and self.policy.forks_soon(self.available)):
+        is_early = self._knows_imports and self.policy.forks_soon(self.available)
+        if self.can_prepare and not is_early:
             with self._lock:
                 start = self._starter.submit(self._start_best)
                 self._prepared[threading.get_ident()] = start

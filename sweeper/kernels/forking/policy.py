@@ -4,12 +4,16 @@ The first trial that completes in a started kernel is run again in two forked on
 other; if all scores, steps and outputs are equal to the last bit, later kernels are forked. If they
 differ, a second started run tells whether the notebook repeats at all: one that does not is forked
 where outputs agree in kind and GPU use agrees; one that does repeat is never forked.
+
+A free slot waits for the first imports, at most as long as the first trial took, and for the proof,
+at most as long as a forked kernel saves.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -126,7 +130,8 @@ class ForkPolicy:
         #: Why no kernel is ever forked; empty while one may be.
         self._refusal = "`kernels` is cold" if kernels == "cold" else ""
         self._reference: Reference | None = None
-        self._is_claimed = False
+        self._referred_at_s = 0.0
+        self._claimed_at_s: float | None = None  # while a caller proves forking
         self._compared_failures: set[str] = set()
         self._finding = ""
         self._last_reason = ""
@@ -158,7 +163,7 @@ class ForkPolicy:
     @property
     def wants_reference(self) -> bool:
         """Whether a trial that completes in a started kernel would be the reference."""
-        return self._reference is None and self._is_open
+        return self._reference is None and not self._refusal
 
     def forks_soon(self, available: ForkAvailability) -> bool:
         """Whether the next kernel is most likely forked, though none can be just now."""
@@ -166,9 +171,16 @@ class ForkPolicy:
             return False
         return self._proof is not None or self._reference is not None
 
-    @property
-    def _is_open(self) -> bool:
-        return self._proof is None and not self._refusal
+    def waits(self, available: ForkAvailability) -> bool:
+        """Whether a free slot should wait for a forked kernel, and start none meanwhile."""
+        with self._lock:
+            if self._reference is None or not self.forks_soon(available):
+                return False
+            now_s = time.monotonic()
+            if self._claimed_at_s is not None:
+                return now_s - self._claimed_at_s < _saved_s(available)
+            is_early = now_s - self._referred_at_s < self._reference.duration_s
+            return is_early and not available.can_fork
 
     def coverage(self, origin: KernelOrigin) -> Mapping[str, str]:
         """What a trial's metadata states about its kernel: why it was started, or the proof."""
@@ -186,7 +198,8 @@ class ForkPolicy:
     def offer_reference(self, reference: Reference) -> None:
         """Take a trial that has completed in a started kernel as the reference, if none is."""
         with self._lock:
-            self._reference = self._reference or reference
+            if self._reference is None:
+                self._reference, self._referred_at_s = reference, time.monotonic()
 
     def claim(self, available: ForkAvailability, *, trials_left: int) -> Reference | None:
         """The reference, if the caller has to prove forking now; `settle` follows.
@@ -196,10 +209,11 @@ class ForkPolicy:
         """
         with self._lock:
             reference = self._reference
-            if self._is_claimed or reference is None or not self._is_open or not available.can_fork:
+            is_due = self._proof is None and not self._refusal and self._claimed_at_s is None
+            if reference is None or not is_due or not available.can_fork:
                 return None
             # A long trial is not run twice more to save seconds of the few that follow.
-            saved_s = available.spared_s + _BOOT_S
+            saved_s = _saved_s(available)
             cost_s = 2 * max(0.0, reference.duration_s - saved_s)
             if saved_s * trials_left <= cost_s:
                 self._refusal = (
@@ -207,13 +221,13 @@ class ForkPolicy:
                     f"forking saves {saved_s:.1f} s for each of {max(0, trials_left)}"
                 )
                 return None
-            self._is_claimed = True
+            self._claimed_at_s = time.monotonic()
             return reference
 
     def settle(self, verdict: Verdict | None) -> None:
         """Take what the proof has shown; None where it was stopped and has shown nothing."""
         with self._lock:
-            self._is_claimed = False
+            self._claimed_at_s = None
             if verdict is None:
                 return
             self._proof = verdict.proof
@@ -249,6 +263,11 @@ class ForkPolicy:
     def _find(self, finding: str) -> None:
         self._finding = finding
         _log.info("%s", finding)
+
+
+def _saved_s(available: ForkAvailability) -> float:
+    """How long a started kernel takes until it is where a forked one begins."""
+    return available.spared_s + _BOOT_S
 
 
 def _kind_of(message: str) -> str:

@@ -175,3 +175,27 @@ def test_kernels_are_forked_soon_while_a_proof_is_due(
     assert policy.forks_soon(there_is) is is_soon
     assert not ForkPolicy().forks_soon(there_is)
     assert not ForkPolicy("fork").forks_soon(available())
+
+
+def test_a_free_slot_waits_for_imports_as_long_as_the_first_trial_took(
+    make_spec: MakeSpec, reference: Reference
+) -> None:
+    preparing, policy = available(can_fork=False), ForkPolicy()
+    assert not policy.waits(preparing), "the first trials import as well"
+    policy.offer_reference(reference)
+    assert policy.waits(preparing)
+    assert not policy.waits(available()), "it proves forking"
+    assert not policy.waits(available(can_fork=False, is_lasting=True))
+    impatient = ForkPolicy("fork")
+    impatient.offer_reference(Reference(spec=make_spec(), run=run_of(), duration_s=0.0))
+    assert not impatient.waits(preparing)
+
+
+@pytest.mark.parametrize(("import_s", "waits"), [(3.0, True), (-0.3, False)])
+def test_a_free_slot_waits_for_the_proof_as_long_as_a_fork_saves(
+    import_s: float, *, waits: bool, policy: ForkPolicy
+) -> None:
+    policy.claim(available(), trials_left=50)
+    assert policy.waits(available(import_s=import_s)) is waits
+    policy.settle(Verdict(proof=Proof.EQUAL))
+    assert not policy.waits(available())
