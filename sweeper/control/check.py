@@ -23,9 +23,8 @@ from typing import Any
 from ..display.quantities import duration, size
 from ..display.screen import params_line
 from ..errors import DataError, NotebookError, SweepError, first_line
+from ..execution.capacity import available_bytes, memory_of, usable_cores
 from ..execution.local import LocalExecutor
-from ..execution.machine.capacity import available_bytes, memory_of, usable_cores
-from ..execution.machine.shared_memory import advice
 from ..kernels import interpreter_of
 from ..notebooks import ResearchNotebook, read_cells_s
 from ..notebooks.cell_code import assigned_values, parse, plain_python
@@ -199,8 +198,6 @@ def _without_kernel(plan: SweepPlan) -> Iterator[Finding]:
     why = f" {plan.executor.description}" if plan.executor.description else ""
     text = f"{usable_cores()} cores{free_memory} for {plan.executor.jobs} at once{why}"
     yield Finding(name="machine", holds=True, text=text)
-    if shortage := advice(plan.workload.loader_workers, plan.executor.jobs):
-        yield Finding(name="shared memory", holds=False, text=shortage)
     yield from _servers(plan)
 
 

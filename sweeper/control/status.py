@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from ..execution.machine.capacity import memory_of
+from ..execution.capacity import memory_of
 from ..notebook_api.messages import decode_float
 from ..notebooks import read_progress
 from ..trials import (

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import SweepError
 from ..kernels import check_kernel, environment_of, interpreter_of
 from ..notebooks.cell_code import parse_or_none
-from .environment.record import python_of
+from .environment import python_of
 from .workload import Workload
 
 #: What installs packages has no part in a result.

@@ -21,11 +21,11 @@ from ..settings.machines import Cluster
 from ..study_folder.patience import patience_with_disk
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, display_path
 from .acceptance import Acceptance
+from .capacity import read_jobs
 from .dask_cluster import CallError, DaskCluster, DaskWorker
 from .dask_files import travelling_files
 from .dask_member import LostError, Member, lost_outcome
 from .executor import TrialSource
-from .machine.capacity import read_jobs
 from .workload import Workload
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import Point, StopReason
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .dask_files import PART_BYTES, Mirror, Stamp, files_of, is_in_folder, path_of, remove
-from .environment.record import python_of
+from .environment import python_of
 from .places import Places
 from .worker import Worker, opened_worker
 from .workload import Workload

@@ -6,12 +6,8 @@ Never initialises CUDA: a context of it would take some hundred MB of each GPU.
 from __future__ import annotations
 
 import os
-import platform
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ..errors import SettingsError
 from .driver import CONTEXT_BYTES, Gpu, GpuDriver
@@ -19,7 +15,6 @@ from .driver import CONTEXT_BYTES, Gpu, GpuDriver
 #: What is left free on each GPU, because libraries choose other algorithms where memory is short.
 _SPARE_BYTES = 1024**3
 _SPARE_SHARE = 0.025
-_ROOT = Path("/")
 #: Read by the libraries that compute when they are imported; the number of threads changes the
 #: last bits of a result, so it is fixed for the whole study.
 _THREAD_VARIABLES = (
@@ -59,10 +54,7 @@ def chosen_gpus(
     if not isinstance(wanted, str):
         missing = [index for index in wanted if index >= len(present)]
         if missing:
-            there = f"0 to {len(present) - 1}" if present else "none"
-            others = gpus_shared_by_count() if not present else ""
-            if others:
-                there += f" of NVIDIA's, and {others}, of which HIP_VISIBLE_DEVICES chooses AMD's"
+            there = f"0 to {len(present) - 1}" if present else "none of NVIDIA's"
             raise SettingsError(
                 f"resources.gpus: there is no GPU {missing[0]} on this machine; there are: {there}"
             )
@@ -91,32 +83,6 @@ def chosen_gpus(
             f"{'is 1' if len(chosen) == 1 else f'are {len(chosen)}'} to use"
         )
     return chosen
-
-
-def gpus_shared_by_count(root: Path | None = None, system: str = sys.platform) -> str:
-    """The GPUs of another make than NVIDIA's, in words; empty where there are none.
-
-    Kernels see all of them. How much of their memory trials take is not measured.
-    """
-    if system == "darwin":
-        return "1 Apple GPU" if platform.machine() == "arm64" else ""
-    count = len(list(_amd_gpus(root or _ROOT)))
-    # Each of them counts the GPUs that the one before it leaves.
-    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
-        if name in os.environ:
-            count = min(count, len([one for one in os.environ[name].split(",") if one.strip()]))
-    return f"{count} AMD GPU{'s' if count > 1 else ''}" if count else ""
-
-
-def _amd_gpus(root: Path) -> Iterator[Path]:
-    """The GPUs of ROCm's driver, which a processor without one is among, with 0 as its number."""
-    if not (root / "dev" / "kfd").exists():
-        return
-    nodes = root / "sys" / "class" / "kfd" / "kfd" / "topology" / "nodes"
-    for number in sorted(nodes.glob("*/gpu_id")):
-        with suppress(OSError, ValueError):  # one that a container may not use
-            if int(number.read_text()) != 0:
-                yield number.parent
 
 
 def present_gpus(driver: GpuDriver) -> list[Gpu]:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from joblib import Parallel, delayed
 
-from ..settings.machines import Resources
+from .capacity import read_jobs
 from .executor import TrialSource
-from .gpus import gpus_shared_by_count
-from .machine.capacity import read_jobs
-from .machine.shared_memory import advice
 from .places import Places
 from .worker import Worker, opened_worker
 from .workload import Workload
-
-_log = logging.getLogger(__name__)
 
 
 class LocalExecutor:
@@ -26,7 +20,6 @@ class LocalExecutor:
         workload: what its trials have in common.
         places: gives each trial its place on the machine.
         why: why there are so many slots, for people; empty where users have said how many.
-        other_gpus: of another make than NVIDIA's, in words; trials share them by count.
     """
 
     def __init__(
@@ -36,13 +29,11 @@ class LocalExecutor:
         places: Places,
         jobs: int,
         why: str = "",
-        other_gpus: str = "",
     ) -> None:
         self._workload = workload
         self._places = places
         self._jobs = jobs
         self._why = why
-        self._other_gpus = other_gpus
 
     @classmethod
     def on_this_machine(cls, workload: Workload, jobs: int | str) -> LocalExecutor:
@@ -55,18 +46,9 @@ class LocalExecutor:
             SettingsError: the machine has not what is asked for, or `jobs` is no number of trials.
         """
         resources = workload.settings.resources
-        workers = workload.loader_workers
-        slots = read_jobs(jobs, resources.threads, workers=workers)
-        if shortage := advice(workers, slots.count):
-            _log.warning("%s", shortage)
+        slots = read_jobs(jobs, resources.threads)
         places = Places.of_machine(resources, jobs=slots.count)
-        return cls(
-            workload,
-            places=places,
-            jobs=slots.count,
-            why=slots.why,
-            other_gpus=_other_gpus(resources, places),
-        )
+        return cls(workload, places=places, jobs=slots.count, why=slots.why)
 
     @property
     def jobs(self) -> int:
@@ -76,9 +58,7 @@ class LocalExecutor:
     @property
     def description(self) -> str:
         """Why there are so many slots, and the number of GPUs; without what there is not."""
-        gpus = f"{len(self._places.gpus)} GPU" if self._places.gpus else self._other_gpus
-        if self._other_gpus and self._jobs > 1:
-            gpus += " shared by count (-j), not by memory"
+        gpus = f"{len(self._places.gpus)} GPU" if self._places.gpus else ""
         gpus += " with MPS" if self._places.mps is not None else ""
         why = f"({self._why})" if self._why else ""
         return ", ".join(part for part in (why, gpus) if part)
@@ -114,15 +94,3 @@ def _serve(worker: Worker, source: TrialSource) -> None:
     while (trial := source.next_trial()) is not None:
         spec, running = trial
         source.finish_trial(spec, worker.run_trial(spec, running))
-
-
-def _other_gpus(resources: Resources, places: Places) -> str:
-    """The GPUs of another make than NVIDIA's that trials share by count; empty for none."""
-    others = gpus_shared_by_count() if resources.gpus == "auto" and not places.gpus else ""
-    if others and resources.gpu_memory is not None:
-        _log.warning(
-            "resources.gpu_memory: only memory of NVIDIA's GPUs is counted; choose -j so that all "
-            "trials together fit onto the %s",
-            others.partition(" ")[2],
-        )
-    return others

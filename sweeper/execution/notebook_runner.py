@@ -5,17 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from .. import kernels
 from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelPool, KernelResult
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import TRIAL_VARIABLE, encode_float
-from ..notebooks import ExecutedNotebook, ResearchNotebook
+from ..notebooks import ExecutedNotebook
 from ..notebooks.scores import variables_to_read
-from ..settings import Settings
 from ..study_folder.patience import Patience
 from ..trials import (
     KernelUse,
@@ -27,9 +26,9 @@ from ..trials import (
     Value,
     to_metadata,
 )
-from .environment import TrialEnvironment
 from .places import Place, Places, StoppedWaiting
 from .verdict import does_not_fit, judge
+from .workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,39 +37,32 @@ class NotebookRunner:
 
     Attributes:
         patience: waits for the disk with the executed notebooks, when it is full.
-        environment: where its trials run.
-        own_names: the names that each trial gets its own value of.
-        snapshot: the name of the code that they run; empty where none was kept.
-        host: the machine, for people; empty on that of the sweep.
-        data: which data the trials read, for their notebooks; empty where none is stated.
+        environment: the name under which is kept where its trials run; empty where it is not known.
     """
 
-    notebook: ResearchNotebook
-    settings: Settings
+    workload: Workload
     places: Places
     pool: KernelPool
     patience: Patience
-    environment: TrialEnvironment = field(default_factory=TrialEnvironment)
-    own_names: frozenset[str] = frozenset()
-    snapshot: str = ""
-    host: str = ""
-    data: Mapping[str, str] = field(default_factory=dict)
+    environment: str = ""
 
     def new_file(self, spec: TrialSpec) -> ExecutedNotebook:
         """The executed notebook of a trial that has not run; it is not written yet."""
+        workload = self.workload
         node = kernels.inject(
-            self.notebook.fresh_copy(self.pool.name),
+            workload.notebook.fresh_copy(self.pool.name),
             {**self._own_params(spec), **spec.fixed},
             kernel_name=self.pool.name,
             language=kernels.language_of(self.pool.name),
         )
         file = ExecutedNotebook(node, spec, started_at=_now())
-        if self.snapshot:
-            file.metadata["snapshot"] = self.snapshot
-        if self.data:
-            file.metadata["data"] = dict(self.data)
-        if self.host:
-            file.metadata["host"] = self.host
+        known = {
+            "snapshot": workload.snapshot and workload.snapshot.name,
+            "environment": self.environment,
+            "data": workload.data and dict(workload.data.facts),
+            "host": workload.host,
+        }
+        file.metadata.update({name: value for name, value in known.items() if value})
         return file
 
     def run(
@@ -96,17 +88,15 @@ class NotebookRunner:
         """
         if not checkpoint_files(spec.checkpoint_dir):  # else it goes on where those were saved
             shutil.rmtree(spec.artifact_dir, ignore_errors=True)
-        if environment := self.environment.name():
-            file.metadata["environment"] = environment
         result, place = self._execute(
             file, spec, running, limit_s=limit_s, write=write, origin=origin
         )
         was_short = place is not None and place.machine_ran_short
-        outcome = judge(file, result, running, self.settings, was_short=was_short)
+        outcome = judge(file, result, running, self.workload.settings, was_short=was_short)
         outcome = replace(
             outcome,
             kernel=self._kernel_use(result),
-            environment=environment,
+            environment=self.environment,
             not_replicable=result.not_replicable,
         )
         if place is None:
@@ -150,6 +140,7 @@ class NotebookRunner:
             self.patience.attempt(write)  # it is written again when the trial has ended
 
         running.subscribe(file.record)
+        settings = self.workload.settings
         if origin is None and (own := self.fixed_since(spec)):
             reason = f"it began before {', '.join(own)} was fixed"  # shared cells have that value
             origin = KernelOrigin(reason=reason)
@@ -162,15 +153,19 @@ class NotebookRunner:
             own_params=self._own_params(spec),
             origin=origin,
             prepares_next=origin is None and running.trials_left > 0,
-            score_sources=self.settings.scores,
-            variables=variables_to_read(self.settings.scores, self.settings.objective),
+            score_sources=settings.scores,
+            variables=variables_to_read(settings.scores, settings.objective),
             reads_gpu=bool(place.gpus),
             gpu_fraction=place.memory_fraction,
-            cell_output_bytes=self.settings.limits.cell_output,
-            grace_s=self.settings.limits.grace,
+            cell_output_bytes=settings.limits.cell_output,
+            grace_s=settings.limits.grace,
         )
-        with _closed_on_error(held), running.limited(limit_s):
-            result = kernels.execute(request, pool=self.pool)
+        try:
+            with running.limited(limit_s):
+                result = kernels.execute(request, pool=self.pool)
+        except BaseException:  # there is no kernel whose end would give the place back
+            held.close()
+            raise
         self._describe(file, result)
         return result, place
 
@@ -199,12 +194,13 @@ class NotebookRunner:
 
     def fixed_since(self, spec: TrialSpec) -> list[str]:
         """The params of a trial of an earlier call that this call fixes, to whatever value."""
-        return sorted(spec.params.keys() & self.settings.fixed.keys())
+        return sorted(spec.params.keys() & self.workload.settings.fixed.keys())
 
     def _own_params(self, spec: TrialSpec) -> Params:
         """The injected params that differ between the trials of a sweep."""
+        notebook = self.workload.notebook
         known: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
-        wanted = {name: value for name, value in known.items() if self.notebook.assigns(name)}
+        wanted = {name: value for name, value in known.items() if notebook.assigns(name)}
         files = {name: str(file.path) for name, file in spec.inputs.items()}
         params = {**wanted, **spec.params, **files}
         return {name: value for name, value in params.items() if name not in spec.fixed}
@@ -226,13 +222,3 @@ def _environment(spec: TrialSpec) -> Mapping[str, str]:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-
-
-@contextmanager
-def _closed_on_error(held: ExitStack) -> Iterator[None]:
-    """Give back at once what was taken for a kernel that there never was."""
-    try:
-        yield
-    except BaseException:
-        held.close()
-        raise

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from ..settings.machines import Resources
 from ..trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from .capacity import oom_kills
 from .claims import Claim, Claims
 from .driver import CONTEXT_BYTES, Gpu, GpuDriver, GpuError
 from .gpus import chosen_gpus, kernel_environment, usable_bytes
-from .machine.capacity import oom_kills
 from .mps import Mps, why_not
 from .nvml import Nvml
 from .peak_memory import SPREAD, PeakMemory

@@ -15,7 +15,6 @@ from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
-from .machine.shared_memory import remedy
 
 #: How torch, CUDA and its libraries, JAX, TensorFlow, CuPy, Triton and RMM word that a GPU has no
 #: memory left. cuBLAS and cuDNN are "not initialized" where there is none for their own workspace.
@@ -30,6 +29,12 @@ _OUT_OF_MEMORY = re.compile(
 _OUT_OF_HOST_MEMORY = re.compile(
     r"\b(_Array|Arrow)?MemoryError\b|Cannot allocate memory|std::bad_alloc"
     r"|DefaultCPUAllocator: (can't allocate|not enough) memory"
+)
+#: How torch and Python word that there is too little shared memory.
+_OUT_OF_SHARED_MEMORY = re.compile(
+    r"insufficient shared memory|is killed by signal: Bus error|out of shared memory"
+    r"|shared memory ?\(shm\)|(unable to|cannot) .*</?torch_|No space left on device: '?/?psm_",
+    re.IGNORECASE,
 )
 #: How torch, joblib and Python word that a process which a cell had started is gone.
 _LOST_CHILD = re.compile(
@@ -125,7 +130,7 @@ def _ended_early(
                 f"kernel{output}",
             )
         message = f"the kernel died: {_death(result.exit_code)}{output}"
-        return failed(Reason.KERNEL_DIED, message + remedy(message, result.exit_code))
+        return failed(Reason.KERNEL_DIED, message + _remedy(message, result.exit_code))
     if _OUT_OF_MEMORY.search(result.error):
         return failed(Reason.OUT_OF_MEMORY, result.error)
     if _OUT_OF_HOST_MEMORY.search(result.error):
@@ -136,7 +141,18 @@ def _ended_early(
             "the machine or its container ran out of memory, and the system killed a process of "
             f"the notebook: {result.error}",
         )
-    return failed(Reason.CELL_ERROR, result.error + remedy(result.error))
+    return failed(Reason.CELL_ERROR, result.error + _remedy(result.error))
+
+
+def _remedy(message: str, exit_code: int | None = None) -> str:
+    """What to do about a trial that had too little shared memory; empty where it had enough."""
+    if exit_code != -signal.SIGBUS and not _OUT_OF_SHARED_MEMORY.search(message):
+        return ""
+    return (
+        "; /dev/shm is too small for the workers of DataLoaders: start a container with "
+        "--shm-size=1g or --ipc=host (in Kubernetes mount an emptyDir with `medium: Memory` "
+        "there), or lower -j or num_workers"
+    )
 
 
 def _death(exit_code: int | None) -> str:

@@ -27,7 +27,7 @@ from ..trials import (
     attempt_path,
     display_path,
 )
-from .environment import TrialEnvironment, environment_of
+from .environment import environment_of
 from .executor import TimeLeft
 from .notebook_runner import NotebookRunner
 from .places import NoGpuLeftError, Places
@@ -80,16 +80,11 @@ def opened_worker(
         patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
         patience.begin(time_left.patience_s)
         runner = NotebookRunner(
-            notebook=workload.notebook,
-            settings=workload.settings,
+            workload=workload,
             places=places,
             pool=pool,
-            own_names=workload.own_names,
             patience=patience,
-            environment=_environment(workload, places, token=token),
-            snapshot="" if workload.snapshot is None else workload.snapshot.name,
-            host=workload.host,
-            data={} if workload.data is None else workload.data.facts,
+            environment=_kept_environment(workload, places, token=token),
         )
         yield Worker(runner=runner, runtime_folder=folder)
         left_s = time_left.left_s()
@@ -163,7 +158,7 @@ class Worker:
         """Execute the notebook; a second time where the kernel may be to blame for a failure."""
         policy = self.runner.pool.policy
         started_s = _own_time_s(running)
-        limit_s = self.runner.settings.limits.trial
+        limit_s = self.runner.workload.settings.limits.trial
         result, outcome = self.runner.run(file, spec, running, limit_s=limit_s, write=file.write)
         took_s = _own_time_s(running) - started_s
         is_forked = result.origin.is_forked and not result.is_orphan
@@ -184,7 +179,7 @@ class Worker:
             return file, outcome
         if result.origin.is_forked:
             if not result.shared_cells:
-                self.runner.pool.record_times(file.node, self.runner.own_names)
+                self.runner.pool.record_times(file.node, self.runner.workload.own_names)
         elif policy.wants_reference:
             run = run_of(file, result, outcome)
             took_s = _own_time_s(running) - started_s
@@ -209,7 +204,7 @@ class Worker:
                 file,
                 spec,
                 repeated,
-                limit_s=self.runner.settings.limits.trial,
+                limit_s=self.runner.workload.settings.limits.trial,
                 write=file.write,
                 origin=KernelOrigin(
                     reason="the trial was run before, and failed or lost its kernel"
@@ -218,13 +213,12 @@ class Worker:
         return file, result, outcome
 
 
-def _environment(workload: Workload, places: Places, *, token: str) -> TrialEnvironment:
-    """Where the trials of a workload run here; what is started for the look bears the mark."""
+def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
+    """The name under which is kept where the trials run; empty where it cannot be."""
+    # What is started for the look bears the mark of the sweep.
     env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
-
     snapshot = workload.snapshot
-
-    def look() -> str:
+    try:
         found = environment_of(
             interpreter=kernels.interpreter_of(workload.kernel_name),
             env=kernels.environment_of(workload.kernel_name, env),
@@ -236,8 +230,9 @@ def _environment(workload: Workload, places: Places, *, token: str) -> TrialEnvi
         if workload.host:
             found["host"] = workload.host
         return keep_environment(workload.paths, found)
-
-    return TrialEnvironment(look)
+    except Exception as error:  # noqa: BLE001  trials do not depend on it
+        _log.info("the environment of the trials is not known: %s", error)
+        return ""
 
 
 def _internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..kernels import SharedCells
 from ..notebooks import ResearchNotebook
 from ..settings import Settings
-from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
 from ..study_folder.snapshots import CodeSnapshot
 from ..trials import StudyPaths
-
-#: Workers in a notebook's code: torch's, Lightning's, fastai's and those of `seeded_loader`, and
-#: transformers' `dataloader_num_workers`; a number, or the name of one.
-_WORKERS = re.compile(r"(\w*num_workers)[\"']?\s*[=:]\s*(\w+)")
 
 
 class TrialData(Protocol):
@@ -89,15 +83,6 @@ class Workload:
         return self.snapshot.frozen_in(str(self.code_folder or self.snapshot.folder))
 
     @property
-    def loader_workers(self) -> int:
-        """How many processes the DataLoaders of a trial start at most, as far as the code says."""
-        if self.notebook.language != "python":
-            return 0
-        space = self.settings.search_space
-        stated: dict[str, Any] = {name: _most(dimension) for name, dimension in space.items()}
-        return loader_workers(self.notebook.code, {**stated, **self.settings.fixed})
-
-    @property
     def own_names(self) -> frozenset[str]:
         """The names that each trial gets its own value of."""
         known = {name for name in ("seed", "run_id") if self.notebook.assigns(name)}
@@ -114,32 +99,3 @@ class Workload:
             fixed=self.settings.fixed,
             kernel_name=self.kernel_name,
         )
-
-
-def loader_workers(code: Sequence[str], stated: Mapping[str, object]) -> int:
-    """How many workers the DataLoaders in a notebook's cells have at most.
-
-    Args:
-        code: of the cells.
-        stated: values that the notebook's own are replaced by.
-    """
-    lines = [line.partition("#")[0] for source in code for line in source.split("\n")]
-    found = [match.groups() for line in lines for match in _WORKERS.finditer(line)]
-    own = {name: int(value) for name, value in found if value.isdigit()}
-    counts = [0]
-    for name, value in found:
-        if value.isdigit():
-            count: object = stated.get(name, int(value))
-        else:  # the name of a variable: some, if nothing says how many
-            count = stated.get(value, own.get(value, 1))
-        counts.append(count if isinstance(count, int) else 1)
-    return max(counts)
-
-
-def _most(dimension: AnyDimension) -> object:
-    """The largest whole number that a dimension proposes; None where it has none."""
-    if isinstance(dimension, IntDimension):
-        return dimension.high
-    if isinstance(dimension, ChoiceDimension):
-        return max((it for it in dimension.choices if isinstance(it, int)), default=None)
-    return None

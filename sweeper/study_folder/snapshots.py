@@ -37,7 +37,7 @@ class CodeSnapshot:
         files: the code beside the notebook that its cells import or run: the sources by their paths
             relative to `folder`. Bytes that are not UTF-8 stand as lone surrogates
             (`surrogateescape`).
-        environment: where a trial ran (`environment_of` in `execution/environment/`); empty where
+        environment: where a trial ran (`environment_of` in `execution/environment.py`); empty where
             that is not known.
     """
 

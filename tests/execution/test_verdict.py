@@ -120,3 +120,27 @@ def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of() 
     assert host.message.startswith("does not fit into this machine's memory, even with no other")
     completed = TrialOutcome(state=TrialState.COMPLETED)
     assert does_not_fit(completed, is_alone=True, is_alone_on_gpu=True) == completed
+
+
+@pytest.mark.parametrize(
+    ("message", "is_short"),
+    [
+        ("RuntimeError: DataLoader worker (pid 313) is killed by signal: Bus error.", True),
+        ("ERROR: This might be caused by insufficient shared memory (shm).", True),
+        ("RuntimeError: unable to write to file </torch_18_2_0>: No space left on device", True),
+        ("OSError: [Errno 28] No space left on device: '/psm_1234'", True),
+        ("OutOfResources: out of resource: shared memory, Required: 163840", False),  # a GPU's
+        ("OSError: [Errno 28] No space left on device: '/data/model.pt'", False),
+        (LOST_WORKER, False),
+    ],
+)
+def test_a_trial_with_too_little_shared_memory_learns_of_the_remedy(
+    message: str, is_short: bool
+) -> None:
+    outcome = judged(KernelResult(ending=Ending.CELL_FAILED, error=message))
+    assert ("--shm-size=1g or --ipc=host" in outcome.message) is is_short
+
+
+def test_a_kernel_that_ends_with_a_bus_error_had_too_little_shared_memory() -> None:
+    outcome = judged(KernelResult(ending=Ending.KERNEL_DIED, exit_code=-7))
+    assert "--shm-size" in outcome.message

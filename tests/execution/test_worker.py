@@ -25,6 +25,7 @@ from sweeper.execution.claims import Claims
 from sweeper.execution.notebook_runner import NotebookRunner
 from sweeper.execution.places import Place, Places
 from sweeper.execution.worker import Worker
+from sweeper.execution.workload import Workload
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool
 from sweeper.kernels.cells.engine import START_TIMEOUT_S
@@ -34,7 +35,7 @@ from sweeper.notebooks.scores import scrape
 from sweeper.settings import Settings
 from sweeper.study_folder.patience import patience_with_disk
 from sweeper.testing import trial_spec, write_notebook
-from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from sweeper.trials import Reason, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.kernel
 
@@ -78,9 +79,15 @@ class Bench:
             token=self.token,
             kernels="cold",
         )
-        runner = NotebookRunner(
+        workload = Workload(
             notebook=ResearchNotebook(notebook),
             settings=read,
+            kernel_name=kernel,
+            cwd=notebook.parent,
+            paths=StudyPaths.parse(f"{self.folder}/out/{{run_id}}.ipynb", study="bench"),
+        )
+        runner = NotebookRunner(
+            workload=workload,
             places=places,
             pool=pool,
             patience=patience_with_disk("the outputs"),

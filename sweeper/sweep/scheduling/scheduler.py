@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import StorageAwayError, first_line
-from ...execution.machine.capacity import memory_of
+from ...execution.capacity import memory_of
 from ...notebook_api.messages import Point
 from ...notebooks import mark_ended, read_metadata
 from ...notebooks.fingerprint import CODE_TAG

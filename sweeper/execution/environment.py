@@ -1,50 +1,37 @@
-"""Find out where the trials of a sweep run, which takes 0.03 s before the first of them."""
+"""Where the trials of a sweep run: interpreter, packages, machine, GPUs and git commit.
+
+It takes 0.03 s before the first of them, and is kept for each.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import platform
 import subprocess
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..driver import Gpu
-from ..machine.capacity import usable_cores
-from ..nvml import driver_version, model_of
-from .git import git_state
+from .capacity import usable_cores
+from .driver import Gpu
+from .nvml import driver_version, model_of
 
 _log = logging.getLogger(__name__)
 
-_PROBE = Path(__file__).parent / "probe.py"
-_PROBE_LIMIT_S = 10.0
-
-
-class TrialEnvironment:
-    """Where the trials of one worker run; looked at once. Safe to use from several threads.
-
-    Args:
-        look: finds it out and keeps it, and returns the name under which it is kept; None where
-            nobody wants to know.
-    """
-
-    def __init__(self, look: Callable[[], str] | None = None) -> None:
-        self._look = look
-        self._lock = threading.Lock()
-        self._name = ""
-
-    def name(self) -> str:
-        """The name under which it is kept; empty where it is not known. The first call looks."""
-        with self._lock:
-            if self._look is not None:
-                look, self._look = self._look, None
-                try:
-                    self._name = look()
-                except Exception as error:  # noqa: BLE001  trials do not depend on it
-                    _log.info("the environment of the trials is not known: %s", error)
-            return self._name
+_PROBE = Path(__file__).parent / "python_probe.py"
+#: How long each process may take; git takes long in a large repository on a slow disk.
+_LIMIT_S = 10.0
+#: How much of the differences is kept; notebooks with images have long ones.
+_DIFF_CHARACTERS = 65536
+#: What of an environment can change results, beside its Python, in words.
+_FACTS = {
+    "cpu": "the processor",
+    "gpus": "the GPU",
+    "gpu_driver": "the driver of the GPU",
+    "platform": "the system",
+}
 
 
 def environment_of(
@@ -91,17 +78,8 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
     Args:
         environment: as `environment_of` returns it.
     """
-    names = {
-        "cpu": "the processor",
-        "gpus": "the GPU",
-        "gpu_driver": "the driver of the GPU",
-        "platform": "the system",
-    }
-    known = {words: environment[name] for name, words in names.items() if name in environment}
-    facts = {
-        words: ", ".join(fact) if isinstance(fact, list) else str(fact)
-        for words, fact in known.items()
-    }
+    known = {words: environment[name] for name, words in _FACTS.items() if name in environment}
+    facts = {words: ", ".join(it) if isinstance(it, list) else it for words, it in known.items()}
     if (python := environment.get("python")) is not None:
         facts |= {"Python": python["version"], **python["packages"]}
     return facts
@@ -120,22 +98,57 @@ def python_of(
     Returns:
         None where it does not answer.
     """
-    if not interpreter:
-        return None
+    said = _output([*interpreter, str(_PROBE), *modules], env) if interpreter else None
     try:
-        done = subprocess.run(
-            [*interpreter, str(_PROBE), *modules],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PROBE_LIMIT_S,
-            check=True,
-        )
-        python: dict[str, Any] = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        _log.info("%s does not list its packages: %s", interpreter[0], error)
+        python: dict[str, Any] | None = json.loads(said) if said else None
+    except ValueError:
         return None
     return python
+
+
+def git_state(folder: Path, env: Mapping[str, str], files: Iterable[str]) -> dict[str, Any] | None:
+    """Commit, branch, and the changes of files; None outside of a git repository.
+
+    Args:
+        files: whose changes count, by their paths relative to `folder`.
+        env: for the processes of git.
+    """
+    env = {**env, "GIT_OPTIONAL_LOCKS": "0"}  # the user's git may run now
+    head = _output(["git", "rev-parse", "HEAD", "--abbrev-ref", "HEAD"], env, folder)
+    if not head:
+        return None
+    commit, branch = head.split()
+    state: dict[str, Any] = {"commit": commit}
+    if branch != "HEAD":
+        state["branch"] = branch
+    options = ("--no-color", "--no-ext-diff", "--no-textconv", "--")
+    tracked = [f":(literal){file}" for file in files]
+    diff = _output(["git", "diff", "HEAD", *options, *tracked], env, folder) if tracked else ""
+    if diff is not None:
+        state["is_dirty"] = bool(diff)
+        if diff:
+            state["diff"] = diff[:_DIFF_CHARACTERS]
+    return state
+
+
+def _output(
+    command: Sequence[str], env: Mapping[str, str], folder: Path | None = None
+) -> str | None:
+    """What a command prints; None where it is not there, fails or takes too long."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LIMIT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.info("where trials run: %s", error)
+        return None
+    return done.stdout.decode("utf-8", "replace")
 
 
 def _cpu_model() -> str | None:

@@ -10,13 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.execution.environment import (
-    TrialEnvironment,
-    environment_facts,
-    environment_of,
-)
-from sweeper.execution.environment.git import git_state
-from sweeper.execution.environment.probe import packages_in
+from sweeper.execution.environment import environment_facts, environment_of, git_state
+from sweeper.execution.python_probe import packages_in
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -101,16 +96,3 @@ def test_the_facts_of_an_environment_are_texts_by_their_names_for_people() -> No
         "numpy": "2.0",
     }
     assert environment_facts({}) == {}
-
-
-def test_an_environment_is_looked_at_once_and_a_look_that_fails_costs_no_trial() -> None:
-    looks: list[int] = []
-
-    def look() -> str:
-        looks.append(1)
-        return "abc"
-
-    environment = TrialEnvironment(look)
-    assert [environment.name() for _ in range(3)] == ["abc"] * 3
-    assert looks == [1]
-    assert TrialEnvironment(lambda: str(1 / 0)).name() == ""

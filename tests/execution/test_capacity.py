@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import SettingsError
-from sweeper.execution.machine.capacity import (
-    as_many_as_fit,
+from sweeper.execution.capacity import (
     available_bytes,
     memory_of,
     oom_kills,
@@ -36,42 +35,30 @@ def machine(root: Path, groups: str, **files: str) -> Path:
 def test_a_machine_carries_as_many_trials_as_its_cores_and_never_none() -> None:
     cores = usable_cores()
     assert 1 <= cores <= (os.cpu_count() or cores)
-    assert 1 <= as_many_as_fit(1).count <= cores
-    assert as_many_as_fit(cores + 1).count == 1
-    free_bytes = available_bytes()
-    assert free_bytes is not None
-    assert free_bytes > 0
+    assert 1 <= read_jobs("auto", 1).count <= cores
+    assert read_jobs("auto", cores + 1).count == 1
+    assert (available_bytes() or 0) > 0
     assert (memory_of(os.getpid()) or 0) > 0
-
-
-def test_workers_of_loaders_take_cores_as_trials_do() -> None:
-    jobs = as_many_as_fit(1, workers=usable_cores())
-    assert jobs.count == 1
-    assert f"with 1 thread and {usable_cores()} loader worker" in jobs.why
 
 
 def test_memory_that_holds_files_is_free(tmp_path: Path) -> None:
     root = machine(tmp_path, "0::/")
     assert available_bytes(root) == 24 * GIB
-    assert as_many_as_fit(1, root).why.endswith("25.8 GB of free memory carries 12")
+    assert read_jobs("auto", 1, root).why.endswith("25.8 GB of free memory carries 12")
 
 
 @pytest.mark.parametrize("path", ["/", "/docker/of/its/host"])
-def test_a_container_has_the_cores_and_the_memory_that_it_was_given(
-    tmp_path: Path, path: str
-) -> None:
+def test_a_container_has_the_memory_that_it_was_given(tmp_path: Path, path: str) -> None:
     limits = {
-        "cpu.max": "150000 100000",
         "memory.max": str(8 * GIB),
         "memory.current": str(5 * GIB),
         "memory.stat": f"anon 7\ninactive_file {1 * GIB}",
     }
     root = machine(tmp_path, f"0::{path}", **limits)
-    assert usable_cores(root) == 1
     assert available_bytes(root) == 4 * GIB
-    carried = as_many_as_fit(1, root)
-    assert carried.count == 1
-    assert carried.why == "1 core carries 1, 4.3 GB of free memory carries 2"
+    carried = read_jobs("auto", 1, root)
+    assert carried.count == min(2, usable_cores())
+    assert carried.why.endswith(", 4.3 GB of free memory carries 2")
 
 
 def test_the_least_limit_of_all_groups_counts(tmp_path: Path) -> None:
@@ -80,29 +67,24 @@ def test_the_least_limit_of_all_groups_counts(tmp_path: Path) -> None:
         "job__memory.current": str(1 * GIB),
         "job__task__memory.max": "max",
         "job__task__memory.current": "0",
-        "job__task__cpu.max": "max 100000",
     }
     root = machine(tmp_path, "0::/job/task", **limits)
     assert available_bytes(root) == 5 * GIB
-    assert usable_cores(root) == usable_cores()
 
 
 def test_limits_of_older_systems_count(tmp_path: Path) -> None:
     limits = {
-        "cpu__cpu.cfs_quota_us": "100000",
-        "cpu__cpu.cfs_period_us": "100000",
         "memory__memory.limit_in_bytes": str(4 * GIB),
         "memory__memory.usage_in_bytes": str(3 * GIB),
         "memory__memory.stat": f"inactive_file 1\ntotal_inactive_file {2 * GIB}",
     }
     root = machine(tmp_path, "4:memory:/a\n1:cpu,cpuacct:/a\n0::/", **limits)
-    assert usable_cores(root) == 1
     assert available_bytes(root) == 3 * GIB
 
 
 def test_a_system_that_says_nothing_carries_what_its_cores_do(tmp_path: Path) -> None:
     assert available_bytes(tmp_path) is None
-    assert as_many_as_fit(1, tmp_path).count == usable_cores()
+    assert read_jobs("auto", 1, tmp_path).count == usable_cores()
 
 
 def test_a_number_is_taken_as_it_is_and_anything_else_is_refused() -> None:

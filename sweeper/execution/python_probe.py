@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 _METADATA = re.compile(r"([^-]+)-([^-]+)(-[^-]+)*\.(dist|egg)-info")
 
@@ -25,21 +25,10 @@ def packages_in(folders: Sequence[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for folder in folders:
-        try:
-            names = os.listdir(folder)
-        except OSError:  # a zip file, or a folder that does not exist
-            continue
-        for match in filter(None, map(_METADATA.fullmatch, sorted(names))):
-            found.setdefault(re.sub(r"[-_.]+", "-", match[1]).lower(), match[2])
+        for path in sorted(Path(folder).glob("*-info")):
+            if match := _METADATA.fullmatch(path.name):
+                found.setdefault(re.sub(r"[-_.]+", "-", match[1]).lower(), match[2])
     return found
-
-
-def is_there(module: str) -> bool:
-    """Whether a top-level module can be found."""
-    try:
-        return module in sys.modules or importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 if __name__ == "__main__":
@@ -50,6 +39,6 @@ if __name__ == "__main__":
         "executable": sys.executable,
         "packages": packages_in(sys.path),
     }
-    if modules := sys.argv[1:]:
-        python["missing"] = [module for module in modules if not is_there(module)]
+    if modules := [name for name in sys.argv[1:] if name not in sys.modules]:
+        python["missing"] = [name for name in modules if importlib.util.find_spec(name) is None]
     json.dump(python, sys.stdout)

@@ -1,0 +1,128 @@
+"""Cores and memory of this machine, and how many trials at once they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import SettingsError
+
+#: What a trial is taken to need, before any has run.
+_MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """How many trials run at once.
+
+    Attributes:
+        count: one or more.
+        why: what decided it, for people; empty for a number that was asked for.
+    """
+
+    count: int
+    why: str = ""
+
+
+def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> Jobs:
+    """How many trials there are to be at once.
+
+    Args:
+        jobs: a number, or `"auto"` for as many as this machine's cores and memory carry.
+        threads: of each trial.
+        root: of the file system that tells how much memory is free.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    if jobs != "auto":
+        if not (str(jobs).isdecimal() and int(jobs) > 0):
+            raise SettingsError(f"-j {jobs}: expected a whole number of 1 or more, or auto")
+        return Jobs(count=int(jobs))
+    cores, n_bytes = usable_cores(), available_bytes(root)
+    counts = [max(1, cores // threads)]
+    each = "" if threads == 1 else f" with {threads} threads each"
+    why = f"{cores} {'cores carry' if cores > 1 else 'core carries'} {counts[0]}{each}"
+    if n_bytes is not None:
+        counts.append(max(1, n_bytes // _MEMORY_PER_TRIAL_BYTES))
+        why += f", {n_bytes / 1e9:.1f} GB of free memory carries {counts[1]}"
+    return Jobs(count=min(counts), why=why)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: by its affinity, or fewer by a container's quota."""
+    from joblib import cpu_count  # its import takes 0.2 s
+
+    return int(cpu_count())
+
+
+def memory_of(pid: int) -> int | None:
+    """Memory of a process and all its children, in bytes; None when it cannot be known.
+
+    Pages that several processes share count in equal parts (the kernel's PSS), so that forked
+    kernels add up to what they really take.
+    """
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        kibibytes = next(int(line.split()[1]) for line in text.splitlines() if line[:4] == "Pss:")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (OSError, StopIteration, ValueError):
+        return None
+    return 1024 * kibibytes + sum(memory_of(int(child)) or 0 for child in children)
+
+
+def available_bytes(root: Path = _ROOT) -> int | None:
+    """Memory that new processes can have, within a container's limit; None if nobody says."""
+    free = _number(root / "proc" / "meminfo", "MemAvailable:")
+    found = [] if free is None else [1024 * free]
+    for folder in _memory_groups(root):
+        limit = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+        used = _read(folder / "memory.current") or _read(folder / "memory.usage_in_bytes")
+        if limit.isdecimal() and used:
+            # Files that were read count as used, and make room at once.
+            names = ("total_inactive_file", "inactive_file")
+            files = next(filter(None, (_number(folder / "memory.stat", it) for it in names)), 0)
+            found.append(max(0, int(limit) - int(used) + files))
+    return min(found, default=None)
+
+
+def oom_kills(root: Path = _ROOT) -> int:
+    """How many processes the system has killed for want of memory: of this process's group.
+
+    Its children are in the same group. Where no group counts, those of the whole machine do.
+    """
+    files = [folder / name for folder in _memory_groups(root) for name in _COUNTS_OF_KILLS]
+    counts = (_number(file, "oom_kill") for file in (*files, root / "proc" / "vmstat"))
+    return next((count for count in counts if count is not None), 0)
+
+
+_COUNTS_OF_KILLS = ("memory.events", "memory.oom_control")
+
+
+def _number(file: Path, key: str) -> int | None:
+    """The number behind a key, in a file with one of each in a line."""
+    lines = (line.split() for line in _read(file).splitlines())
+    return next((int(words[1]) for words in lines if words[:1] == [key]), None)
+
+
+def _memory_groups(root: Path) -> Iterator[Path]:
+    """The folders of the control groups that this process is in, the innermost first."""
+    for line in _read(root / "proc" / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        mount = root / "sys" / "fs" / "cgroup"
+        mount = mount / "memory" if controllers else mount
+        folder = mount / path.strip("/")
+        # In a container the path may be that on its host; its own group is then at the mount.
+        yield from (one for one in (folder, *folder.parents) if one.is_relative_to(mount))
+
+
+def _read(file: Path) -> str:
+    """The text of a file; empty where it cannot be read."""
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
