@@ -61,7 +61,6 @@ OWNERS = {
     "pydantic": {"execution", "settings", "study", "sync"},
     "pytest": {"testing"},
     "pydantic_core": {"settings"},
-    "requests": {"tracking"},
     "rich": {"display"},
     "ruamel": {"settings"},
     "scipy": {"study", "trials"},

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import SettingsError, first_line
-from ..tracking import MlflowUi, comparison, free_port, knows_views
+from ..tracking import MlflowUi, free_port, view_url
 from .lookup import ExistingStudy
 
 _HOST = "127.0.0.1"
@@ -49,12 +49,9 @@ class StudyServer(ThreadingHTTPServer):
         super().__init__((_HOST, port), handler)
         self._ui = ui
         self.page = f"http://{_HOST}:{port}/{key}/"
-        facts = existing.study.facts
-        self.mlflow = comparison(
+        self.mlflow = view_url(
             existing.tracking,
-            facts.get("experiment_id", "0"),
-            [mlflow_id for _, mlflow_id in sorted(facts.get("mlflow_run_ids", {}).items())],
-            has_view=knows_views(existing.tracking),
+            existing.study.facts.get("experiment_id", "0"),
             ui=f"http://{_HOST}:{port}/{key}{_MLFLOW.rstrip('/')}",
         )
 

@@ -8,27 +8,26 @@ Decisions about what runs do not belong here: no other folder reads MLflow.
 
 from .files import drop_unknown_runs, move_artifacts, sqlite_file
 from .new_store import put_in_place
-from .opening import comparison, free_port, is_sure_to_open, store_of, usable
+from .opening import free_port, is_sure_to_open, store_of, usable
 from .runs import RunWriter
 from .tracker import Tracker
 from .ui import MlflowUi
 from .values import run_params
-from .views import View, knows_views
+from .views import View, view_url
 
 __all__ = [
     "MlflowUi",
     "RunWriter",
     "Tracker",
     "View",
-    "comparison",
     "drop_unknown_runs",
     "free_port",
     "is_sure_to_open",
-    "knows_views",
     "move_artifacts",
     "put_in_place",
     "run_params",
     "sqlite_file",
     "store_of",
     "usable",
+    "view_url",
 ]

@@ -93,7 +93,6 @@ class Opened:
     """The store can be written; see the attributes of `RunWriter`."""
 
     experiment_id: str
-    has_view: bool
     runs: Mapping[str, str]
     ends: Mapping[str, RunEnd]
 

@@ -1,4 +1,4 @@
-"""Opens an MLflow store or server, or refuses it with one message; links to its pages."""
+"""Opens an MLflow store or server, or refuses it with one message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sqlite3
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +22,10 @@ from ..trials import display_path
 from .files import forget_connections, is_deleted, sqlite_file
 from .messages import Store
 from .new_store import has_tables_of_installed, make_store
-from .views import VIEW_TAG, View, comparison_url, knows_views, view_url
+from .views import VIEW_TAG, View
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-_log = logging.getLogger(__name__)
 
 #: The tag whose Markdown MLflow's UI displays above the runs of an experiment, and on a run's page.
 NOTE_TAG = "mlflow.note.content"
@@ -156,11 +154,11 @@ def without_repetition() -> Iterator[None]:
             os.environ[_REPETITIONS] = before
 
 
-def open_experiment(store: Store) -> tuple[MlflowClient, str, bool]:
+def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     """Open a store and the experiment of a study; create them if they do not exist.
 
     Returns:
-        a client, the experiment's id, and whether MLflow's UI opens it with the study's view.
+        a client, and the experiment's id.
 
     Raises:
         TrackingError: the experiment was deleted.
@@ -198,17 +196,9 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str, bool]:
         experiment_id = str(experiment.experiment_id)
     if store.note is not None:
         client.set_experiment_tag(experiment_id, NOTE_TAG, store.note)
-    has_view = store.view is not None and knows_views(address)
-    if store.view is not None and has_view:
+    if store.view is not None:
         client.set_experiment_tag(experiment_id, VIEW_TAG, store.view.as_tag())
-    elif store.view is not None:
-        _log.warning(
-            "the MLflow server at %s is older than 3 or does not give its version, so its UI opens "
-            "without the study's columns and order; MLflow 3 has them. The printed link compares "
-            "all runs instead",
-            address,
-        )
-    return client, experiment_id, has_view
+    return client, experiment_id
 
 
 def is_sure_to_open(store: Store) -> bool:
@@ -240,21 +230,6 @@ def _probe(address: Address) -> None:
             f"--tracking-uri {address}: the MLflow server does not answer ({reason}); start it, or "
             "leave the option out for a store beside the outputs"
         ) from error
-
-
-def comparison(
-    address: Address, experiment_id: str, runs: Sequence[str], *, has_view: bool, ui: str
-) -> str:
-    """The URL of the page in MLflow's UI that draws parallel coordinates over runs.
-
-    Args:
-        has_view: whether the experiment has the study's view.
-        ui: the address of the UI on this machine that displays a store in a file.
-    """
-    base = address.bare.rstrip("/") if address.is_http else ui
-    if has_view:
-        return view_url(base, experiment_id)
-    return comparison_url(base, experiment_id, runs)
 
 
 def free_port(first: int) -> int:

@@ -35,7 +35,6 @@ class RunWriter:
 
     Attributes:
         experiment_id: MLflow's id of the study's experiment.
-        has_view: whether MLflow's UI opens the experiment with the study's view.
         runs: MLflow's ids of the study's runs, by the trials' run ids.
         ends: how the runs have ended, by the trials' run ids; without those that run.
     """
@@ -50,7 +49,6 @@ class RunWriter:
         saved: Path | None = None,
     ) -> None:
         self.experiment_id = experiment_id
-        self.has_view = False
         self.runs: dict[str, str] = {}
         self.ends: dict[str, RunEnd] = {}
         self._study_id = study_id
@@ -75,20 +73,18 @@ class RunWriter:
             TrackingError: the server does not answer, or the store cannot be opened.
         """
         with usable(store.address):
-            client, experiment_id, has_view = open_experiment(store)
+            client, experiment_id = open_experiment(store)
             if store.is_embedded:
                 file = sqlite_file(str(store.address))
                 assert file is not None
                 log_ahead(file)
-            writer = cls(
+            return cls(
                 client,
                 experiment_id=experiment_id,
                 study_id=store.study_id,
                 cells=store.cells,
                 saved=store.saved,
             )
-            writer.has_view = has_view
-            return writer
 
     def has_end_of(self, record: TrialRecord) -> bool:
         """Whether MLflow has the end of this attempt at a trial."""

@@ -37,8 +37,9 @@ from .messages import (
     Store,
     end_of,
 )
-from .opening import comparison, free_port
+from .opening import free_port
 from .values import now_ms
+from .views import view_url
 
 #: The port of `mlflow ui`, if nothing else has it.
 USUAL_PORT = 5000
@@ -90,7 +91,6 @@ class Tracker:
         self._tries_again = tries_again
         self._ui_port: int | None = None
         self._experiment_id = ""
-        self._has_view = False
         self._ends: dict[str, RunEnd] = {}
         #: The starts of trials whose ends MLflow does not have; a new process gets them first.
         self._unended: dict[str, Call] = {}
@@ -254,19 +254,12 @@ class Tracker:
 
     def compare_url(self) -> str | None:
         """The page of MLflow's UI that draws parallel coordinates over all runs; None if none."""
-        names = sorted(self.mlflow_run_ids)
-        if not names:
+        if not self.mlflow_run_ids:
             return None
-        runs = [self.mlflow_run_ids[name] for name in names]
         if self._ui_port is None:
             self._ui_port = free_port(USUAL_PORT)
-        return comparison(
-            self._store.address,
-            self.experiment_id,
-            runs,
-            has_view=self._has_view,
-            ui=f"http://127.0.0.1:{self._ui_port}",
-        )
+        ui = f"http://127.0.0.1:{self._ui_port}"
+        return view_url(self._store.address, self.experiment_id, ui=ui)
 
     # --- the thread that sends -------------------------------------------------------------------
 
@@ -317,7 +310,7 @@ class Tracker:
                 self._changed.notify_all()
 
     def _take_opened(self, opened: Opened) -> None:
-        self._experiment_id, self._has_view = opened.experiment_id, opened.has_view
+        self._experiment_id = opened.experiment_id
         self.mlflow_run_ids.update(opened.runs)
         self._ends = dict(opened.ends)
         if self._is_away:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import urllib.parse
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +25,6 @@ _SECTION = "sweeper"
 #: How many runs the UI draws at most.
 _MOST_RUNS = 1000
 _CHART_HEIGHT = 450
-#: The first major version of MLflow whose UI opens such a link on the runs.
-_WITH_VIEWS = 3
-_ANSWER_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,36 +115,14 @@ class View:
         }
 
 
-def knows_views(address: Address) -> bool:
-    """Whether the UI of a store or server opens an experiment with a view in its tags."""
-    if not address.is_http:
-        return True  # by the MLflow that is installed
-    import requests  # MLflow imports it as well; it takes user and password out of the URL
+def view_url(address: Address, experiment_id: str, *, ui: str) -> str:
+    """The URL of an experiment with its view, which draws parallel coordinates over its runs.
 
-    user, password = (os.environ.get(f"MLFLOW_TRACKING_{it}") for it in ("USERNAME", "PASSWORD"))
-    try:
-        answer = requests.get(
-            f"{address.full.rstrip('/')}/version",
-            auth=(user, password) if user and password else None,
-            timeout=_ANSWER_S,
-        )
-        return answer.ok and int(answer.text.partition(".")[0]) >= _WITH_VIEWS
-    except (requests.RequestException, ValueError):
-        return False
-
-
-def view_url(base: str, experiment_id: str) -> str:
-    """The URL of an experiment with its view, which draws parallel coordinates over its runs."""
+    Args:
+        ui: the address of the UI on this machine that displays a store in a file.
+    """
+    base = address.bare.rstrip("/") if address.is_http else ui
     return (
         f"{base}/#/experiments/{experiment_id}/runs?viewStateShareKey={_KEY}"
         "&workflowType=machine_learning&compareRunsMode=CHART"
-    )
-
-
-def comparison_url(base: str, experiment_id: str, runs: Sequence[str]) -> str:
-    """The URL of the page that compares runs, which every version of MLflow's UI has."""
-    ids = urllib.parse.quote(json.dumps(list(runs), separators=(",", ":")))
-    experiments = urllib.parse.quote(json.dumps([experiment_id]))
-    return (
-        f"{base}/#/compare-runs?runs={ids}&experiments={experiments}&workflowType=machine_learning"
     )

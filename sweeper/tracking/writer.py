@@ -98,7 +98,6 @@ def main(descriptor: int) -> None:
         gc.enable()
         opened = Opened(
             experiment_id=writer.experiment_id,
-            has_view=writer.has_view,
             runs=writer.runs,
             ends=writer.ends,
         )

@@ -5,20 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import socket
-import threading
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
 from sweeper import Settings
 from sweeper.settings.addresses import Address
-from sweeper.tracking import View
-from sweeper.tracking.opening import comparison, free_port
-from sweeper.tracking.views import knows_views
+from sweeper.tracking import View, free_port, view_url
 
 SETTINGS = {
     "objective": {"val loss": "minimize", "cost": "maximize"},
@@ -64,49 +58,15 @@ def test_parallel_coordinates_have_logarithms_and_only_params_that_each_trial_ha
     assert chart["selectedMetrics"] == ["val loss", "cost"]
 
 
-@contextmanager
-def server_of(version: str | None) -> Iterator[str]:
-    """A server that tells its version as MLflow's does; None for one that does not."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if version and self.path == "/version" else 404)
-            self.end_headers()
-            self.wfile.write((version or "").encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Answer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"), [("3.17.2", True), ("2.22.0", False), (None, False), ("x", False)]
-)
-def test_a_server_that_may_not_know_the_view_gets_none(version: str | None, expected: bool) -> None:
-    with server_of(version) as url:
-        assert knows_views(Address.of(url)) is expected
-
-
-def test_links_lead_to_the_view_or_to_the_comparison_of_all_runs() -> None:
-    server = Address.of("http://tracking:5001/")
-    there = comparison(server, "7", ["a", "b"], has_view=True, ui="http://127.0.0.1:5000")
-    assert there == (
+def test_links_lead_to_the_view() -> None:
+    here = "http://127.0.0.1:5000"
+    assert view_url(Address.of("http://tracking:5001/"), "7", ui=here) == (
         "http://tracking:5001/#/experiments/7/runs?viewStateShareKey=sweeper"
         "&workflowType=machine_learning&compareRunsMode=CHART"
     )
-    older = comparison(server, "7", ["a", "b"], has_view=False, ui="http://127.0.0.1:5000")
-    assert older.startswith("http://tracking:5001/#/compare-runs?runs=%5B%22a%22%2C%22b%22%5D&")
-    here = comparison(
-        Address.of("sqlite:///x.db"), "7", ["a"], has_view=True, ui="http://127.0.0.1:5003"
+    assert view_url(Address.of("sqlite:///x.db"), "7", ui=here).startswith(
+        f"{here}/#/experiments/7/"
     )
-    assert here.startswith("http://127.0.0.1:5003/#/experiments/7/")
 
 
 def test_the_port_of_a_link_is_one_on_which_nothing_listens() -> None:
