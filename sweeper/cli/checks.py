@@ -44,13 +44,13 @@ def check(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace, console: ConsoleOutput) -> SweepPlan:
     from ..notebooks import ResearchNotebook
-    from ..sweep.plan import plan_sweep
+    from ..sweep import Sweep
 
     settings = settings_of(options)
     if settings.cluster is not None:
         console.progress(f"this machine is checked, not the cluster {settings.cluster.place}")
         settings = settings.model_copy(update={"cluster": None})
-    return plan_sweep(
+    sweep = Sweep.from_settings(
         settings,
         notebook=ResearchNotebook(options.input),
         output=options.output,
@@ -58,7 +58,6 @@ def _plan(options: argparse.Namespace, console: ConsoleOutput) -> SweepPlan:
         storage=options.storage,
         tracking_uri=options.tracking_uri,
         kernel=options.kernel,
-        timeout_s=None,
         allow_changes=True,
-        executor=None,
     )
+    return sweep.plan

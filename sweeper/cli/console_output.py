@@ -104,7 +104,6 @@ class ConsoleOutput:
             lines.append(f"  {record.run_id}  {ending}  {screen.params_line(record.params)}")
         if not snapshot.running:
             lines += screen.cost_lines(result)
-            lines += [] if snapshot.budget is None else [str(snapshot.budget)]
             lines += screen.best_lines(result.best, result.objectives, result.confirmation)
             lines += confirmation_lines(result.confirmation)
         self._print("\n".join(lines))

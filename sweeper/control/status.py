@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
 
 from ..execution.capacity import memory_of
 from ..notebook_api.messages import decode_float
 from ..notebooks import read_progress
 from ..trials import (
-    BudgetForecast,
     Progress,
     Snapshot,
     SweepResult,
     TrialRecord,
     TrialState,
     count_by_state,
-    forecast_budget,
     left_to_begin,
     seconds_left,
 )
@@ -34,7 +31,7 @@ def look(existing: ExistingStudy, sweep: LivingSweep | None) -> tuple[SweepResul
     running = [record for record in records if record.state is TrialState.RUNNING]
     planned = int(facts.get("trials", len(records)))
     to_start = left_to_begin(records, trials=planned)
-    cost, budget = _cost_of(existing, records, to_start)
+    price = (facts.get("settings") or {}).get("cost")
     result = SweepResult(
         study=study.name,
         storage=str(existing.storage_url),
@@ -46,8 +43,7 @@ def look(existing: ExistingStudy, sweep: LivingSweep | None) -> tuple[SweepResul
         mlflow_run_ids=facts.get("mlflow_run_ids", {}),
         compare_url=facts.get("compare_url"),
         page=existing.paths.page if existing.paths.page.exists() else None,
-        cost=cost,
-        budget=budget,
+        cost=price and price["price_per_hour"] * study.spent_s / 3600,
         confirmation=existing.confirmation(),
     )
     is_here = sweep is None or sweep.is_here
@@ -64,30 +60,8 @@ def look(existing: ExistingStudy, sweep: LivingSweep | None) -> tuple[SweepResul
             if progress
             else None
         ),
-        budget=budget,
     )
     return result, snapshot
-
-
-def _cost_of(
-    existing: ExistingStudy, records: Sequence[TrialRecord], to_start: int
-) -> tuple[float | None, BudgetForecast | None]:
-    """What a study has cost, and whether its budget lasts; None where no price is known."""
-    stated = (existing.study.facts.get("settings") or {}).get("cost")
-    if not stated:
-        return None, None
-    cost = stated["price_per_hour"] * existing.study.spent_s / 3600
-    if stated.get("budget") is None:
-        return cost, None
-    running = sum(record.state is TrialState.RUNNING for record in records)
-    ended = sum(record.is_final for record in records)
-    return cost, forecast_budget(
-        stated["budget"],
-        cost=cost,
-        ended=ended,
-        running=running,
-        planned=ended + running + to_start,
-    )
 
 
 def _progress(record: TrialRecord, *, is_here: bool) -> Progress:

@@ -303,10 +303,9 @@ def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if state != "running")
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""  # 0 at the end
     of = f"{ended} of {snapshot.trials} trials"
-    budget = "" if snapshot.budget is None else f" · {snapshot.budget}"
     late_s = snapshot.copy_late_s
     copy = "" if late_s is None else f" · copy {late_s:.0f}s behind"
-    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{budget}{copy}"
+    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{copy}"
 
 
 def _metric_name(snapshot: Snapshot) -> str:

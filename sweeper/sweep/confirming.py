@@ -24,15 +24,12 @@ from .plan import SweepPlan, remote_copy
 _log = logging.getLogger(__name__)
 
 
-def confirming_plan(
-    search: SweepPlan, found: SweepResult, *, timeout_s: float | None
-) -> SweepPlan | None:
+def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
     """The plan of the study that confirms the best trials of a search; None for nothing to do.
 
     Args:
         search: the plan of the search, whose notebook, modules, inputs and data it shares.
         found: how the search ended.
-        timeout_s: how long the sweep still has.
     """
     asked = search.settings.confirm
     if asked is None or found.stopped_by is not None:
@@ -56,7 +53,6 @@ def confirming_plan(
         executor=search.make_executor(workload),
         samplers=SamplerFactory(settings),
         storage_url=url,
-        timeout_s=timeout_s,
         remote=remote_copy(settings, paths, url, search.tracking_uri),
         confirming=plan_of(best, seeds, objective=name, direction=goal.direction),
     )

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from .plan import SweepPlan
 from .spending import Spending
 
 
 @contextmanager
-def deadline(
-    *, timeout_s: float | None, spending: Spending, stop: Callable[..., None]
-) -> Iterator[None]:
-    """Stop the sweep when its time is up, or the study's budget is spent.
+def deadline(plan: SweepPlan, spending: Spending, stop: Callable[..., None]) -> Iterator[None]:
+    """Stop the sweep when the time since its call is up, or the study's budget is spent.
 
     Args:
-        timeout_s: how long the sweep may take; None for as long as its trials do.
         stop: `Sweep.stop`.
     """
-    limits = [] if timeout_s is None else [(timeout_s, "--timeout")]
-    left_s = spending.left_s
-    if left_s is not None:
-        limits.append((left_s, f"cost.budget, {spending.budget:g},"))
+    limits = []
+    if plan.timeout_s is not None:
+        left_s = plan.began_s + plan.timeout_s - time.monotonic()
+        limits.append((max(left_s, 0.0), f"--timeout after {round(plan.timeout_s, 1):g} s"))
+    if spending.left_s is not None:
+        limits.append((spending.left_s, "cost.budget, which the study's sweeps have spent"))
     if not limits:
         yield
         return
-    limit_s, limit_name = min(limits)
+    limit_s, reason = min(limits)
     if limit_s == 0:
-        stop(f"{limit_name} which earlier sweeps of the study have spent")
+        stop(reason)
         yield
         return
-    reason = f"{limit_name} after {round(limit_s, 1):g} s"
     timer = threading.Timer(limit_s, stop, args=[reason], kwargs={"now": True})
     timer.daemon = True
     timer.start()

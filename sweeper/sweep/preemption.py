@@ -6,11 +6,10 @@ import http.client
 import logging
 import os
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from typing import Literal
 
 from ..errors import SettingsError, first_line
 
@@ -24,53 +23,36 @@ _log = logging.getLogger(__name__)
 #: How often to ask. AWS gives notice 2 minutes ahead, GCP 30 seconds.
 _ASK_S = 1.0
 _TIMEOUT_S = 2.0
-#: For how long a token of AWS is asked for, and used: the first time it is refused before that, it
-#: is asked for anew.
-_TOKEN_LIFE_S, _TOKEN_USE_S = 21600, 10800.0
 #: Whatever a service does that is no answer: it is not there, hangs up, or talks nonsense.
 _NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
 
 
-class _Service(Protocol):
-    def is_preempted(self) -> bool: ...
-
-
-class _Gcp:
+def _is_preempted_by_gcp() -> bool:
     """https://cloud.google.com/compute/docs/instances/create-use-spot (detecting preemption)."""
-
-    def __init__(self) -> None:
-        host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-        self._url = f"http://{host}/computeMetadata/v1/instance/preempted"
-
-    def is_preempted(self) -> bool:
-        return _ask(self._url, {"Metadata-Flavor": "Google"}).strip().upper() == "TRUE"
+    host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
+    url = f"http://{host}/computeMetadata/v1/instance/preempted"
+    return _ask(url, {"Metadata-Flavor": "Google"}).strip().upper() == "TRUE"
 
 
-class _Aws:
+def _is_preempted_by_aws() -> bool:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html"""
-
-    def __init__(self) -> None:
-        endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254")
-        self._root = endpoint.rstrip("/") + "/latest"
-        self._token = ""
-        self._renew_at_s = 0.0
-
-    def is_preempted(self) -> bool:
-        if time.monotonic() >= self._renew_at_s:
-            life = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_LIFE_S)}
-            self._token = _ask(f"{self._root}/api/token", life, method="PUT")
-            self._renew_at_s = time.monotonic() + _TOKEN_USE_S
-        url = f"{self._root}/meta-data/spot/instance-action"
-        try:
-            return bool(_ask(url, {"X-aws-ec2-metadata-token": self._token}))
-        except urllib.error.HTTPError as error:
-            if error.code == 404:  # there is no notice yet
-                return False
-            self._renew_at_s = 0.0
-            raise
+    endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254")
+    root = endpoint.rstrip("/") + "/latest"
+    life = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    token = _ask(f"{root}/api/token", life, method="PUT")
+    try:
+        url = f"{root}/meta-data/spot/instance-action"
+        return bool(_ask(url, {"X-aws-ec2-metadata-token": token}))
+    except urllib.error.HTTPError as error:
+        if error.code == 404:  # there is no notice yet
+            return False
+        raise
 
 
-_SERVICES: Mapping[Cloud, Callable[[], _Service]] = {"gcp": _Gcp, "aws": _Aws}
+_IS_PREEMPTED: Mapping[Cloud, Callable[[], bool]] = {
+    "gcp": _is_preempted_by_gcp,
+    "aws": _is_preempted_by_aws,
+}
 
 
 def check_service(cloud: Cloud) -> None:
@@ -80,7 +62,7 @@ def check_service(cloud: Cloud) -> None:
         SettingsError: it does not answer, as outside of that cloud.
     """
     try:
-        _SERVICES[cloud]().is_preempted()
+        _IS_PREEMPTED[cloud]()
     except _NO_ANSWER as error:
         reason = getattr(error, "reason", None) or first_line(error)
         raise SettingsError(
@@ -98,7 +80,7 @@ class PreemptionWatcher:
     """
 
     def __init__(self, cloud: Cloud, on_notice: Callable[[], None]) -> None:
-        self._service = _SERVICES[cloud]()
+        self._cloud = cloud
         self._on_notice = on_notice
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="preemption", daemon=True)
@@ -112,7 +94,7 @@ class PreemptionWatcher:
     def _work(self) -> None:
         while not self._closing.is_set():
             try:
-                if self._service.is_preempted():
+                if _IS_PREEMPTED[self._cloud]():
                     self._on_notice()
                     return
             except _NO_ANSWER as error:  # the next answer may come in time

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 from ..notebook_api.messages import StopReason
-from ..trials import RunningTrial, Snapshot
+from ..trials import RunningTrial
 
 #: How long a storage or a disk that is away is waited for, in seconds; and when all is stopped.
 _PATIENCE_S, _LAST_PATIENCE_S = 300.0, 10.0
@@ -30,8 +29,6 @@ class StopSwitch:
         self._to_stop: dict[int, str] = {}
         self._stop_all = False
         self._end_by_s: float | None = None
-        self._take_snapshot: Callable[[], Snapshot] | None = None
-        self._on_close: Callable[[], None] | None = None
         self.closed_by: str | None = None
 
     @property
@@ -78,18 +75,6 @@ class StopSwitch:
         with self._lock:
             return dict(self._running)
 
-    def provide_snapshots(self, take: Callable[[], Snapshot]) -> None:
-        """Have `snapshot` call this from now on."""
-        self._take_snapshot = take
-
-    def snapshot(self) -> Snapshot | None:
-        """How the study stands; None before the sweep has opened it."""
-        return None if self._take_snapshot is None else self._take_snapshot()
-
-    def when_closed(self, call: Callable[[], None]) -> None:
-        """Have `close` call this, once; it may be called from a signal handler."""
-        self._on_close = call
-
     def close(self, by: str) -> bool:
         """Let no more trials start; the first reason is kept.
 
@@ -99,8 +84,6 @@ class StopSwitch:
         with self._lock:
             is_new = self.closed_by is None
             self.closed_by = self.closed_by or by
-        if is_new and self._on_close is not None:
-            self._on_close()
         return is_new
 
     def stop_all(self, by: str) -> bool:

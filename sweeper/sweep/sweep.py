@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -12,15 +13,19 @@ from functools import partial
 from pathlib import Path
 
 from ..display.in_jupyter import live_output
-from ..errors import BrokenError, StudyError, TrackingError, first_line
+from ..errors import BrokenError, StudyError, SweepError, TrackingError, first_line
 from ..execution.executor import Executor
 from ..execution.workload import Workload
+from ..kernels import can_freeze
 from ..notebooks import ResearchNotebook
-from ..notebooks.fingerprint import tags_of
+from ..notebooks.fingerprint import fingerprint_of, local_code, tags_of
+from ..notebooks.shared_cells import check_shared_cells
 from ..settings import Settings
-from ..study import Study, confirmation_of
+from ..settings.addresses import Address
+from ..study import SamplerFactory, Study, confirmation_of, make_pruner
 from ..study_folder.loss import Presence, loss_message
 from ..study_folder.requests import ALL, NO_MORE
+from ..sync.archive import Dataset
 from ..tracking import Tracker, sqlite_file
 from ..trials import (
     Event,
@@ -28,19 +33,20 @@ from ..trials import (
     ImportanceRange,
     Observer,
     Snapshot,
+    StudyPaths,
     SweepResult,
     seconds_not_run,
 )
 from .confirming import confirming_plan, with_confirmation
 from .deadline import deadline
 from .description import best_in_words, description
-from .frozen_code import changed_meanwhile
+from .frozen_code import changed_meanwhile, snapshot_of
+from .housekeeping import Housekeeping
 from .opening import opened
-from .page_refresh import PageRefresh
-from .plan import SweepPlan, plan_sweep
-from .preemption import PREEMPTED
-from .scheduling.missed_trials import log_missed_trials, log_the_rest
+from .plan import SweepPlan, executor_of, remote_copy
+from .preemption import PREEMPTED, check_service
 from .scheduling.scheduler import TrialScheduler
+from .scheduling.trial_log import TrialLog
 from .spending import Spending
 from .stop_switch import StopSwitch
 
@@ -65,6 +71,7 @@ class Sweep:
         self.plan = plan
         self._stop_switch = StopSwitch()
         self._events = Events(observer)
+        self._scheduler: TrialScheduler | None = None
         self.data_lines: deque[str] = deque()
 
     @classmethod
@@ -95,7 +102,7 @@ class Sweep:
             tracking_uri: MLflow; default: `MLFLOW_TRACKING_URI` if set, else a SQLite store
                 beside the outputs.
             kernel: the kernel's name; default: the one that the notebook names.
-            timeout_s: wall-clock limit of the whole sweep.
+            timeout_s: wall-clock limit of the whole sweep, from this call on.
             allow_changes: go on with a study whose earlier trials were made of something else.
             observer: called with each event, one call at a time, from a thread of its own; it may
                 stop the sweep, and what it raises is logged.
@@ -105,17 +112,53 @@ class Sweep:
         Raises:
             SweepError: whatever is wrong; nothing was started, nothing was written.
         """
-        plan = plan_sweep(
-            settings,
-            notebook=notebook,
-            output=output,
-            jobs=jobs,
-            storage=storage,
-            tracking_uri=tracking_uri,
-            kernel=kernel,
+        began_s = time.monotonic()
+        research = (
+            notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
+        )
+        research.check_parameters(settings.sources)
+        make_executor = executor or executor_of(settings, research, kernel=kernel, jobs=jobs)
+        kernel_name, folder = kernel or research.kernel_name, research.path.parent
+        make_pruner(settings)  # refuses wrong options now
+        if settings.resources.preemption != "none":
+            check_service(settings.resources.preemption)
+        paths = StudyPaths.parse(output, study=settings.name)
+        if settings.confirm is not None:
+            paths.confirming()  # refuses a name that is too long now
+        storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
+        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        tracking = Address.of(uri) if uri else None
+        code = local_code(research.code, folder)
+        data = None if settings.data is None else Dataset(settings.data, folder=folder)
+        workload = Workload(
+            notebook=research,
+            settings=settings,
+            kernel_name=kernel_name,
+            cwd=folder,
+            paths=paths,
+            snapshot=snapshot_of(research, settings, code),
+            data=data,
+        )
+        if research.language == "python":
+            check_shared_cells(research, workload.own_names)
+        samplers = SamplerFactory(settings)
+        remote = remote_copy(settings, paths, storage_url, tracking)
+        is_elsewhere = executor is not None or settings.cluster is not None
+        plan = SweepPlan(
+            workload=workload,
+            # The last, because a cluster's workers may already be at work when it is there.
+            executor=make_executor(workload),
+            make_executor=make_executor,
+            samplers=samplers,
+            storage_url=storage_url,
+            tracking_uri=tracking,
+            began_s=began_s,
             timeout_s=timeout_s,
+            fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name, code=code),
             allow_changes=allow_changes,
-            executor=executor,
+            is_frozen=is_elsewhere or can_freeze(kernel_name),
+            remote=remote,
+            data=data,
         )
         return cls(plan, observer=observer)
 
@@ -156,10 +199,11 @@ class Sweep:
 
     def snapshot(self) -> Snapshot | None:
         """How the study stands while `run` is at work; None before the study is open."""
-        snapshot = self._stop_switch.snapshot()
-        if snapshot is None or self.plan.remote is None:
-            return snapshot
-        return replace(snapshot, copy_late_s=self.plan.remote.late_s)
+        if self._scheduler is None:
+            return None
+        remote = self.plan.remote
+        late_s = None if remote is None else remote.late_s
+        return replace(self._scheduler.snapshot(), copy_late_s=late_s)
 
     # --- the sweep itself -------------------------------------------------------------------------
 
@@ -173,15 +217,19 @@ class Sweep:
             SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
             BrokenError: the study's storage was lost, or its sampler failed, while trials ran.
         """
-        began_s, limit_s = time.monotonic(), self.plan.timeout_s
         with self._events.delivering(), live_output(self.snapshot):
             found = self._run_study()
-            left_s = None if limit_s is None else max(0.0, limit_s + began_s - time.monotonic())
-            plan = confirming_plan(self.plan, found, timeout_s=left_s)
-            if plan is None:
-                return found
-            self.plan = plan
-            return with_confirmation(found, self._run_study())
+            try:
+                plan = confirming_plan(self.plan, found)
+                if plan is None:
+                    return found
+                self.plan = plan
+                return with_confirmation(found, self._run_study())
+            except BrokenError:
+                raise
+            except SweepError as error:  # the search has its result all the same
+                refused = f"the best trials were not confirmed: {error}"
+                return replace(found, findings=[*found.findings, refused])
 
     def _run_study(self) -> SweepResult:
         """Run the trials of the plan's study, which it opens and closes."""
@@ -220,57 +268,49 @@ class Sweep:
         plan, stop_switch = self.plan, self._stop_switch
         spending = Spending(study, plan.settings.cost, since=began_s)
         tags = tags_of(plan.settings, plan.fingerprint, plan.notebook.path, plan.samplers.name)
-        scheduler = TrialScheduler(
+        log = TrialLog(study, tracker, plan.settings, paths=plan.paths, tags=tags)
+        scheduler = self._scheduler = TrialScheduler(
             settings=plan.settings,
             inputs=plan.inputs,
             samplers=plan.samplers,
             paths=plan.paths,
             study=study,
-            tracker=tracker,
-            tags=tags,
+            log=log,
             stop_switch=stop_switch,
             events=self._events,
-            spending=spending,
-            files=Presence(plan.paths.lock, study.file, sqlite_file(tracker.uri)),
             jobs=lambda: plan.executor.jobs,
         )
         study.be_patient(stop_switch.patience_s)
         if plan.remote is not None:  # another machine goes on with the study
             plan.remote.when_lost(scheduler.lose)
-        with closing(PageRefresh(plan, study)) as page:
-            with closing(scheduler), spending.written_down(scheduler.has_files):
-                tracker.watch(partial(self._carry_out, sender="the tag sweeper.stop"))
-                tracker.when_refused(partial(self.stop, "MLflow", now=True))
-                log_missed_trials(study, tracker, plan.settings, paths=plan.paths, tags=tags)
-                self._events.announce(Event.SWEEP_STARTED)
-                with deadline(timeout_s=plan.timeout_s, spending=spending, stop=self.stop):
-                    findings = plan.executor.run(scheduler)
-                with suppress(StudyError):  # the storage was lost, which ends the sweep below
-                    words = best_in_words(study.best(), list(plan.settings.objective))
-                    tracker.described(description(plan), words)
-                importances = self._importances(study)  # while MLflow gets the last trials
-                left_s = stop_switch.left_s
-                undelivered = log_the_rest(
-                    study,
-                    tracker,
-                    plan.settings,
-                    paths=plan.paths,
-                    tags=tags,
-                    left_s=None if left_s is None else left_s / 2,
-                )
-            if tracker.refusal is not None:
-                raise TrackingError(tracker.refusal)
-            compare_url = tracker.compare_url()
-            if scheduler.has_files() and scheduler.broken is None:
-                study.note_facts(
-                    mlflow_run_ids=tracker.mlflow_run_ids,
-                    compare_url=compare_url,
-                    tracking_is_behind=undelivered > 0,
-                )
-                page.finish(compare_url)
-            lag_s = self._finish_copy()
-            scheduler.has_files()
-        snapshot, records, best = scheduler.snapshot(), study.records(), study.best()
+        files = Presence(plan.paths.lock, study.file, sqlite_file(tracker.uri))
+        house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, files=files)
+        with closing(house), closing(scheduler):
+            tracker.watch(partial(self._carry_out, sender="the tag sweeper.stop"))
+            tracker.when_refused(partial(self.stop, "MLflow", now=True))
+            log.log_missed()
+            self._events.announce(Event.SWEEP_STARTED)
+            with deadline(plan, spending, self.stop):
+                findings = plan.executor.run(scheduler)
+            with suppress(StudyError):  # the storage was lost, which ends the sweep below
+                words = best_in_words(study.best(), list(plan.settings.objective))
+                tracker.described(description(plan), words)
+            importances = self._importances(study)  # while MLflow gets the last trials
+            left_s = stop_switch.left_s
+            undelivered = log.finish(left_s=None if left_s is None else left_s / 2)
+        if tracker.refusal is not None:
+            raise TrackingError(tracker.refusal)
+        compare_url = tracker.compare_url()
+        if house.has_files() and scheduler.broken is None:
+            study.note_facts(
+                mlflow_run_ids=tracker.mlflow_run_ids,
+                compare_url=compare_url,
+                tracking_is_behind=undelivered > 0,
+            )
+            house.write_page(compare_url)
+        lag_s = self._finish_copy()
+        house.has_files()
+        records, best = study.records(), study.best()
         # An earlier sweep may have confirmed the best trials of this search.
         confirmation = confirmation_of(study, paths=plan.paths, storage_url=plan.storage_url)
         if confirmation is not None and plan.confirming is None:
@@ -290,7 +330,6 @@ class Sweep:
             is_preempted=stop_switch.closed_by == PREEMPTED,
             undelivered=undelivered,
             cost=spending.cost,
-            budget=snapshot.budget,
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
             findings=[*findings, *self._changed_code()],

@@ -13,7 +13,6 @@ from .confirmation import (
 )
 from .durations import mean_at_once, seconds_left, seconds_not_run
 from .events import Event, Events, Observer
-from .forecast import BudgetForecast, forecast_budget
 from .gpu_usage import to_metadata, use_in
 from .paths import StudyPaths, attempt_path, confirming_name, display_path, run_id_of
 from .records import (
@@ -47,7 +46,6 @@ __all__ = [
     "DEFAULT_BEST",
     "DEFAULT_SEEDS",
     "AloneOn",
-    "BudgetForecast",
     "Confirmation",
     "ConfirmedTrial",
     "Event",
@@ -75,7 +73,6 @@ __all__ = [
     "confirming_name",
     "count_by_state",
     "display_path",
-    "forecast_budget",
     "headline",
     "inputs_of",
     "left_to_begin",

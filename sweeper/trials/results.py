@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from .confirmation import Confirmation
-from .forecast import BudgetForecast
 from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 from .result_html import headline, link, trials_table
@@ -55,7 +54,6 @@ class Snapshot:
         best: the best trials, as in `SweepResult`.
         left_s: the estimated remaining time; None before it can be estimated.
         copy_late_s: how far the remote copy is behind; None where there is none or it keeps up.
-        budget: for how many trials the budget lasts; None where it lasts for all, as far as known.
     """
 
     study: str
@@ -66,7 +64,6 @@ class Snapshot:
     best: Sequence[TrialRecord]
     left_s: float | None = None
     copy_late_s: float | None = None
-    budget: BudgetForecast | None = None
 
 
 def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
@@ -119,7 +116,6 @@ class SweepResult:
         undelivered: the number of trials whose end MLflow did not take; the next sweep of the study
             sends them again.
         cost: the cost of all sweeps of the study so far; None when no price is known.
-        budget: for how many of the trials left it lasts; None where it lasts for all, if known.
         sync_lag_s: how far the remote copy is behind: 0 when it is complete; None without one.
         kernels: how the kernels of this sweep's trials came to be, in the order of their ends.
         findings: why kernels were not forked, what keeps the notebook from being replicable, and
@@ -141,7 +137,6 @@ class SweepResult:
     undelivered: int = 0
     duration_s: float = 0.0
     cost: float | None = None
-    budget: BudgetForecast | None = None
     sync_lag_s: float | None = None
     kernels: Sequence[KernelUse] = ()
     findings: Sequence[str] = ()
@@ -196,7 +191,6 @@ class SweepResult:
             "not_run_s": _rounded(self.not_run_s, 1),
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),
-            "budget_lasts_for": None if self.budget is None else self.budget.trials,
             "sync_lag_s": _rounded(self.sync_lag_s, 1),
             "kernels": {
                 "forked": sum(kernel.is_forked for kernel in self.kernels),

@@ -12,7 +12,6 @@ import pytest
 
 from sweeper.display import screen
 from sweeper.trials import (
-    BudgetForecast,
     GpuUse,
     KernelUse,
     Progress,
@@ -305,14 +304,6 @@ def test_a_summary_has_what_a_completed_trial_costs() -> None:
         "cost of the study so far: 0.05, 0.025 per completed trial",
     ]
     assert screen.cost_lines(result(cost=1.0, records=[])) == ["cost of the study so far: 1.00"]
-
-
-def test_a_budget_that_does_not_last_is_in_the_head_of_the_table(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    forecast = BudgetForecast(budget=5.0, trials=21, left=30)
-    head = drawn(snapshot(budget=forecast), monkeypatch, width=150)[0]
-    assert head.endswith("left · the budget of 5 lasts for about 21 of the 30 trials left")
 
 
 STARTED = KernelUse(is_forked=False, reason="`kernels` is cold")

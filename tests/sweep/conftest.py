@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,11 +9,9 @@ import pytest
 from optuna.storages import RDBStorage
 
 from sweeper.settings import Settings
-from sweeper.settings.sections import Cost
 from sweeper.study import SamplerFactory, Study
-from sweeper.study_folder.loss import Presence
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
-from sweeper.sweep.spending import Spending
+from sweeper.sweep.scheduling.trial_log import TrialLog
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.tracking import Tracker, store_of
 from sweeper.trials import Events, Observer, StudyPaths
@@ -52,20 +49,17 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
         jobs: int = 2,
         observer: Observer | None = None,
         stop_switch: StopSwitch | None = None,
-        cost: Cost | None = None,
     ) -> TrialScheduler:
+        paths = StudyPaths.parse(f"{tmp_path}/{{study}}.{{run_id}}.ipynb", study=settings.name)
         return TrialScheduler(
             settings=settings,
             inputs={},
             samplers=SamplerFactory(settings),
-            paths=StudyPaths.parse(f"{tmp_path}/{{study}}.{{run_id}}.ipynb", study=settings.name),
+            paths=paths,
             study=study,
-            tracker=tracker,
-            tags={},
+            log=TrialLog(study, tracker, settings, paths=paths, tags={}),
             stop_switch=stop_switch or StopSwitch(),
             events=Events(observer),
-            spending=Spending(study, cost, since=time.monotonic()),
-            files=Presence(),
             jobs=lambda: jobs,
         )
 

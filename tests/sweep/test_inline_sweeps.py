@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import small_settings
+from studies import small_settings, until
 
 from sweeper import Sweep
 from sweeper.control.lookup import find_study
@@ -132,7 +133,13 @@ def test_ten_failed_trials_in_a_row_end_a_study_that_none_has_completed(
 
 def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
     cost = {"price_per_hour": 3600.0, "budget": 8.0}
-    first = make_sweep(wait_for_stop, cost=cost).run()
+
+    def watch(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        out = str(spec.notebook.parent)
+        until(lambda: find_study(out, storage=None).study.spent_s > 0)  # so a kill cannot hide it
+        return wait_for_stop(spec, running)
+
+    first = make_sweep(watch, cost=cost).run()
     assert "cost.budget" in str(first.stopped_by)
     assert first.counts["stopped"] == 2
     assert first.to_json()["cost"] >= 8.0
@@ -140,10 +147,14 @@ def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
     assert [record.attempt for record in second.records] == [1, 1], "nothing was started"
 
 
-def test_the_time_limit_stops_all_trials(make_sweep: Make) -> None:
-    result = make_sweep(wait_for_stop, timeout_s=0.5).run()
-    assert "--timeout after 0.5 s" in str(result.stopped_by)
+def test_the_time_limit_stops_all_trials_and_counts_from_the_call(make_sweep: Make) -> None:
+    called_s = time.monotonic()
+    sweep = make_sweep(wait_for_stop, timeout_s=8)
+    time.sleep(1.0)
+    result = sweep.run()
+    assert "--timeout after 8 s" in str(result.stopped_by)
     assert result.counts["stopped"] == 2
+    assert 8 <= result.duration_s + 1 <= time.monotonic() - called_s
 
 
 def test_a_sweep_whose_copy_another_machine_has_taken_over_stops(

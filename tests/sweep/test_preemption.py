@@ -119,34 +119,6 @@ def test_a_service_that_answers_nonsense_is_none(service: type[Service], nonsens
         check_service("gcp")
 
 
-def test_a_token_is_asked_for_once_and_again_when_it_is_refused(
-    service: type[Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sweeper.sweep.preemption._ASK_S", 0.001)
-    asked = threading.Event()
-    times: list[int] = []
-    get = service.do_GET
-
-    def count(self: Service) -> None:
-        times.append(type(self).tokens)
-        get(self)
-        if len(times) in (10, 20):
-            asked.set()
-
-    monkeypatch.setattr(service, "do_GET", count)
-    heard = threading.Event()
-    notice = PreemptionWatcher("aws", heard.set)
-    assert asked.wait(PATIENCE_S)
-    assert set(times[:10]) == {1}
-    asked.clear()
-    service.tokens = 5  # the service was started anew and knows none of its tokens
-    assert asked.wait(PATIENCE_S)
-    service.preempted = True
-    assert heard.wait(PATIENCE_S)
-    notice.close()
-    assert service.tokens == 6
-
-
 @pytest.mark.parametrize("cloud", ["gcp", "aws"])
 def test_elsewhere_there_is_no_such_service(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")

@@ -5,9 +5,8 @@ A study that goes on uses the files with which it began, of which its folder kee
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +14,11 @@ from ...errors import OutputError, SettingsError, StudyError, SweepError
 from ...settings import Settings
 from ...settings.inputs import BestTrials, InputSource
 from ...study import SamplerFactory, Study, is_storage
-from ...study_folder.ownership import is_held
 from ...study_folder.saved import is_intact, keep
 from ...tracking import sqlite_file
 from ...trials import InputFile, TrialRecord, display_path
 from ..plan import SweepPlan
 from .upstream import Upstream, find_upstream
-
-_log = logging.getLogger(__name__)
 
 #: The fact of a study with its inputs: `stated`, as the parameters file has it, and `files`.
 INPUTS = "inputs"
@@ -44,14 +40,16 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
     inputs: dict[str, Sequence[InputFile]] = {}
     for name, source in settings.inputs.items():
         stored = earlier.get(name)
-        if stored is not None and stored["stated"] == stated_of(source):
-            inputs[name] = [_kept(name, source, data, plan) for data in stored["files"]]
-            _compare(name, source, inputs[name], plan)
+        if stored is not None and stored["stated"] == source.model_dump(mode="json"):
+            inputs[name] = [_kept(name, data, plan) for data in stored["files"]]
         else:
             inputs[name] = _found(name, source, plan)
     taken = _with_run_ids(settings, inputs)
     parts = {
-        f"inputs.{name}": {**stated_of(source), "sha256": [file.sha256 for file in inputs[name]]}
+        f"inputs.{name}": {
+            **source.model_dump(mode="json"),
+            "sha256": [file.sha256 for file in inputs[name]],
+        }
         for name, source in taken.inputs.items()
     }
     return replace(
@@ -60,7 +58,7 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
         samplers=SamplerFactory(taken),
         fingerprint={**plan.fingerprint, **parts},
         inputs=inputs,
-        stated_inputs={name: stated_of(source) for name, source in settings.inputs.items()},
+        stated_inputs=settings.inputs,
     )
 
 
@@ -70,20 +68,9 @@ def keep_inputs(plan: SweepPlan) -> SweepPlan:
     Raises:
         OutputError: the folder cannot be written.
     """
-    kept: dict[str, Sequence[InputFile]] = {}
-    for name, files in plan.inputs.items():
-        kept[name] = []
-        for file in files:
-            place = plan.paths.input(file.sha256, file.artifact)
-            if place != file.path:
-                try:
-                    keep(file.path, place)
-                except OSError as error:
-                    raise OutputError(
-                        f"inputs.{name}: {display_path(place)} cannot be written: "
-                        f"{error.strerror or error}"
-                    ) from error
-            kept[name] = [*kept[name], replace(file, path=place)]
+    kept = {
+        name: [_named(name, file, plan) for file in files] for name, files in plan.inputs.items()
+    }
     return replace(plan, inputs=kept)
 
 
@@ -91,11 +78,32 @@ def facts_of(plan: SweepPlan) -> dict[str, Any]:
     """What the study stores of its inputs."""
     return {
         name: {
-            "stated": plan.stated_inputs[name],
+            "stated": plan.stated_inputs[name].model_dump(mode="json"),
             "files": [file.encode() for file in files],
         }
         for name, files in plan.inputs.items()
     }
+
+
+def stored_facts(plan: SweepPlan) -> Mapping[str, Any]:
+    """What the study has stored about itself; nothing where it is new."""
+    file = sqlite_file(plan.storage_url.full)
+    if file is not None and not is_storage(file):
+        return {}
+    studies = Study.all_in(plan.storage_url)
+    return next((study.facts for study in studies if study.name == plan.paths.study), {})
+
+
+def _named(name: str, file: InputFile, plan: SweepPlan) -> InputFile:
+    place = plan.paths.input(file.sha256, file.artifact)
+    if place != file.path:
+        try:
+            keep(file.path, place)
+        except OSError as error:
+            raise OutputError(
+                f"inputs.{name}: {display_path(place)} cannot be written: {error.strerror or error}"
+            ) from error
+    return replace(file, path=place)
 
 
 def _found(name: str, source: InputSource, plan: SweepPlan) -> list[InputFile]:
@@ -110,16 +118,7 @@ def _found(name: str, source: InputSource, plan: SweepPlan) -> list[InputFile]:
     with _at(f"{key}.take"):
         records = _taken(source, upstream)
     with _at(f"{key}.artifact"):
-        files = [upstream.file(record, source.artifact) for record in records]
-    if _asks_for_best(source) and is_held(upstream.paths):
-        _log.warning(
-            "inputs.%s: the study %r is being swept, so its best may change; this study uses %s "
-            "from now on",
-            name,
-            upstream.study.name,
-            ", ".join(record.run_id for record in records),
-        )
-    return files
+        return [upstream.file(record, source.artifact) for record in records]
 
 
 @contextmanager
@@ -140,56 +139,26 @@ def _taken(source: InputSource, upstream: Upstream) -> list[TrialRecord]:
     if source.take == "best":
         return upstream.best(1)
     if isinstance(source.take, BestTrials):
-        records = upstream.best(source.take.best)
-        if len(records) < source.take.best:
-            raise SettingsError(
-                f"{{best: {source.take.best}}} is more than the study {upstream.study.name!r} has: "
-                f"{len(records)} completed trial{'s' if len(records) > 1 else ''}"
-            )
-        return records
+        return upstream.best(source.take.best)
     run_ids = source.take if isinstance(source.take, tuple) else (source.take,)
     return [upstream.trial(run_id) for run_id in run_ids]
 
 
-def _kept(name: str, source: InputSource, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
-    """A file with which the study began, from its own folder, else as the other study has it.
+def _kept(name: str, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
+    """A file with which the study began, from its own folder.
 
     Raises:
-        StudyError: neither has it as it was.
+        StudyError: it is not there as it was.
     """
     file = InputFile.decode(stored)
     own = replace(file, path=plan.paths.input(file.sha256, file.artifact))
-    if is_intact(own.path, stored):
-        return own
-    with suppress(SweepError):
-        upstream = find_upstream(source.study, paths=plan.paths, storage_url=plan.storage_url)
-        again = upstream.file(upstream.trial(file.run_id), file.artifact)
-        if again.sha256 == file.sha256:
-            return again
-    what = "was changed" if own.path.exists() else "is gone"
-    raise StudyError(
-        f"inputs.{name}: {display_path(own.path)} {what}: the study {plan.paths.study!r} began "
-        f"with it as {file}, whose file is not that any more either; put it back, or begin another "
-        "study with --study NAME"
-    )
-
-
-def _compare(name: str, source: InputSource, files: Sequence[InputFile], plan: SweepPlan) -> None:
-    """Tell users where the best trials of the other study are others by now."""
-    if not _asks_for_best(source):
-        return
-    with suppress(SweepError):  # it may be gone: this study has what it needs
-        upstream = find_upstream(source.study, paths=plan.paths, storage_url=plan.storage_url)
-        now = [(upstream.study.study_id, record.run_id) for record in _taken(source, upstream)]
-        if set(now) != {(file.study_id, file.run_id) for file in files}:
-            _log.warning(
-                "inputs.%s: the best of the study %r is %s by now; this study goes on with %s, "
-                "with which it began. To use the new one, begin another study with --study NAME",
-                name,
-                source.study,
-                ", ".join(run_id for _, run_id in now),
-                ", ".join(file.run_id for file in files),
-            )
+    if not is_intact(own.path, stored):
+        raise StudyError(
+            f"inputs.{name}: {display_path(own.path)} is gone or was changed: the study "
+            f"{plan.paths.study!r} began with it as {file}; put it back, or begin another study "
+            "with --study NAME"
+        )
+    return own
 
 
 def _with_run_ids(settings: Settings, inputs: Mapping[str, Sequence[InputFile]]) -> Settings:
@@ -201,21 +170,3 @@ def _with_run_ids(settings: Settings, inputs: Mapping[str, Sequence[InputFile]])
         take = run_ids if has_several else run_ids[0]
         taken[name] = source.model_copy(update={"take": take})
     return settings.model_copy(update={"inputs": taken})
-
-
-def _asks_for_best(source: InputSource) -> bool:
-    return source.take == "best" or isinstance(source.take, BestTrials)
-
-
-def stated_of(source: InputSource) -> dict[str, Any]:
-    """An input as the parameters file states it, as JSON data."""
-    return source.model_dump(mode="json")
-
-
-def stored_facts(plan: SweepPlan) -> Mapping[str, Any]:
-    """What the study has stored about itself; nothing where it is new."""
-    file = sqlite_file(plan.storage_url.full)
-    if file is not None and not is_storage(file):
-        return {}
-    studies = Study.all_in(plan.storage_url)
-    return next((study.facts for study in studies if study.name == plan.paths.study), {})

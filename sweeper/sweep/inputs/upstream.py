@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ from ...trials import (
     StudyPaths,
     TrialRecord,
     TrialState,
+    best_trials,
     display_path,
     run_id_of,
 )
-
-_STORAGE_NAME = "study.db"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,41 +35,33 @@ class Upstream:
     storage_url: Address
 
     def best(self, count: int) -> list[TrialRecord]:
-        """Its best trials, the best first; at most `count`.
-
-        Where runs on fresh seeds decide, those with the best means come first.
+        """Its best trials, the best first; that is the one that fresh seeds confirm, where they do.
 
         Raises:
-            SettingsError: none has completed, or it has several objectives and no single best one.
+            SettingsError: fewer have completed, or several objectives have no single best one.
         """
-        settings: Mapping[str, Any] = self.study.facts["settings"]
-        goals: Mapping[str, Any] = settings["objective"]
-        records = self.study.records()
-        best = self.study.best()
+        goals: Mapping[str, Any] = self.study.facts["settings"]["objective"]
+        records, best = self.study.records(), self.study.best()
         confirmation = confirmation_of(self.study, paths=self.paths, storage_url=self.storage_url)
         if confirmation is not None:
             best = confirmation.best_of(records, best)
-        if not best:
-            raise SettingsError(
-                f"the study {self.study.name!r} has no completed trial yet; sweep it first"
-            )
         if len(goals) > 1 and (count > 1 or len(best) > 1):
             run_ids = ", ".join(record.run_id for record in best)
             raise SettingsError(
                 f"the study {self.study.name!r} has {len(goals)} objectives and no single best "
                 f"trial; take one of those that no other is better than: {run_ids}"
             )
-        if count == 1:
-            return best[:1]
         name, goal = next(iter(goals.items()))
-        sign = -1 if goal["direction"] == "maximize" else 1
-        search = [record for record in records if record.state is TrialState.COMPLETED]
-        search.sort(key=lambda record: (sign * record.scores[name], record.number))
-        if confirmation is not None and confirmation.winner is not None:
-            by_run_id = {record.run_id: record for record in records}
-            best = [by_run_id[one.run_id] for one in confirmation.ranking if one.is_complete]
-        chosen = {record.number: record for record in [*best, *search]}
-        return list(chosen.values())[:count]
+        others = best_trials(
+            records, objective=name, direction=goal["direction"], count=len(records)
+        )
+        found = list({record.number: record for record in [*best, *others]}.values())
+        if len(found) < count:
+            raise SettingsError(
+                f"the best {count} cannot be taken of the study {self.study.name!r}, which has "
+                f"{len(found)} completed trials with different params; sweep it first"
+            )
+        return found[:count]
 
     def trial(self, run_id: str) -> TrialRecord:
         """A trial that has completed.
@@ -111,15 +102,10 @@ class Upstream:
             )
         path = self.paths.saved(run_id_of(record.first_number)) / artifact
         entry = saved[artifact]
-        if not path.exists():
-            raise SettingsError(
-                f"{display_path(path)}, which {whose} has saved, is gone; put it back, or take "
-                "another trial"
-            )
         if not is_intact(path, entry):
             raise SettingsError(
-                f"{display_path(path)} was changed after {whose} had saved it; put back what it "
-                "was, or take another trial"
+                f"{display_path(path)} is gone or was changed after {whose} had saved it; put back "
+                "what it was, or take another trial"
             )
         return InputFile(
             study=self.study.name,
@@ -133,7 +119,7 @@ class Upstream:
 
 
 def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Upstream:
-    """Find a study by its name beside this one, or by the path of its folder or storage.
+    """Find a study by its name beside this one, or by the path of its folder.
 
     Args:
         paths: of this study.
@@ -144,50 +130,25 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
         SettingsError: there is no such study, or it is this one.
         StudyError: its storage cannot be opened.
     """
-    if _is_own(wanted, paths):
+    stated = Path(wanted).expanduser()
+    folder = paths.root / wanted if stated.name == wanted else stated
+    if os.path.realpath(folder) == os.path.realpath(paths.folder):
         raise SettingsError(
             f"{wanted!r} is this study itself; an input comes from another study, whose "
             "trials have ended before"
         )
-    known: list[str] = []
-    for url, file, name in _places(wanted, paths, storage_url):
-        if file is not None and not is_storage(file):
-            continue
-        studies = Study.all_in(url)
-        found = [study for study in studies if name in (None, study.name)]
-        known += [study.name for study in studies if study.name != paths.study]
-        if len(found) == 1 and found[0].facts.get("settings") is not None:
-            study = found[0]
-            template = study.facts["template"]
-            paths = StudyPaths.parse(template, study=study.name)
-            return Upstream(study=study, paths=paths, storage_url=url)
-    known += [file.parent.name for file in sorted(paths.root.glob(f"*/{_STORAGE_NAME}"))]
-    names = sorted({name for name in known if name != paths.study})
-    beside = display_path(paths.root)
+    file = (folder / paths.storage.name).absolute()
+    url = Address.of(f"sqlite:///{file}") if is_storage(file) else storage_url
+    storage = sqlite_file(url.full)
+    studies = Study.all_in(url) if storage is None or is_storage(storage) else []
+    for study in studies:
+        if study.name == folder.name and study.facts.get("settings") is not None:
+            theirs = StudyPaths.parse(study.facts["template"], study=study.name)
+            return Upstream(study=study, paths=theirs, storage_url=url)
+    beside = [file.parent.name for file in paths.root.glob(f"*/{paths.storage.name}")]
+    names = sorted({*beside, *(study.name for study in studies)} - {paths.study})
     hint = f"; {nearest(wanted, names)}" if names else ""
     raise SettingsError(
-        f"there is no study {wanted!r} in {beside}; name one that was swept there, or the path of "
-        f"another study's folder{hint}"
+        f"there is no study {wanted!r} in {display_path(paths.root)}; name one that was swept "
+        f"there, or the path of another study's folder{hint}"
     )
-
-
-def _is_own(wanted: str, paths: StudyPaths) -> bool:
-    return wanted == paths.study or os.path.realpath(wanted) == os.path.realpath(paths.folder)
-
-
-def _places(
-    wanted: str, paths: StudyPaths, storage_url: Address
-) -> Sequence[tuple[Address, Path | None, str | None]]:
-    """Where a study may be: storages, their files, and its name there; None for the only one."""
-    stated = Path(wanted).expanduser()
-    folders = [paths.root / wanted] if stated.name == wanted else []
-    files = [*(folder / _STORAGE_NAME for folder in folders), stated / _STORAGE_NAME, stated]
-    places: list[tuple[Address, Path | None, str | None]] = [
-        (Address.of(f"sqlite:///{file.absolute()}"), file.absolute(), None)
-        for file in files
-        if file.is_file()
-    ]
-    own = sqlite_file(storage_url.full)
-    if own != paths.storage:
-        places.append((storage_url, own, wanted))
-    return places

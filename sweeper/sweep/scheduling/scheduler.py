@@ -6,22 +6,19 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ...errors import StorageAwayError, first_line
 from ...execution.capacity import memory_of
 from ...notebook_api.messages import Point
 from ...notebooks import mark_ended, read_metadata
-from ...notebooks.fingerprint import CODE_TAG
 from ...settings import Settings
 from ...study import SamplerFactory, Study
-from ...study_folder.loss import LostFileError, Presence
-from ...tracking import Tracker, run_params
 from ...trials import (
-    BudgetForecast,
     Event,
     Events,
     Inputs,
@@ -43,13 +40,11 @@ from ...trials import (
     run_id_of,
     seconds_left,
 )
-from ..spending import Spending
 from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
-from .git_tags import GitTags
-from .next_end import NextEnd
 from .pruning import PruningThread
 from .shortages import Shortages
+from .trial_log import TrialLog
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +52,8 @@ _log = logging.getLogger(__name__)
 _MOST_LOSSES = 3
 #: A study whose first trials fail in such a row has a cause that its params do not change.
 _FIRST_FAILURES = 10
+#: A slot that waits for the end of a trial looks so often whether the sweep is being stopped.
+_LOOK_S = 0.5
 
 
 class TrialScheduler:
@@ -65,8 +62,7 @@ class TrialScheduler:
     Safe to call from any thread.
 
     Args:
-        tags: for each run in MLflow.
-        files: that the sweep cannot do without.
+        log: where MLflow gets the trials from.
         jobs: how many trials run at once now; a cluster may grow.
 
     Attributes:
@@ -83,30 +79,20 @@ class TrialScheduler:
         samplers: SamplerFactory,
         paths: StudyPaths,
         study: Study,
-        tracker: Tracker,
-        tags: Mapping[str, str],
+        log: TrialLog,
         stop_switch: StopSwitch,
         events: Events,
-        spending: Spending,
-        files: Presence,
         jobs: Callable[[], int],
     ) -> None:
         self._settings, self._inputs = settings, inputs
         self._samplers = samplers
         self._paths = paths
         self._study = study
-        self._tracker = tracker
-        self._tags = tags
-        self._git_tags = GitTags(paths)
+        self._log = log
         self._stop_switch = stop_switch
         self._events = events
-        self._spending = spending
-        self._files = files
         self._failures_in_a_row = 0
         self._losses: Counter[int] = Counter()
-        self._begun = 0
-        #: The numbers of the trials that slots have taken and not brought back.
-        self._taken: set[int] = set()
         self._asking, self._lock = threading.Lock(), threading.Lock()
         self._cleaner = CheckpointCleaner(study, settings, paths.all_checkpoints)
         self._records = {record.number: record for record in study.records()}
@@ -117,11 +103,10 @@ class TrialScheduler:
         )
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
         self._jobs, self._since_s = jobs, time.time()
-        self._next_end = NextEnd(stop_switch)
+        self._has_trial_ended = threading.Event()
         self.broken: Exception | None = None
         self.kernels: list[KernelUse] = []
         self.stopped_by: str | None = None
-        stop_switch.provide_snapshots(self.snapshot)
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
         """The next trial; None when the study has enough, or the sweep is being stopped.
@@ -134,7 +119,7 @@ class TrialScheduler:
                 return None
             try:
                 record = self._study.ask(
-                    self._settings, self._samplers, self._paths_of, self._next_end.wait
+                    self._settings, self._samplers, self._notebook_of, self._wait_for_end
                 )
             except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
                 self.lose(error)
@@ -143,28 +128,28 @@ class TrialScheduler:
                 self.stopped_by = self._stop_switch.closed_by
                 return None
             self._records[record.number] = record
-            self._taken.add(record.number)
-            trials_left = self._trials_left(record)
+            running = RunningTrial(trials_left=self._trials_left())
+            running.subscribe(partial(self._on_point, record, running))
+            self._stop_switch.enter(record.number, running)
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
         # depends on nothing but the study, and not on when things happen.
         if self._jobs() > 1:
             # Its error is dropped: the slot that asks next meets the same one.
             self._ahead.submit(self._study.prepare, self._settings, self._samplers)
-        spec = self._spec(record)
-        self._tracker.started(record, run_params(self._settings.search_space, record.params))
+        self._log.started(record)
         self._events.announce(Event.TRIAL_STARTED, record)
+        return self._spec(record), running
 
-        def on_point(point: Point) -> None:
-            self._tracker.reported(spec.run_id, point)
-            if self._pruning is not None:
-                self._pruning.consider(spec.number, point, running)
+    def _wait_for_end(self) -> bool:
+        """Wait until a trial has ended, or a moment; whether more trials may start."""
+        self._has_trial_ended.wait(_LOOK_S)
+        self._has_trial_ended.clear()
+        return not self.is_closed()
 
-        running = RunningTrial(
-            on_point,
-            trials_left=trials_left,
-        )
-        self._stop_switch.enter(spec.number, running)
-        return spec, running
+    def _on_point(self, record: TrialRecord, running: RunningTrial, point: Point) -> None:
+        self._log.reported(record.run_id, point)
+        if self._pruning is not None:
+            self._pruning.consider(record.number, point, running)
 
     def close(self) -> None:
         """End the threads beside the trials, of which none runs any more."""
@@ -192,7 +177,6 @@ class TrialScheduler:
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Record how a trial ended: in the study, in MLflow, for the observer."""
         self._stop_switch.leave(spec.number)
-        self._taken.discard(spec.number)
         if self._pruning is not None:
             self._pruning.forget(spec.number)
         with self._lock:
@@ -216,19 +200,14 @@ class TrialScheduler:
         is_lost = record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST
         if is_lost or again is not None:
             self._study.queue_again(record)
-        self._next_end.announce()
+        self._has_trial_ended.set()
         self._records[record.number] = record
         self._best = None
-        self._spending.trial_ended()
         if self.broken is None:
             self._cleaner.clean(self._records)
-        tags = {**self._tags, **self._git_tags.of(outcome.environment)}
         if outcome.kernel is not None:
             self.kernels.append(outcome.kernel)
-            tags |= _kernel_tags(outcome.kernel)
-        self._tracker.ended(record, outcome.series, tags)
-        if self._stop_switch.closed_by is None:
-            self._spending.report(self._budget_forecast)
+        self._log.ended(record, outcome)
         self._events.announce(Event.TRIAL_ENDED, record)
 
     def snapshot(self) -> Snapshot:
@@ -254,22 +233,7 @@ class TrialScheduler:
             running=running,
             best=self._best,
             left_s=seconds_left(ended, running, to_start=to_start, at_once=at_once),
-            budget=self._budget_forecast(),
         )
-
-    def _known(self) -> Sequence[TrialRecord]:
-        """The records of all trials, as they are now; other slots add to them meanwhile."""
-        return list(dict(self._records).values())
-
-    def _budget_forecast(self) -> BudgetForecast | None:
-        if self._spending.budget is None:
-            return None
-        records, trials = self._known(), self._settings.study.trials
-        ended = sum(record.is_final for record in records)
-        running = len(self._stop_switch.running_trials())
-        to_start = left_to_begin(records, trials=trials)
-        planned = ended + running + to_start
-        return self._spending.forecast(ended=ended, running=running, planned=planned)
 
     def lose(self, error: Exception) -> None:
         """The study itself cannot go on: its storage is gone, or its sampler failed.
@@ -285,13 +249,6 @@ class TrialScheduler:
         if is_news:
             self._events.announce(Event.STOPPING)
 
-    def has_files(self) -> bool:
-        """Whether no file of the sweep was removed or replaced; otherwise the sweep ends."""
-        lost = self._files.lost()
-        if lost is not None and self.broken is None:
-            self.lose(LostFileError(lost))
-        return lost is None
-
     def _stop_for_failures(self, record: TrialRecord) -> None:
         """Stop the sweep where more trials would fare no better."""
         has_failed = record.state is TrialState.FAILED
@@ -301,29 +258,27 @@ class TrialScheduler:
         if record.state is TrialState.STOPPED and record.reason is Reason.NO_GPU:
             self._close(record.message)
         limit = self._settings.study.stop_after_failures
-        if limit is None and has_failed and not any(map(_has_trained, self._known())):
+        if limit is None and has_failed and not self._has_trained():
             limit = _FIRST_FAILURES
         if limit is not None and self._failures_in_a_row >= limit:
             self._close(f"{limit} failed trials in a row (study.stop_after_failures)")
 
-    def _close(self, reason: str) -> bool:
-        """Let no more trials start; whether more could have started until now."""
-        is_new = self._stop_switch.close(reason)
-        if is_new:
+    def _has_trained(self) -> bool:
+        trained = (TrialState.COMPLETED, TrialState.PRUNED)
+        return any(record.state in trained for record in dict(self._records).values())
+
+    def _close(self, reason: str) -> None:
+        """Let no more trials start."""
+        if self._stop_switch.close(reason):
             self._events.announce(Event.STOPPING)
-        return is_new
 
-    def _trials_left(self, last: TrialRecord) -> int:
-        """How many trials have not begun when each free slot has taken one, as far as is known.
-
-        Args:
-            last: the trial that has begun just now.
-        """
-        if self._stop_switch.closed_by is not None:
-            return 0
-        self._begun = max(self._begun, last.number + 1)
-        left = self._settings.study.trials - self._begun
-        return max(0, left - (self._jobs() - len(self._taken)))
+    def _trials_left(self) -> int:
+        """How many trials have not begun when each free slot has taken one, as far as is known."""
+        left = left_to_begin(self._records.values(), trials=self._settings.study.trials)
+        free = (
+            self._jobs() - len(self._stop_switch.running_trials()) - 1
+        )  # of the trial that begins
+        return max(0, left - free)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
         return record.spec(
@@ -333,7 +288,7 @@ class TrialScheduler:
             checkpoint_dir=self._paths.checkpoints(run_id_of(record.first_number)),
             artifact_dir=self._paths.saved(run_id_of(record.first_number)),
             inputs=inputs_of(self._inputs, record.params),
-            code=self._tags.get(CODE_TAG, ""),
+            code=self._log.code,
             continues=self._earlier_try(record),
             alone_on=self._shortages.alone_on(record),
         )
@@ -348,7 +303,7 @@ class TrialScheduler:
         tries = [r for r in same if r.number < record.number]
         return max(tries, key=lambda r: r.number).notebook if tries else None
 
-    def _paths_of(self, number: int) -> Path:
+    def _notebook_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))
 
 
@@ -360,15 +315,6 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
             mark_ended(spec.notebook, outcome.state, outcome.message)
     except Exception as error:  # noqa: BLE001  the record counts, and half a copy is no notebook
         _log.info("%s: %s", spec.notebook, first_line(error))
-
-
-def _has_trained(record: TrialRecord) -> bool:
-    return record.state in (TrialState.COMPLETED, TrialState.PRUNED)
-
-
-def _kernel_tags(kernel: KernelUse) -> Mapping[str, str]:
-    reason = {"sweeper.kernel_reason": kernel.reason} if kernel.reason else {}
-    return {"sweeper.kernel_origin": str(kernel), **reason}
 
 
 def _progress(record: TrialRecord, running: RunningTrial) -> Progress:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import nbformat
 import pytest
 from optuna.storages import RDBStorage
-from studies import PATIENCE_S, small_settings
+from studies import PATIENCE_S, small_settings, until
 
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks import read_metadata
-from sweeper.settings.sections import Cost
 from sweeper.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor
 from sweeper.tracking import Tracker
 from sweeper.trials import (
-    BudgetForecast,
     Reason,
     RunningTrial,
     TrialOutcome,
@@ -223,6 +222,43 @@ def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_f
     assert [spec.params for spec in specs[:2]] == before
 
 
+def test_a_slot_that_waits_goes_on_with_an_end_with_a_trial_that_is_run_again_and_with_a_stop(
+    storage: RDBStorage, make_scheduler: Make
+) -> None:
+    settings = small_settings("waits", study={"order": "fixed"})
+    study, stop_switch = Study.open(storage, settings), StopSwitch()
+    assert study.keep_order(3) == 3
+    scheduler = make_scheduler(study, settings, stop_switch=stop_switch)
+    specs = [given[0] for _ in range(3) if (given := scheduler.next_trial()) is not None]
+    done = TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
+    with ThreadPoolExecutor(1) as slot:
+
+        def waits() -> Future[Any]:
+            """A slot that has asked for a trial and got none so far."""
+            asked = slot.submit(scheduler.next_trial)
+            until(scheduler._asking.locked)
+            threading.Event().wait(0.1)
+            assert not asked.done()
+            return asked
+
+        asked = waits()
+        scheduler.finish_trial(specs[2], done)  # trial 3 does not consider its end
+        threading.Event().wait(0.1)
+        assert not asked.done()
+        lost = TrialOutcome(state=TrialState.STOPPED, reason=Reason.WORKER_LOST)
+        scheduler.finish_trial(specs[0], lost)
+        again, _ = asked.result(PATIENCE_S)
+        assert (again.number, again.attempt) == (0, 2)
+        asked = waits()
+        scheduler.finish_trial(again, done)
+        assert asked.result(PATIENCE_S)[0].number == 3
+        asked = waits()
+        stop_switch.close("--timeout")
+        assert asked.result(PATIENCE_S) is None
+    scheduler.close()
+    assert scheduler.stopped_by == "--timeout"
+
+
 def test_a_report_reaches_the_pruner_and_its_stop_comes_back_to_the_trial(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
@@ -267,23 +303,7 @@ def test_a_sampler_that_fails_stops_the_running_trials_and_is_kept_as_the_reason
     assert study.counts() == {TrialState.COMPLETED: 1}
 
 
-def test_each_trial_knows_how_many_have_not_begun(
-    storage: RDBStorage, make_scheduler: Make
-) -> None:
-    settings = small_settings("left", study={"trials": 3})
-    left: list[int] = []
-
-    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        left.append(running.trials_left)
-        return completed(spec, running)
-
-    scheduler = make_scheduler(Study.open(storage, settings), settings, jobs=1)
-    InlineExecutor(run).run(scheduler)
-    scheduler.close()
-    assert left == [2, 1, 0]
-
-
-def test_a_trial_that_a_free_slot_takes_is_not_left(
+def test_each_trial_knows_how_many_have_not_begun_and_are_taken_by_no_free_slot(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("free", study={"trials": 3})
@@ -299,30 +319,3 @@ def test_a_trial_that_a_free_slot_takes_is_not_left(
     _, third = begin()
     scheduler.close()
     assert [running.trials_left for running in (first, second, third)] == [1, 1, 0]
-
-
-def test_a_budget_that_does_not_last_is_reported_once_while_the_sweep_runs(
-    storage: RDBStorage, make_scheduler: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = small_settings("dear", study={"trials": 9})
-    study = Study.open(storage, settings)
-    study.note_spent(3000.0)  # by earlier sweeps
-    forecasts: list[BudgetForecast | None] = []
-
-    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        forecasts.append(scheduler.snapshot().budget)
-        return completed(spec, running)
-
-    cost = Cost(price_per_hour=3600.0, budget=6500.0)
-    scheduler = make_scheduler(study, settings, cost=cost)
-    InlineExecutor(run).run(scheduler)
-    scheduler.close()
-    # After three trials a fourth one runs; 3000 of 6500 are spent.
-    assert forecasts[:3] == [None] * 3
-    assert forecasts[3] == BudgetForecast(budget=6500.0, trials=4, left=6)
-    assert forecasts[-1] is None, "it lasts for the last one"
-    (reported,) = [r.getMessage() for r in caplog.records if "budget" in r.getMessage()]
-    assert reported == (
-        "cost: the budget of 6500 lasts for about 3 of the 6 trials left; raise cost.budget, or "
-        "lower study.trials"
-    )

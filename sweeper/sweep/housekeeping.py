@@ -1,0 +1,102 @@
+"""What a sweep does every few seconds beside its trials."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from ..errors import first_line
+from ..page import Page, content_of
+from ..study import Study
+from ..study_folder.loss import LostFileError, Presence
+from .plan import SweepPlan
+from .scheduling.scheduler import TrialScheduler
+from .spending import Spending
+
+_INTERVAL_S = 5.0
+#: Where writing the page would take more than 2 % of a core, it is written every minute at least.
+_CORES, _LONGEST_S = 0.02, 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """Looks for the sweep's files, writes down the time spent, and writes the comparison page.
+
+    That is done every 5 s, on a thread of its own. What goes wrong with the page costs no trial: it
+    is logged once.
+
+    Args:
+        files: without which the sweep ends.
+    """
+
+    def __init__(
+        self,
+        plan: SweepPlan,
+        study: Study,
+        *,
+        scheduler: TrialScheduler,
+        spending: Spending,
+        files: Presence,
+    ) -> None:
+        self._plan, self._study = plan, study
+        self._scheduler, self._spending, self._files = scheduler, spending, files
+        self._page = Page(plan.paths.page, plan.paths.page_files)
+        self._has_failed = False
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="housekeeping", daemon=True)
+        self._thread.start()
+
+    def has_files(self) -> bool:
+        """Whether no file of the sweep was removed or replaced; otherwise the sweep ends."""
+        lost = self._files.lost()
+        if lost is not None and self._scheduler.broken is None:
+            self._scheduler.lose(LostFileError(lost))
+        return lost is None
+
+    def close(self) -> None:
+        """End the thread, and write the time spent once more."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._thread.join()
+            self._spending.write()
+
+    def write_page(self, compare_url: str | None = None, *, is_running: bool = False) -> None:
+        """Write the page as the study is now.
+
+        Args:
+            compare_url: the study in MLflow's UI; None where there is none.
+        """
+        study, plan = self._study, self._plan
+        try:
+            content = content_of(
+                study.name,
+                study.records(),
+                settings=plan.settings,
+                notebook=plan.notebook.path.name,
+                best=study.best(),
+                importances=study.insights.importances(),
+                confirmation=study.confirmation,
+                compare_url=compare_url,
+                is_running=is_running,
+            )
+            self._page.write(content)
+        except Exception as error:  # noqa: BLE001  a full disk, a folder that is gone, a sampler
+            if not self._has_failed:
+                page = plan.paths.page
+                _log.warning("%s cannot be written: %s; export does it", page, first_line(error))
+            self._has_failed = True
+
+    def _work(self) -> None:
+        page_at_s = 0.0
+        while True:
+            self.has_files()
+            self._spending.write()
+            if time.monotonic() >= page_at_s:
+                began_s = time.thread_time()  # a disk that hangs once takes no CPU
+                self.write_page(is_running=True)
+                pause_s = min((time.thread_time() - began_s) / _CORES, _LONGEST_S)
+                page_at_s = time.monotonic() + pause_s
+            if self._closing.wait(_INTERVAL_S):
+                return

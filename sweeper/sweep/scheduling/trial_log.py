@@ -1,0 +1,143 @@
+"""What MLflow gets of each trial of a sweep, and of those whose ends it lacks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import StudyError, first_line
+from ...notebook_api.messages import Point
+from ...notebooks import read_executed, read_metadata
+from ...notebooks.fingerprint import CODE_TAG, tags_as_run
+from ...notebooks.scores import scrape
+from ...settings import Settings
+from ...study import Study
+from ...study_folder.snapshots import read_environment
+from ...tracking import Tracker, run_params
+from ...trials import KernelUse, StudyPaths, TrialOutcome, TrialRecord, TrialState
+
+_log = logging.getLogger(__name__)
+
+#: At a sweep's end the process that writes may die so often.
+_MOST_DEATHS = 3
+#: With these tags MLflow itself names the git commit of a run.
+_GIT_TAG = "mlflow.source.git"
+
+
+class TrialLog:
+    """Logs the trials of a study to MLflow.
+
+    Args:
+        tags: for each run in MLflow.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        tracker: Tracker,
+        settings: Settings,
+        *,
+        paths: StudyPaths,
+        tags: Mapping[str, str],
+    ) -> None:
+        self._study, self._tracker, self._settings = study, tracker, settings
+        self._paths, self._tags = paths, tags
+        #: By the environment of a trial; nearly all trials of a sweep have the same.
+        self._git_tags: dict[str, Mapping[str, str]] = {"": {}}
+
+    @property
+    def code(self) -> str:
+        """The version of the code that the sweep's trials run; empty where it has none."""
+        return self._tags.get(CODE_TAG, "")
+
+    def started(self, record: TrialRecord) -> None:
+        """Log that a trial has begun."""
+        self._tracker.started(record, run_params(self._settings.search_space, record.params))
+
+    def reported(self, run_id: str, point: Point) -> None:
+        """Log a point that a trial has reported."""
+        self._tracker.reported(run_id, point)
+
+    def ended(self, record: TrialRecord, outcome: TrialOutcome) -> None:
+        """Log how a trial has ended."""
+        tags = {**self._tags, **self._git(outcome.environment), **_kernel_tags(outcome.kernel)}
+        self._tracker.ended(record, outcome.series, tags)
+
+    def log_missed(self) -> None:
+        """Log from their executed notebooks the trials of earlier sweeps that MLflow lacks."""
+        for record in self._study.records():
+            if record.is_final and not self._tracker.has_end_of(record):
+                self._log_again(record)
+
+    def finish(self, *, left_s: float | None) -> int:
+        """Wait until MLflow has all trials, of which some were lost if its process has died.
+
+        Each of these is waited for alone: the process may die over one of them again.
+
+        Args:
+            left_s: how long this may take; None for as long as MLflow takes something every minute.
+
+        Returns:
+            how many trials MLflow lacks. The next command on the study logs them.
+        """
+        tracker, until_s = self._tracker, None if left_s is None else time.monotonic() + left_s
+
+        def patience_s() -> float | None:
+            return None if until_s is None else max(until_s - time.monotonic(), 0.0)
+
+        n_deaths, goes_on = tracker.n_deaths, tracker.wait(patience_s=patience_s())
+        for record in self._study.records():
+            is_missing = record.state is not TrialState.RUNNING and not tracker.has_end_of(record)
+            if is_missing and goes_on and tracker.n_deaths - n_deaths <= _MOST_DEATHS:
+                self._log_again(record)
+                goes_on = tracker.wait(patience_s=patience_s())
+        return tracker.close(patience_s=patience_s() if goes_on else 0.0)
+
+    def _log_again(self, record: TrialRecord) -> None:
+        self.started(record)
+        metadata = read_metadata(record.notebook) or {}
+        git = self._git(metadata.get("environment", ""))
+        tags = {**tags_as_run(self._tags, metadata), **git}
+        self._tracker.ended(record, self._series_of(record), tags)
+
+    def _series_of(self, record: TrialRecord) -> Mapping[str, list[tuple[int, float]]]:
+        """The series that the notebook of a trial that ended earlier still has."""
+        if not record.notebook.exists():
+            return {}
+        scores, goals = self._settings.scores, self._settings.objective
+        try:
+            return scrape(read_executed(record.notebook), sources=scores, objectives=goals).series
+        except Exception as error:  # noqa: BLE001  one old file must not keep the study from going on
+            _log.warning(
+                "trial %s: MLflow is given its scores, but not its series: %s",
+                record.run_id,
+                first_line(error),
+            )
+            return {}
+
+    def _git(self, environment: str) -> Mapping[str, str]:
+        """The tags of the git commit in which a trial ran; empty where none is known.
+
+        Args:
+            environment: the name of the record of where it ran; may be empty.
+        """
+        if environment not in self._git_tags:
+            git: Mapping[str, Any] = {}
+            try:
+                git = read_environment(self._paths, environment).get("git", {})
+            except StudyError as error:
+                _log.info("MLflow is not given the git commit: %s", error)
+            tags = {f"{_GIT_TAG}.{name}": git.get(name) for name in ("commit", "branch", "diff")}
+            if "is_dirty" in git:
+                tags[f"{_GIT_TAG}.dirty"] = str(git["is_dirty"]).lower()
+            self._git_tags[environment] = {name: text for name, text in tags.items() if text}
+        return self._git_tags[environment]
+
+
+def _kernel_tags(kernel: KernelUse | None) -> Mapping[str, str]:
+    if kernel is None:
+        return {}
+    reason = {"sweeper.kernel_reason": kernel.reason} if kernel.reason else {}
+    return {"sweeper.kernel_origin": str(kernel), **reason}
