@@ -11,7 +11,6 @@ from .console_output import ConsoleOutput
 from .run import settings_of
 
 if TYPE_CHECKING:
-    from ..control.check import Finding
     from ..sweep.plan import SweepPlan
 
 
@@ -20,26 +19,20 @@ def check(options: argparse.Namespace) -> int:
     from ..control.check import check as run_checks
 
     console = ConsoleOutput(options)
-
-    def on_finding(finding: Finding) -> None:
+    findings = []
+    plan = _plan(options, console)
+    for finding in run_checks(plan, dry_run=options.dry_run, on_run=console.progress):
         console.line(finding.line())
-
-    result = run_checks(
-        _plan(options, console),
-        dry_run=options.dry_run,
-        on_finding=on_finding,
-        on_run=console.progress,
-    )
-    faults = [finding for finding in result.findings if finding.holds is False]
+        findings.append(asdict(finding))
+    forecast = [finding.pop("forecast") for finding in findings][-1]
+    faults = sum(finding["holds"] is False for finding in findings)
     if faults:
-        console.line(f"{len(faults)} of {len(result.findings)} checks found something to change")
+        console.line(f"{faults} of {len(findings)} checks found something to change")
     else:
         kernels = ", no kernel was started" if options.dry_run else ""
-        console.line(f"all {len(result.findings)} checks hold{kernels}")
-    forecast = None if result.forecast is None else asdict(result.forecast)
-    findings = [asdict(finding) for finding in result.findings]
-    console.json({"holds": result.holds, "findings": findings, "forecast": forecast})
-    return OK if result.holds else FOUND_FAULTS
+        console.line(f"all {len(findings)} checks hold{kernels}")
+    console.json({"holds": not faults, "findings": findings, "forecast": forecast})
+    return FOUND_FAULTS if faults else OK
 
 
 def _plan(options: argparse.Namespace, console: ConsoleOutput) -> SweepPlan:

@@ -37,32 +37,15 @@ _LOSS = frozenset(
 _SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "test": 1, "eval": 1}
 _SPLITS |= {"train": 3, "training": 3}
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
-#: The words of times, and of values with which a score is compared; the first words of counters.
-_NO_SCORE = frozenset(
-    "time timer seconds secs elapsed duration latency clock date start end threshold "
-    "baseline".split()
-)
-_COUNTERS = frozenset("n num number count counter idx index i j k".split())
-#: What these functions return is a number, unless they get an axis.
-_REDUCING = frozenset("round mean sum min max median std item norm average".split())
-_CLOCKS = frozenset("time time_ns perf_counter monotonic process_time default_timer now".split())
-#: What these functions return is a collection, as what ends or begins like the others.
-_COLLECTIONS = frozenset(
-    "array asarray zeros ones empty full arange linspace list dict set tuple sorted range zip "
-    "items keys values tolist DataFrame Series cumsum reshape stack concatenate read_csv".split()
-)
-_ENDS, _BEGINNINGS = ("_curve", "_matrix", "_report", "_samples"), ("cross_val", "predict")
+#: The first words of counters, and of values with which a score is compared.
+_NO_SCORE = frozenset("n num number count baseline".split())
+#: What functions with such names return is a collection.
+_RETURNS_SEVERAL = re.compile("array|zeros|list|dict|cross_val|predict|curve|matrix|report|samples")
 #: Collections have these attributes, and these functions take them.
-_OF_SEVERAL = frozenset(
-    "append extend shape items keys values plot len enumerate zip mean std sorted head iloc".split()
-)
-#: A draft lists six scores at most; a name that is no score's and is not printed must be assigned
-#: in one of the last three cells.
-_MOST_SCORES, _LAST_CELLS = 6, 3
+_OF_SEVERAL = frozenset("append extend shape items values plot len zip mean std head iloc".split())
+_MOST_SCORES = 6
 #: Larger numbers, and smaller ones, are no parameters that anybody varies.
 _LARGEST = 1e15
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_RANGE = re.compile(rf"({_NUMBER})\s*(?:to|and|-|–|\.\.+|…|,)\s*({_NUMBER})")
 
 
 def init(options: argparse.Namespace) -> int:
@@ -84,8 +67,8 @@ def schema(_options: argparse.Namespace) -> int:
 def draft(notebook: ResearchNotebook) -> str:
     """Write a parameters file for a notebook, with ranges and comments to be edited.
 
-    A number's range reaches from a tenth of the notebook's own value to ten times of it, unless the
-    comment behind it states one; the first trial has the notebook's own values.
+    A number's range reaches from a tenth of the notebook's own value to ten times of it; the first
+    trial has the notebook's own values.
 
     Raises:
         NotebookError: the notebook is not Python, or its parameters cell has nothing to sweep.
@@ -99,10 +82,9 @@ def draft(notebook: ResearchNotebook) -> str:
             f"language is {notebook.language}; write the parameters file by hand"
         )
     names = notebook.parameters() or []
-    assigned = assigned_values(notebook.parameters_source)
     swept, left_out, read = [], [], []
     own: dict[str, Any] = {}
-    for name, (value, comment) in assigned.items():
+    for name, (value, comment) in assigned_values(notebook.parameters_source).items():
         remark = f"{_text(value)} in the notebook" + (f"; {comment}" if comment else "")
         dimension = _dimension(value, comment)
         reader = _reader(notebook.parameters_source, name)
@@ -126,15 +108,15 @@ def draft(notebook: ResearchNotebook) -> str:
     scores = _scores(notebook.code, {*names})
     objective = [f"  {scores[0]}" if scores else "  score: maximize    # FILL IN: the score's name"]
     objective += ["  # or one of these:"] * (len(scores) > 1) + [f"  # {s}" for s in scores[1:]]
-    lines = [
-        f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses.",
-        "study:\n  trials: 20",
-        "\n".join(["objective:", *objective]),
-        "\n".join(["space:", *swept]),
-        "\n".join(["  # Not swept; a line without its # would be:", *left_out]) if left_out else "",
-        f"start:    # the notebook's own values\n  - {json.dumps(own, ensure_ascii=False)}",
+    left_out = ["  # Not swept; a line without its # would be:", *left_out] if left_out else []
+    sections = [
+        [f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses."],
+        ["study:", "  trials: 20"],
+        ["objective:", *objective],
+        ["space:", *swept, *left_out],
+        ["start:    # the notebook's own values", f"  - {json.dumps(own, ensure_ascii=False)}"],
     ]
-    text = "\n\n".join(filter(None, lines)).replace("\n\n  # Not swept", "\n  # Not swept")
+    text = "\n\n".join(map("\n".join, sections))
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text) + "\n"
 
 
@@ -155,15 +137,15 @@ def _reader(source: str, name: str) -> int | None:
 
 def _dimension(value: Any, comment: str) -> str | None:
     """A dimension around a value as YAML; None where nothing can be guessed."""
-    if choices := _choices(value, comment):
-        return _text(choices)
     if isinstance(value, bool):
         return "[false, true]"
+    if isinstance(value, str):
+        # The words that a comment lists, as in `sgd | adam`.
+        listed = list(dict.fromkeys(re.split(r"\s*(?:\||,|\bor\b)\s*", comment)))
+        are_words = all(re.fullmatch(r"[\w.+-]+", word) for word in listed)
+        return _text(listed) if are_words and len(listed) > 1 and value in listed else None
     if not isinstance(value, int | float) or not 1 / _LARGEST < abs(value) < _LARGEST:
         return None
-    if (found := _RANGE.search(comment)) and float(found[1]) < value < float(found[2]):
-        low, high = (type(value)(float(bound)) for bound in found.groups())
-        return _range(low, high, log=low > 0 and high / low >= 100)
     if isinstance(value, int) and value >= 8 and value.bit_count() == 1:  # the size of something
         return _text([value // 4, value // 2, value, 2 * value, 4 * value])
     if value < 0:
@@ -172,22 +154,6 @@ def _dimension(value: Any, comment: str) -> str | None:
         return _range(max(1, value // 10), value * 10, log=value >= 10)
     # What is nearly 1 is a share, as a momentum or a decay, and comes ten times nearer.
     return _range(value / 10, 1 - (1 - value) / 10 if 0.1 <= value < 1 else value * 10, log=True)
-
-
-def _choices(value: Any, comment: str) -> list[Any]:
-    """The words or numbers that a comment lists, as in `sgd | adam`, if the value is among them."""
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return []
-    listed = re.sub(r"^[^:]*:|\([^()]*\)|[\[\]{}'\"]", "", comment)
-    if listed.startswith("or "):
-        listed = f"{value} {listed}"
-    parts = [part.strip() for part in re.split(r"\||,|/|\bor\b", listed) if part.strip()]
-    try:
-        found = list(dict.fromkeys(type(value)(part) for part in parts))
-    except ValueError:
-        return []
-    are_words = all(re.fullmatch(r"[\w.+-]+", part) for part in parts)
-    return found if are_words and len(found) > 1 and value in found else []
 
 
 def _range(low: float, high: float, *, log: bool = False) -> str:
@@ -199,7 +165,7 @@ def _text(value: Any) -> str:
     """YAML of a value, which all JSON is; names and plain words do without quotes."""
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
-    reserved = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+    reserved = {"true", "false", "null"}
     if isinstance(value, str) and re.fullmatch(r"[^\W\d]\w*", value):
         return value if value.lower() not in reserved else f'"{value}"'
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -211,37 +177,31 @@ def _text(value: Any) -> str:
 def _scores(cells: Sequence[str], parameters: set[str]) -> list[str]:
     """Entries of an objective such as `val_acc: maximize    # reported`, the likeliest first.
 
-    These are the names that the notebook reports, or else those that its last cells print or
-    assign at their top level, without parameters, clocks, counters and collections.
+    These are the names that the notebook reports; or else those with a score's word to which it
+    assigns one number outside of functions.
     """
     from ..notebooks.cell_code import parse_or_none, plain_python
 
     trees = [parse_or_none(plain_python(cell)) or ast.Module([], []) for cell in cells]
-    others = {name for tree in trees for name in _used_otherwise(tree)}
-    printed = {name for tree in trees for name in _printed(tree)}
     origins = dict.fromkeys(_reported(trees), "reported")
-    order: dict[str, tuple[Any, ...]] = {}
-    for number, tree in enumerate(trees if not origins else [], start=1):
-        for name, value in _top_level(tree.body):
-            is_late = name in printed or number > len(cells) - _LAST_CELLS
-            if not _may_be_number(value, origins, others, is_known=_is_score(name)):
-                others.add(name)
-            elif _is_score(name) or (is_late and not isinstance(value, ast.Constant)):
-                how = "printed" if name in printed else "assigned"
-                origins[name] = f"{how} in code cell {number}"
-                order[name] = (name not in printed, -number)
+    no_numbers = {name for tree in trees for name in _collections(tree)}
+    if not origins:
+        for number, tree in enumerate(trees, start=1):
+            for name, value in _assignments(tree):
+                if not _may_be_number(value, no_numbers):
+                    no_numbers.add(name)
+                elif _is_score(name):
+                    # Of names that are alike, the last one is the likeliest.
+                    origins = {name: f"assigned in code cell {number}", **origins}
     names = [
         name
         for name in origins
-        if name not in others | parameters
-        and _NO_SCORE.isdisjoint(_words(name))
-        and _COUNTERS.isdisjoint(_words(name)[:1])
+        if name not in no_numbers | parameters and _NO_SCORE.isdisjoint(_words(name)[:1])
     ]
-    names.sort(key=lambda name: (*_rank(name), order.get(name, ())))
     return [
         f"{_text(name)}: {'minimize' if _measure(name) in _LOSS else 'maximize'}    # "
         f"{origins[name]}"
-        for name in names[:_MOST_SCORES]
+        for name in sorted(names, key=_rank)[:_MOST_SCORES]
     ]
 
 
@@ -267,12 +227,13 @@ def _rank(name: str) -> tuple[bool, int, bool]:
 def _reported(trees: Sequence[ast.Module]) -> Iterator[str]:
     """The names in calls of sweeper's `report` and `score`, scrapbook's `glue`, old `record`."""
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    ours = {"sweeper"}
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            ours |= {alias.asname or "" for alias in node.names if alias.name == "sweeper"}
-        elif isinstance(node, ast.ImportFrom) and node.module == "sweeper":
-            ours |= {alias.asname or alias.name for alias in node.names}
+    ours = {
+        alias.asname or alias.name
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if "sweeper" in (alias.name, getattr(node, "module", ""))
+    }
     for call in nodes:
         if not isinstance(call, ast.Call):
             continue
@@ -283,116 +244,70 @@ def _reported(trees: Sequence[ast.Module]) -> Iterator[str]:
                 keys = (key for node in nodes if isinstance(node, ast.Dict) for key in node.keys)
                 texts = (str(key.value) for key in keys if isinstance(key, ast.Constant))
                 yield from filter(_is_score, texts)
-        elif _called(call) in ("glue", "record") and len(call.args) > 1:
-            name = call.args[0]
-            if isinstance(name, ast.Constant) and _is_score(str(name.value)):
-                yield str(name.value)
-
-
-def _top_level(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr | None]]:
-    """The names that statements assign, also inside loops and conditions, with their values.
-
-    None stands for the value of a function, a class and a counter.
-    """
-    for statement in body:
-        match statement:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name, None
-                continue
-            case ast.Assign(targets=targets, value=value):
-                yield from (pair for target in targets for pair in _pairs(target, value))
-            case ast.AugAssign(
-                op=ast.Add() | ast.Sub(), target=ast.Name(id=name), value=ast.Constant()
-            ):
-                yield name, None
-            case (
-                ast.AugAssign(target=target, value=value)
-                | ast.AnnAssign(target=target, value=ast.expr() as value)
-            ):
-                yield from _pairs(target, value)
-        for field in ("body", "orelse", "finalbody"):
-            yield from _top_level(getattr(statement, field, []))
-        for handler in getattr(statement, "handlers", []):
-            yield from _top_level(handler.body)
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(target, ast.Name):
-        yield target.id, value
-    elif isinstance(target, ast.Tuple | ast.List):
-        parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-        for index, part in enumerate(target.elts):
-            yield from _pairs(part, parts[index] if len(parts) == len(target.elts) else value)
+        elif _called(call) in ("glue", "record"):
+            names = (arg.value for arg in call.args[:1] if isinstance(arg, ast.Constant))
+            yield from filter(_is_score, map(str, names))
 
 
 def _called(call: ast.Call) -> str:
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
-def _may_be_number(
-    value: ast.expr | None, numbers: Container[str], others: Container[str], *, is_known: bool
-) -> bool:
-    """Whether a value may be one number; a value of unknown kind, if its name is a score's."""
+def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """The names that a cell assigns outside of functions, with their values."""
+    for node in _outside_of_functions(tree):
+        if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) or node.value is None:
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple):
+                several = node.value.elts if isinstance(node.value, ast.Tuple) else []
+                values = several or [node.value] * len(target.elts)
+                pairs = list(zip(target.elts, values, strict=False))
+            yield from ((part.id, value) for part, value in pairs if isinstance(part, ast.Name))
 
-    def may_be(inner: ast.expr, *, known: bool = is_known) -> bool:
-        return _may_be_number(inner, numbers, others, is_known=known)
 
+def _may_be_number(value: ast.expr, no_numbers: Container[str]) -> bool:
+    """Whether a value may be one number."""
     match value:
-        case ast.Constant(value=bool() | str() | bytes() | None):
-            return False
         case ast.Constant():
-            return True
+            return isinstance(value.value, int | float) and not isinstance(value.value, bool)
         case ast.Name(id=name):
-            return name not in others and (is_known or name in numbers)
+            return name not in no_numbers
         case ast.UnaryOp(operand=inner) | ast.IfExp(body=inner):
-            return may_be(inner)
-        case ast.BinOp(left=left, right=ast.Constant()):
-            return may_be(left)
+            return _may_be_number(inner, no_numbers)
         case ast.BinOp(left=left, right=right):
-            return may_be(left) and may_be(right)
-        case ast.Call(func=function, args=[first, *_]) if _called(value) in ("float", "int"):
-            return may_be(first, known=True)
-        case ast.Call(func=function, args=arguments, keywords=options):
+            return _may_be_number(left, no_numbers) and _may_be_number(right, no_numbers)
+        case ast.Call(args=arguments, keywords=options):
             name = _called(value)
-            if name in _CLOCKS | _COLLECTIONS or name.endswith(_ENDS):
-                return False
-            if name.startswith(_BEGINNINGS) or {"axis", "dim"} & {str(o.arg) for o in options}:
-                return False
-            if name in _REDUCING or name.endswith(("_score", "_error", "_loss")):
-                # The 1 in x.mean(1) is an axis, in max(1, x) it is not.
-                is_axis = bool(arguments) and isinstance(arguments[0], ast.Constant)
-                return not (is_axis and isinstance(function, ast.Attribute))
-            return is_known and not name[:1].isupper()
+            # The 1 in x.mean(1) is an axis.
+            has_axis = name == "mean" and any(isinstance(it, ast.Constant) for it in arguments)
+            has_axis |= any(option.arg in ("axis", "dim") for option in options)
+            return not (has_axis or name[:1].isupper() or _RETURNS_SEVERAL.search(name))
         case ast.Subscript(slice=index):
-            return is_known and not isinstance(index, ast.Slice)
+            return not isinstance(index, ast.Slice)
         case ast.Attribute(attr=name):
-            return is_known and name not in ("history", "T")
+            return name not in ("history", "T")
     return False
 
 
-def _used_otherwise(tree: ast.AST) -> Iterator[str]:
-    """The names that a cell uses as a collection or calls."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Name(id=name)):
-                yield name
+def _collections(tree: ast.Module) -> Iterator[str]:
+    """The names that a cell uses as a collection, or calls."""
     for node in _outside_of_functions(tree):
         match node:
-            case ast.Subscript(value=ast.Name(id=name)) | ast.Starred(value=ast.Name(id=name)):
-                yield name
-            case ast.For(iter=ast.Name(id=name)) | ast.comprehension(iter=ast.Name(id=name)):
+            case (
+                ast.Subscript(value=ast.Name(id=name))
+                | ast.Starred(value=ast.Name(id=name))
+                | ast.For(iter=ast.Name(id=name))
+                | ast.comprehension(iter=ast.Name(id=name))
+                | ast.Call(func=ast.Name(id=name))
+            ):
                 yield name
             case ast.Attribute(value=ast.Name(id=name), attr=attribute):
                 if attribute in _OF_SEVERAL:
                     yield name
-            case ast.Call(args=arguments) if _called(node) in _OF_SEVERAL:
-                yield from (a.id for a in arguments if isinstance(a, ast.Name))
-
-
-def _printed(tree: ast.AST) -> Iterator[str]:
-    for node in _outside_of_functions(tree):
-        if isinstance(node, ast.Call) and _called(node) == "print":
-            yield from (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+        if isinstance(node, ast.Call) and _called(node) in _OF_SEVERAL:
+            yield from (a.id for a in node.args if isinstance(a, ast.Name))
 
 
 def _outside_of_functions(node: ast.AST) -> Iterator[ast.AST]:

@@ -1,7 +1,8 @@
 """What can be known of a sweep before it is paid for: the command `check`.
 
-First what needs no kernel, then three runs as trials that no study has: at the largest sizes, the
-same again, and at typical params. Nothing is written to a study, to MLflow or beside the notebook.
+First what needs no kernel, then three runs as trials that no study has, in started kernels: at the
+largest sizes, the same again, and at typical params. Nothing is written to a study, to MLflow or
+beside the notebook.
 What refuses a wrong call belongs to `sweep/plan.py`, which is asked first.
 """
 
@@ -14,28 +15,26 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..display.quantities import duration, size
 from ..display.screen import params_line
-from ..errors import DataError, NotebookError, SweepError, first_line
+from ..errors import NotebookError
 from ..execution.capacity import available_bytes, memory_of, usable_cores
 from ..execution.local import LocalExecutor
 from ..kernels import interpreter_of
-from ..notebooks import ResearchNotebook, read_cells_s
+from ..notebooks import ResearchNotebook
 from ..notebooks.cell_code import assigned_values, parse, plain_python
 from ..settings import Settings
-from ..settings.space import AnyDimension, ChoiceDimension, FloatDimension, IntDimension
-from ..study.access import call_server
+from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
 from ..sweep.inputs.data import bring_data, with_data
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.plan import SweepPlan
-from ..tracking import sqlite_file, store_of
-from ..trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, inputs_of, run_id_of
+from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, inputs_of, run_id_of
 from .side_trials import SideTrials
 
 _MARKS = {True: "✓", False: "✗", None: "–"}
@@ -45,8 +44,6 @@ _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
 _HIDES_NAMES = re.compile(r"[(,]\s*\*\*|import \*|%run|exec\(|globals\(\)|setattr\(")
 #: Less free disk than this is too little for any sweep: databases, notebooks and their copies.
 _LEAST_FREE_BYTES = 500 * 10**6
-#: The seconds that a command takes besides its trials, measured with the examples on two cores.
-_COMMAND_S = 6.0
 #: A trial's notebook is kept four times: as it is, in MLflow with its page, for the comparison.
 _COPIES_OF_NOTEBOOK = 4
 #: A trial takes 100 kB beside its notebooks: databases, a run in MLflow, a record in the study.
@@ -56,26 +53,8 @@ _MEMORY_SHARE = 0.9
 #: The memory of a run is read ten times a second.
 _POLL_INTERVAL_S = 0.1
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that holds or does not.
-
-    Attributes:
-        name: of the check, for scripts; the same in all versions.
-        holds: None where it could not be tried, or does not apply.
-        text: what was found, with figures.
-        remedy: what to do about it; empty where nothing is to be done.
-    """
-
-    name: str
-    holds: bool | None
-    text: str
-    remedy: str = ""
-
-    def line(self) -> str:
-        """The finding for people."""
-        return f"{_MARKS[self.holds]} {self.text}" + (f": {self.remedy}" if self.remedy else "")
+#: What a run is for, its params, and the values that are fixed.
+_Run: TypeAlias = "tuple[Role, Params, Params]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +65,7 @@ class SweepForecast:
         trials: those that confirm the best ones included.
         at_once: how many trials run at once.
         memory_at_once: how many fit into this machine's memory; None where that is not known.
-        duration_s: of the command, if no trial is pruned.
+        duration_s: of all trials, if none is pruned.
         trial_s: of a trial.
         cost: in the currency of `cost.price_per_hour`; None without one.
         disk_bytes: for all outputs at most.
@@ -102,61 +81,51 @@ class SweepForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """What `check` has found.
+class Finding:
+    """One thing that holds or does not.
 
     Attributes:
-        forecast: None where a run has failed, or none was made.
+        name: of the check, for scripts.
+        holds: None where it could not be tried, or does not apply.
+        text: what was found, with figures.
+        remedy: what to do about it; empty where nothing is to be done.
+        forecast: of the sweep; only the last finding has one, after three runs that completed.
     """
 
-    findings: Sequence[Finding]
+    name: str
+    holds: bool | None
+    text: str
+    remedy: str = ""
     forecast: SweepForecast | None = None
 
-    @property
-    def holds(self) -> bool:
-        """Whether nothing was found that has to be changed."""
-        return all(finding.holds is not False for finding in self.findings)
+    def line(self) -> str:
+        """The finding for people."""
+        return f"{_MARKS[self.holds]} {self.text}" + (f": {self.remedy}" if self.remedy else "")
 
 
-def check(
-    plan: SweepPlan,
-    *,
-    dry_run: bool,
-    on_finding: Callable[[Finding], None],
-    on_run: Callable[[str], None],
-) -> CheckResult:
+def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> Iterator[Finding]:
     """Check everything that can be known of a sweep, and forecast what it will take.
 
     Args:
         dry_run: whether to stop before any kernel is started.
-        on_finding: called with each finding at once.
         on_run: called with the words for what is run next, which may take long.
 
     Raises:
         NotebookError: a cell is not valid Python.
         SweepError: an input cannot be found in its study, or the data cannot be fetched.
     """
-    findings: list[Finding] = []
     plan = with_data(with_inputs(plan))
     _refuse_broken_cells(plan)
-
-    def note_all(found: Iterator[Finding]) -> None:
-        for finding in found:
-            findings.append(finding)
-            on_finding(finding)
-
-    note_all(_without_kernel(plan))
+    yield from _without_kernel(plan)
     if dry_run:
-        return CheckResult(findings=findings)
+        return
     bring_data(plan, on_run, lambda: False)
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
         measured = _run_all(plan, Path(folder), on_run)
-    note_all(_of_runs(measured, plan.settings))
-    if len(measured) < len(Role) or not all(it.is_completed for it in measured.values()):
-        return CheckResult(findings=findings)
-    forecast = make_forecast(plan.settings, measured, jobs=plan.executor.jobs)
-    note_all(iter([forecast_finding(forecast, free_disk_bytes=_free_bytes(plan.paths.root))]))
-    return CheckResult(findings=findings, forecast=forecast)
+    yield from _of_runs(measured, plan.settings)
+    if measured[-1].is_completed:
+        forecast = make_forecast(plan.settings, measured, jobs=plan.executor.jobs)
+        yield forecast_finding(forecast, free_disk_bytes=_free_bytes(plan.paths.root))
 
 
 # --- without a kernel ------------------------------------------------------------------------
@@ -176,38 +145,22 @@ def _refuse_broken_cells(plan: SweepPlan) -> None:
 
 
 def _without_kernel(plan: SweepPlan) -> Iterator[Finding]:
-    yield _names(plan)
+    text = (
+        f"{plan.notebook.display_name} has {len(plan.notebook.code)} code cells and assigns all "
+        f"swept parameters; kernel {plan.workload.kernel_name}"
+    )
+    yield Finding(name="notebook", holds=True, text=text)
     if plan.notebook.language == "python":
         yield from _unknown_scores(plan.notebook, plan.settings)
         yield from _wrong_types(plan.notebook, plan.settings)
         yield _seed(plan.notebook, plan.settings)
-    for name, files in plan.inputs.items():
-        total = size(sum(file.size_bytes for file in files))
-        text = (
-            f"{name} is {files[0].artifact} of {len(files)} trials of {files[0].study!r} ({total})"
-        )
-        yield Finding(name="inputs", holds=True, text=text)
-    free, memory = _free_bytes(plan.paths.root), available_bytes()
+    free = _free_bytes(plan.paths.root)
     yield Finding(
         name="disk",
         holds=free >= _LEAST_FREE_BYTES,
         text=f"{size(free)} of disk are free for the outputs in {plan.paths.root}",
         remedy="" if free >= _LEAST_FREE_BYTES else "make room, or choose another place with -o",
     )
-    free_memory = "" if memory is None else f" and {size(memory)} of free memory"
-    why = f" {plan.executor.description}" if plan.executor.description else ""
-    text = f"{usable_cores()} cores{free_memory} for {plan.executor.jobs} at once{why}"
-    yield Finding(name="machine", holds=True, text=text)
-    yield from _servers(plan)
-
-
-def _names(plan: SweepPlan) -> Finding:
-    n_names = len(plan.settings.search_space)
-    text = (
-        f"{plan.notebook.display_name} has {len(plan.notebook.code)} code cells and assigns the "
-        f"{n_names} swept parameter{'s' if n_names > 1 else ''}; kernel {plan.workload.kernel_name}"
-    )
-    return Finding(name="notebook", holds=True, text=text)
 
 
 def _unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[Finding]:
@@ -225,17 +178,13 @@ def _unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[
 
 
 def _wrong_types(notebook: ResearchNotebook, settings: Settings) -> Iterator[Finding]:
-    own = {name: value for name, (value, _) in assigned_values(notebook.parameters_source).items()}
     stated = {name: [value] for name, value in settings.fixed.items()}
-    stated |= {
-        name: list(dimension.choices)
-        for name, dimension in settings.search_space.items()
-        if isinstance(dimension, ChoiceDimension)
-    }
-    for name, values in stated.items():
-        texts = [value for value in values if isinstance(value, str)]
-        if texts and _is_number(own.get(name)):
-            text = f"{name} is the text {texts[0]!r}, and the notebook has the number {own[name]!r}"
+    for name, dimension in settings.search_space.items():
+        stated[name] = list(dimension.choices) if isinstance(dimension, ChoiceDimension) else []
+    for name, (own, _) in assigned_values(notebook.parameters_source).items():
+        texts = [value for value in stated.get(name, []) if isinstance(value, str)]
+        if texts and _is_number(own):
+            text = f"{name} is the text {texts[0]!r}, and the notebook has the number {own!r}"
             remedy = "state a number in the parameters file"
             yield Finding(name="types", holds=False, text=text, remedy=remedy)
 
@@ -244,58 +193,19 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
     cells = [cell for cell in notebook.code if cell != notebook.parameters_source]
     is_stated = "seed" in settings.fixed or "seed" in settings.search_space
     takes = not is_stated and (notebook.assigns("seed") or any(map(_TRIAL_SEED.search, cells)))
-    if takes and not any(map(_SEED.search, cells)):
-        return Finding(
-            name="seed",
-            holds=False,
-            text="the notebook assigns seed and nothing reads it, so the seed has no effect",
-            remedy="pass it on: sweeper.seed_everything(seed), random_state=seed",
-        )
-    if takes:
+    if takes and any(map(_SEED.search, cells)):
         return Finding(name="seed", holds=True, text="the notebook takes the seed of its trial")
-    is_needed = settings.confirm is not None
+    if takes:
+        text = "the notebook assigns seed and nothing reads it, so the seed has no effect"
+        remedy = "pass it on: sweeper.seed_everything(seed), random_state=seed"
+        return Finding(name="seed", holds=False, text=text, remedy=remedy)
     return Finding(
         name="seed",
-        holds=False if is_needed else None,
-        text="the notebook takes no seed" + (", which confirm needs" if is_needed else ""),
+        holds=None if settings.confirm is None else False,
+        text="the notebook takes no seed" + (", which confirm needs" if settings.confirm else ""),
         remedy="assign `seed` in the parameters cell, or read sweeper.trial().seed, so that luck "
         "can be told from merit",
     )
-
-
-def _servers(plan: SweepPlan) -> Iterator[Finding]:
-    """Whether what is not on this machine answers: data, the study's storage, MLflow, the copy."""
-    address = plan.tracking_uri or f"sqlite:///{plan.paths.tracking}"
-
-    def open_mlflow() -> None:
-        store_of(
-            plan.tracking_uri,
-            study=plan.settings.name,
-            study_id="",
-            embedded=plan.paths.tracking,
-            artifacts=plan.paths.artifacts,
-            cells=plan.paths.page_notebooks,
-        )
-
-    calls: list[tuple[str, str, Callable[[], object]]] = []
-    if (data := plan.data) is not None:
-        calls.append(("data", f"data {data.version} of {data.url}", data.look))
-    if sqlite_file(plan.storage_url.full) is None:
-        text = f"the study's storage answers at {plan.storage_url}"
-        calls.append(("storage", text, lambda: call_server(plan.storage_url)))
-    if sqlite_file(str(address)) is None:
-        calls.append(("mlflow", f"MLflow answers at {address}", open_mlflow))
-    if (remote := plan.remote) is not None:
-        calls.append(("sync", f"sync: {remote.display_url} answers", remote.probe))
-    for name, text, call in calls:
-        try:
-            more = call()
-        except (DataError, SweepError) as error:
-            remedy = "check the address, the credentials and the network"
-            yield Finding(name=name, holds=False, text=first_line(error), remedy=remedy)
-        else:
-            text += f": {more}" if isinstance(more, str) else ""
-            yield Finding(name=name, holds=True, text=text)
 
 
 def _free_bytes(folder: Path) -> int:
@@ -319,18 +229,15 @@ class Measured:
     """What a run came to.
 
     Attributes:
-        memory_bytes: the most that its processes had at once; None where that is not known.
-        cells_s: for how long its cells ran, without what its kernel took to boot.
-        notebook_bytes: the size of its executed notebook.
-        checkpoint_bytes: of all checkpoints that it left.
+        memory_bytes: the most that its processes had at once; 0 where that is not known.
+        disk_bytes: what a trial like it leaves, its checkpoints included.
     """
 
-    params: Mapping[str, Any]
+    role: Role
+    params: Params
     outcome: TrialOutcome
-    memory_bytes: int | None
-    cells_s: float
-    notebook_bytes: int
-    checkpoint_bytes: int
+    memory_bytes: int
+    disk_bytes: int
 
     @property
     def is_completed(self) -> bool:
@@ -338,45 +245,47 @@ class Measured:
         return self.outcome.state == "completed"
 
 
-def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> dict[Role, Measured]:
-    """Run the largest params twice with the values of `smoke`, then the typical ones without."""
+def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> list[Measured]:
+    """Run the largest params twice with the values of `smoke`, then the typical ones without.
+
+    Returns:
+        what each run came to; one that has failed is the last.
+    """
     quick = plan.settings.with_overrides(fixed=plan.settings.smoke or {})
     typical = typical_params(plan.settings, plan.notebook.parameters_source)
     largest = largest_params(quick, typical)
-    measured: dict[Role, Measured] = {}
-    for settings, runs in (
-        (quick, {Role.LARGEST: largest, Role.AGAIN: largest}),
-        (plan.settings, {Role.TYPICAL: typical}),
-    ):
-        if all(it.is_completed for it in measured.values()):
-            paths = StudyPaths.parse(f"{folder}/{len(measured)}/{{run_id}}.ipynb", study="check")
-            paths.folder.mkdir(parents=True)
-            workload = replace(plan.workload, settings=settings, paths=paths)
-            source = _Runs(plan, workload.paths, settings, runs, on_run)
-            LocalExecutor.on_this_machine(workload, 1).run(source)
-            measured |= source.measured
-    return measured
+    runs: list[_Run] = [
+        (Role.LARGEST, largest, quick.fixed),
+        (Role.AGAIN, largest, quick.fixed),
+        (Role.TYPICAL, typical, plan.settings.fixed),
+    ]
+    paths = StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study="check")
+    paths.folder.mkdir(parents=True)
+    settings = plan.settings.model_copy(update={"kernels": "cold"})
+    workload = replace(plan.workload, settings=settings, paths=paths)
+    source = _Runs(plan, paths, runs, on_run)
+    LocalExecutor.on_this_machine(workload, 1).run(source)
+    return source.measured
 
 
-class _Runs(SideTrials[tuple[Role, Mapping[str, Any]]]):
+class _Runs(SideTrials[_Run]):
     """Gives runs to an executor and measures them; none begins after one that has failed."""
 
     def __init__(
         self,
         plan: SweepPlan,
         paths: StudyPaths,
-        settings: Settings,
-        runs: Mapping[Role, Mapping[str, Any]],
+        runs: Sequence[_Run],
         on_run: Callable[[str], None],
     ) -> None:
-        super().__init__(list(runs.items()))
-        self._plan, self._paths, self._settings, self._on_run = plan, paths, settings, on_run
+        super().__init__(runs)
+        self._plan, self._paths, self._on_run = plan, paths, on_run
         self._watch: _MemoryWatch | None = None
-        self.measured: dict[Role, Measured] = {}
+        self.measured: list[Measured] = []
 
-    def begin(self, item: tuple[Role, Mapping[str, Any]], running: RunningTrial) -> TrialSpec:
+    def begin(self, item: _Run, running: RunningTrial) -> TrialSpec:
         """Make the spec of a run, and watch its memory from now on."""
-        role, params = item
+        role, params, fixed = item
         self._on_run(str(role))
         self._watch = _MemoryWatch(running)
         number = list(Role).index(role)
@@ -386,7 +295,7 @@ class _Runs(SideTrials[tuple[Role, Mapping[str, Any]]]):
             study_id="check",
             number=number,
             params=params,
-            fixed=self._settings.fixed,
+            fixed=fixed,
             seed=0,
             attempt=1,
             notebook=self._paths.notebook(run_id),
@@ -395,22 +304,22 @@ class _Runs(SideTrials[tuple[Role, Mapping[str, Any]]]):
             inputs=inputs_of(self._plan.inputs, params),
         )
 
-    def end(
-        self, item: tuple[Role, Mapping[str, Any]], spec: TrialSpec, outcome: TrialOutcome
-    ) -> None:
+    def end(self, item: _Run, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Note what a run came to."""
         assert self._watch is not None
-        self._watch.close()
+        notebook_bytes = spec.notebook.stat().st_size if spec.notebook.exists() else 0
         checkpoints = (file for file in spec.checkpoint_dir.rglob("*") if file.is_file())
-        self.measured[item[0]] = Measured(
-            params=item[1],
+        measured = Measured(
+            role=item[0],
+            params=spec.params,
             outcome=outcome,
-            memory_bytes=self._watch.memory_bytes,
-            cells_s=read_cells_s(spec.notebook),
-            notebook_bytes=spec.notebook.stat().st_size if spec.notebook.exists() else 0,
-            checkpoint_bytes=sum(file.stat().st_size for file in checkpoints),
+            memory_bytes=self._watch.close(),
+            disk_bytes=_COPIES_OF_NOTEBOOK * notebook_bytes
+            + sum(file.stat().st_size for file in checkpoints)
+            + _BYTES_PER_TRIAL,
         )
-        if not self.measured[item[0]].is_completed:
+        self.measured.append(measured)
+        if not measured.is_completed:
             self.drop(lambda _: True)
 
 
@@ -418,27 +327,26 @@ class _MemoryWatch:
     """Reads a kernel's memory while its trial runs, on a thread of its own."""
 
     def __init__(self, running: RunningTrial) -> None:
-        self.memory_bytes: int | None = None
         self._running = running
+        self._most_bytes = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="check", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """End the thread."""
+    def close(self) -> int:
+        """End the thread; the most bytes that it has seen."""
         self._closing.set()
         self._thread.join()
+        return self._most_bytes
 
     def _work(self) -> None:
         while not self._closing.wait(_POLL_INTERVAL_S):
-            pid = self._running.pid
-            memory_bytes = None if pid is None else memory_of(pid)
-            if memory_bytes is not None:
-                self.memory_bytes = max(self.memory_bytes or 0, memory_bytes)
+            if (pid := self._running.pid) is not None:
+                self._most_bytes = max(self._most_bytes, memory_of(pid) or 0)
 
 
 def typical_params(settings: Settings, parameters_source: str) -> dict[str, Any]:
-    """The params of the first `start` trial, else the notebook's own, else the middle.
+    """The params of the first `start` trial, else the notebook's own, else the smallest.
 
     Args:
         parameters_source: the source of the parameters cell.
@@ -447,15 +355,13 @@ def typical_params(settings: Settings, parameters_source: str) -> dict[str, Any]
     stated = settings.start_params[0] if settings.start_params else {}
 
     def pick(name: str, dimension: AnyDimension) -> Any:
-        for values in (stated, own):
-            if name in values and dimension.allows(values[name]):
-                return values[name]
-        return _middle(dimension)
+        known = [values[name] for values in (stated, own) if name in values]
+        return next(filter(dimension.allows, known), _least(dimension))
 
     return settings.search_space.sample(pick)
 
 
-def largest_params(settings: Settings, typical: Mapping[str, Any]) -> dict[str, Any]:
+def largest_params(settings: Settings, typical: Params) -> dict[str, Any]:
     """Those with the largest sizes: whole numbers and numeric choices at their greatest.
 
     Numbers with fractions are learning rates and the like; they stay as they are.
@@ -467,19 +373,13 @@ def largest_params(settings: Settings, typical: Mapping[str, Any]) -> dict[str, 
             return dimension.low + (dimension.high - dimension.low) // step * step
         if isinstance(dimension, ChoiceDimension) and all(map(_is_number, dimension.choices)):
             return max(dimension.choices, key=float)
-        return typical.get(name, _middle(dimension))
+        return typical.get(name, _least(dimension))
 
     return settings.search_space.sample(pick)
 
 
-def _middle(dimension: AnyDimension) -> Any:
-    if isinstance(dimension, ChoiceDimension):
-        return dimension.choices[0]
-    low, high, step = float(dimension.low), float(dimension.high), dimension.step
-    value = math.sqrt(low * high) if dimension.log else (low + high) / 2
-    if step is not None:
-        value = low + math.floor((value - low) / step + 1e-9) * step
-    return value if isinstance(dimension, FloatDimension) else round(value)
+def _least(dimension: AnyDimension) -> Any:
+    return dimension.choices[0] if isinstance(dimension, ChoiceDimension) else dimension.low
 
 
 def _is_number(value: object) -> bool:
@@ -489,23 +389,34 @@ def _is_number(value: object) -> bool:
 # --- what the runs show ----------------------------------------------------------------------
 
 
-def _of_runs(measured: Mapping[Role, Measured], settings: Settings) -> Iterator[Finding]:
-    for role, it in measured.items():
-        if not it.is_completed:
-            yield _failure(role, it)
-    if Role.TYPICAL in measured and measured[Role.TYPICAL].is_completed:
-        yield _score(measured[Role.TYPICAL], settings)
-    if Role.AGAIN in measured and measured[Role.AGAIN].is_completed:
-        yield _repeats(measured[Role.LARGEST], measured[Role.AGAIN])
-        yield from _params(measured)
-        yield _memory(list(measured.values()))
+def _of_runs(measured: Sequence[Measured], settings: Settings) -> Iterator[Finding]:
+    """What a run has failed with; or what all three show."""
+    if not measured[-1].is_completed:
+        yield _failure(measured[-1])
+        return
+    largest, again, typical = measured
+    yield _score(typical, settings)
+    yield _repeats(largest, again)
+    if typical.params != largest.params:
+        differ = typical.outcome.scores != largest.outcome.scores
+        yield Finding(
+            name="params",
+            holds=differ,
+            text=f"other params give {'other scores' if differ else 'the same score'}",
+            remedy="" if differ else "does the notebook use the names of its parameters cell?",
+        )
+    on_gpu = max((it.outcome.gpu.peak_bytes or 0 for it in measured if it.outcome.gpu), default=0)
+    gpu = f", and {size(on_gpu)} of a GPU" if on_gpu else ""
+    free = f" of {size(memory)} that are free" if (memory := available_bytes()) else ""
+    peak = size(max(it.memory_bytes for it in measured))
+    yield Finding(name="memory", holds=True, text=f"a trial takes {peak} of memory{free}{gpu}")
 
 
-def _failure(role: Role, it: Measured) -> Finding:
+def _failure(it: Measured) -> Finding:
     lines = it.outcome.message.strip().splitlines() or [str(it.outcome.state)]
-    text = f"the notebook fails at {role} ({params_line(it.params)}): {lines[0]}"
+    text = f"the notebook fails at {it.role} ({params_line(it.params)}): {lines[0]}"
     remedy = "run it by hand with these values"
-    if role is not Role.TYPICAL:
+    if it.role is not Role.TYPICAL:
         remedy += "; if they are too much for it, make the space smaller"
     return Finding(name="runs", holds=False, text=text, remedy=remedy)
 
@@ -513,8 +424,7 @@ def _failure(role: Role, it: Measured) -> Finding:
 def _score(it: Measured, settings: Settings) -> Finding:
     found = ", ".join(f"{name} {it.outcome.scores[name]:.6g}" for name in settings.objective)
     steps = max((len(points) for points in it.outcome.series.values()), default=0)
-    many = "s" if steps > 1 else ""
-    live = f", reported at {steps} step{many}" if steps else ", found after the last cell"
+    live = f", reported at {steps} steps" if steps else ", found after the last cell"
     text = f"the notebook runs in {duration(it.outcome.duration_s)} and gives {found}{live}"
     holds = bool(steps) or settings.study.pruner.name == "none"
     remedy = "report it while it runs (sweeper.report), or no trial can be pruned"
@@ -535,48 +445,19 @@ def _repeats(first: Measured, second: Measured) -> Finding:
     return Finding(name="repeats", holds=True, text=text)
 
 
-def _params(measured: Mapping[Role, Measured]) -> Iterator[Finding]:
-    largest, typical = measured[Role.LARGEST], measured.get(Role.TYPICAL)
-    if typical is None or typical.params == largest.params:
-        return
-    differ = typical.outcome.scores != largest.outcome.scores
-    yield Finding(
-        name="params",
-        holds=differ,
-        text="other params give other scores" if differ else "other params give the same score",
-        remedy="" if differ else "does the notebook use the names of its parameters cell?",
-    )
+def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int) -> SweepForecast:
+    """Extrapolate from runs that have all completed, the typical one last.
 
-
-def _memory(measured: Sequence[Measured]) -> Finding:
-    peak = max(it.memory_bytes or 0 for it in measured)
-    on_gpu = max((it.outcome.gpu.peak_bytes or 0 for it in measured if it.outcome.gpu), default=0)
-    gpu = f", and {size(on_gpu)} of a GPU" if on_gpu else ""
-    text = f"a trial takes at most {size(peak)} of memory{gpu}"
-    return Finding(name="memory", holds=True, text=text)
-
-
-def make_forecast(
-    settings: Settings, measured: Mapping[Role, Measured], *, jobs: int
-) -> SweepForecast:
-    """Extrapolate from runs that have all completed.
-
-    Trials take as long as the typical one's cells and what the quickest run took outside of them;
-    where more run at once than there are cores, they share these.
+    All trials take as long as the typical one; where more run at once than there are cores, they
+    share these.
     """
     confirm, trials = settings.confirm, settings.study.trials
     trials += 0 if confirm is None else min(confirm.best, trials) * confirm.seeds
     at_once = min(jobs, trials)
-    outside_s = min(max(0.0, it.outcome.duration_s - it.cells_s) for it in measured.values())
-    trial_s = (measured[Role.TYPICAL].cells_s + outside_s) * max(1, at_once / usable_cores())
-    duration_s = _COMMAND_S + math.ceil(trials / at_once) * trial_s
-    memory = max(it.memory_bytes or 0 for it in measured.values())
+    trial_s = measured[-1].outcome.duration_s * max(1, at_once / usable_cores())
+    duration_s = math.ceil(trials / at_once) * trial_s
+    memory = max(it.memory_bytes for it in measured)
     free = available_bytes()
-    disk_bytes = (
-        _COPIES_OF_NOTEBOOK * max(it.notebook_bytes for it in measured.values())
-        + max(it.checkpoint_bytes for it in measured.values())
-        + _BYTES_PER_TRIAL
-    )
     price = None if settings.cost is None else settings.cost.price_per_hour
     return SweepForecast(
         trials=trials,
@@ -585,7 +466,7 @@ def make_forecast(
         duration_s=duration_s,
         trial_s=trial_s,
         cost=None if price is None else price * duration_s / 3600,
-        disk_bytes=trials * disk_bytes,
+        disk_bytes=trials * max(it.disk_bytes for it in measured),
     )
 
 
@@ -604,4 +485,5 @@ def forecast_finding(forecast: SweepForecast, *, free_disk_bytes: int) -> Findin
             f"only {size(free_disk_bytes)} are free: make room, or keep fewer checkpoints "
             "(checkpoints: {completed: best})"
         )
-    return Finding(name="forecast", holds=not remedies, text=text, remedy="; ".join(remedies))
+    remedy = "; ".join(remedies)
+    return Finding(name="forecast", holds=not remedies, text=text, remedy=remedy, forecast=forecast)

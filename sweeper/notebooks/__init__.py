@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .executed import ExecutedNotebook, annotate, mark_ended, read_executed
     from .html import render, write_cells
-    from .metadata import METADATA, read_cells_s, read_metadata, read_progress
+    from .metadata import METADATA, read_metadata, read_progress
     from .research import PARAMETERS_TAG, ResearchNotebook
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "ResearchNotebook",
     "annotate",
     "mark_ended",
-    "read_cells_s",
     "read_executed",
     "read_metadata",
     "read_progress",
@@ -37,7 +36,6 @@ _HOMES = {
     "ResearchNotebook": "research",
     "annotate": "executed",
     "mark_ended": "executed",
-    "read_cells_s": "metadata",
     "read_executed": "executed",
     "read_metadata": "metadata",
     "read_progress": "metadata",

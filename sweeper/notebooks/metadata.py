@@ -21,20 +21,6 @@ def read_metadata(path: Path) -> Mapping[str, Any] | None:
     return metadata if isinstance(metadata, Mapping) else None
 
 
-def read_cells_s(path: Path) -> float:
-    """Read for how long the cells of an executed notebook ran, in seconds.
-
-    Returns:
-        0 where the file is missing or is not a notebook.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        cells = [cell["metadata"].get("papermill", {}) for cell in data["cells"]]
-        return float(sum(cell.get("duration") or 0.0 for cell in cells))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return 0.0
-
-
 def read_progress(path: Path) -> tuple[Mapping[str, Any], Sequence[str | None]]:
     """Read the metadata of a trial, and papermill's status of each cell, from its file.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import optuna
 from optuna.storages import RDBStorage
-from sqlalchemy import create_engine, event
+from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
@@ -55,20 +55,6 @@ def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) 
     with _errors_of(url):
         _clear_leftovers(url.full)
         return _open(url.full, is_known=is_known, **options)
-
-
-def call_server(url: Address) -> None:
-    """Connect to the server of a storage as `open_storage` would; nothing is written there.
-
-    Raises:
-        StudyError: it cannot be reached.
-    """
-    with _errors_of(url):
-        engine = create_engine(make_url(url.full), **_options_for(url.full))
-        try:
-            engine.connect().close()
-        finally:
-            engine.dispose()
 
 
 @contextmanager

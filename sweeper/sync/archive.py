@@ -116,21 +116,6 @@ class Dataset:
             _log.warning("%s; the trials use version %s, which is here", error, record.version)
             self.version = record.version
 
-    def look(self) -> str:
-        """What `bring` would do, in words; nothing is fetched or written.
-
-        Raises:
-            DataError: the folder has other data, the disk is too small, or the store is away.
-        """
-        place = self.place().resolve()
-        if self._is_here(place):
-            return f"it is in {display_path(place)}, nothing will be fetched"
-        n_bytes = _Remote(self.url, patience_s=_BRIEF_S).size_bytes(self.version)
-        free = _check_room(place, n_bytes)
-        return (
-            f"{size(n_bytes)} will be fetched to {display_path(place)}, where {size(free)} are free"
-        )
-
     # --- having it here ---------------------------------------------------------------------------
 
     def bring(

@@ -89,17 +89,6 @@ class RemoteCopy:
         """The URL of the copy, for messages."""
         return f"{self._store.display_url}/{self._paths.study}"
 
-    def probe(self) -> None:
-        """Make sure that the storage answers; nothing is written.
-
-        Raises:
-            SyncError: it does not.
-        """
-        try:
-            self._store.get(self._prefix + _MANIFEST)
-        except StoreError as error:
-            raise SyncError(f"sync: {self.display_url}: {error}") from error
-
     @property
     def lag_s(self) -> float:
         """The age of the copy: it has everything that was written up to so many seconds ago."""

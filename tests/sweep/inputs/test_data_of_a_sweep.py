@@ -10,7 +10,6 @@ import pytest
 from studies import small_settings
 
 from sweeper import Sweep
-from sweeper.control.check import check
 from sweeper.control.lookup import find_study
 from sweeper.errors import DataError
 from sweeper.settings.sections import Data
@@ -60,10 +59,6 @@ def make_sweep(home: Dataset, tmp_path: Path) -> MakeSweep:
 def test_the_first_trial_waits_for_the_data_and_the_study_keeps_its_version(
     home: Dataset, make_sweep: MakeSweep, tmp_path: Path
 ) -> None:
-    plan = make_sweep(2).plan
-    found = check(plan, dry_run=True, on_finding=lambda _: None, on_run=lambda _: None)
-    (finding,) = (it for it in found.findings if it.name == "data")
-    assert "10 kB will be fetched" in finding.text
     result = make_sweep(2).run()
     assert result.counts[TrialState.COMPLETED] == 2
     first = find_study(str(tmp_path / "machine/out"), storage=None).study.facts["made_of"]["data"]
