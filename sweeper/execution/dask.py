@@ -17,10 +17,11 @@ from secrets import token_hex
 from typing import Any
 
 from ..errors import BrokenError, SettingsError
+from ..kernels import check_kernel
 from ..settings.machines import Cluster
 from ..study_folder.patience import patience_with_disk
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, display_path
-from .acceptance import Acceptance
+from .acceptance import imported_modules, kernel_python
 from .capacity import read_jobs
 from .dask_cluster import CallError, DaskCluster, DaskWorker
 from .dask_files import travelling_files
@@ -73,7 +74,8 @@ class DaskExecutor:
         self._most = most
         self._own_folders = own_folders
         self._patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
-        self._acceptance = Acceptance(workload)
+        self._modules = imported_modules(workload)
+        self._python = kernel_python(workload.kernel_name, self._modules)
         self._key = f"notebook-hpo-{token_hex(4)}"
         #: Guards what follows; notified whenever a worker or a slot changes.
         self._change = threading.Condition(threading.RLock())
@@ -81,7 +83,7 @@ class DaskExecutor:
         self._refused: dict[DaskWorker, str] = {}
         self._released: set[DaskWorker] = set()
         self._failures: Counter[DaskWorker] = Counter()
-        self._reasons: Counter[str] = Counter()
+        self._told: set[str] = set()
         self._source: TrialSource | None = None
         self._slots: list[threading.Thread] = []
         self._is_over = self._is_away = False
@@ -107,8 +109,10 @@ class DaskExecutor:
                 checkpoints also where it has the same disk.
 
         Raises:
+            KernelError: this machine lacks the notebook's kernel, which workers are compared with.
             SettingsError: there is no such cluster, or none of its workers can run trials.
         """
+        check_kernel(workload.kernel_name, asked_by=workload.notebook.display_name)
         most = None
         if jobs not in (None, "auto"):
             most = read_jobs(jobs, workload.settings.resources.threads).count
@@ -182,10 +186,7 @@ class DaskExecutor:
             self.close()
         if self._error is not None:
             raise self._error
-        return self._findings + [
-            f"{'a worker was' if n == 1 else f'{n} workers were'} not used: {why}"
-            for why, n in self._reasons.items()
-        ]
+        return self._findings
 
     # --- workers ----------------------------------------------------------------------------------
 
@@ -283,7 +284,7 @@ class DaskExecutor:
         """Accept a worker that has come and make it ready for trials, or refuse it."""
         worker = member.worker
         try:
-            why = member.look(self._acceptance, self._workload)
+            why = member.look(self._workload, self._modules, self._python)
             if not why:
                 with self._change:
                     member.is_accepted = True
@@ -312,9 +313,9 @@ class DaskExecutor:
         place = f"worker {worker.address}" + (f" ({member.host})" if member.host else "")
         with self._change:
             is_waited_for = self._source is None and not self._usable()
-            if why not in self._reasons and not is_waited_for:
+            if why not in self._told and not is_waited_for:
                 _log.warning("%s: %s; it is not used", place, why)
-            self._reasons[why] += 1
+            self._told.add(why)
             self._refused[worker] = f"{place}: {why}"
         self._end([member], _END_S)
 

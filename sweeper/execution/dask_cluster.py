@@ -7,15 +7,18 @@ import importlib
 import json
 import logging
 import math
+import os
 import shlex
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError, first_line, root_cause
@@ -35,6 +38,7 @@ _PROBE = (
     " 'host': __import__('socket').gethostname()}).encode()"
 )
 _LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
+_ROLES = ("scheduler", "worker", "client")
 #: A Ctrl-C on a terminal reaches all processes that were started from there, and is for the sweep.
 _IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 _log = logging.getLogger(__name__)
@@ -73,6 +77,7 @@ class DaskCluster:
         self._connect = connect
         self._client = connect()
         self._cluster = cluster
+        self._opened = ExitStack()
         self._size = 0
         self._lock = threading.Lock()
         self._is_closed = False
@@ -88,16 +93,14 @@ class DaskCluster:
             SettingsError: Dask or the class is not installed, the class does not take its options,
                 the scheduler cannot be reached, or everybody on its network could use it.
         """
-        distributed = load_dask()
-        if settings.url is None or settings.local_workers:
-            started = _started(settings, distributed)
-        else:
-            started = None
-        try:
-            opened = cls(partial(_client, settings, started), started, place=settings.place)
-        except BaseException:
-            _close(started)
-            raise
+        distributed, started = load_dask(), None
+        with ExitStack() as stack:
+            if settings.url is None or settings.local_workers:
+                started = _started(settings, distributed, stack)
+                stack.callback(_close, started)
+            connect = partial(_client, settings, started)
+            opened = cls(connect, started, place=settings.place)
+            opened._opened = stack.pop_all()
         address = str(opened._client.scheduler.address)
         if is_exposed(address) and not settings.insecure:
             opened.close()
@@ -282,13 +285,12 @@ class DaskCluster:
                 return
             self._is_closed = True
         _close(self._client)
-        _close(self._cluster)
+        self._opened.close()
 
 
-def _close(part: Any | None) -> None:
-    if part is not None:
-        with suppress(Exception):  # the scheduler may be gone
-            part.close()
+def _close(part: Any) -> None:
+    with suppress(Exception):  # the scheduler may be gone
+        part.close()
 
 
 def load_dask() -> Any:
@@ -332,8 +334,11 @@ def _client(settings: Cluster, cluster: Any | None) -> Any:
         raise SettingsError(f"{where}: gives no client: {root_cause(error)}") from error
 
 
-def _started(settings: Cluster, distributed: Any) -> Any:
+def _started(settings: Cluster, distributed: Any, opened: ExitStack) -> Any:
     """A new cluster: workers on this machine, or one of the class that the settings name.
+
+    Args:
+        opened: closed with the cluster.
 
     Raises:
         SettingsError: the class is not there, or does not take its options.
@@ -358,10 +363,10 @@ def _started(settings: Cluster, distributed: Any) -> Any:
         raise SettingsError(f"{where}: {first_line(error)}; pip install {package}") from error
     except AttributeError as error:
         raise SettingsError(f"{where}: the module {module} has no {name}") from error
-    options = dict(settings.options)
-    if module.startswith("dask_jobqueue"):
-        options = _job_options(options, is_insecure=settings.insecure)
     try:
+        options = dict(settings.options)
+        if module.startswith("dask_jobqueue"):
+            options = _job_options(options, opened, is_insecure=settings.insecure)
         return factory(**options)
     except Exception as error:
         raise SettingsError(
@@ -369,12 +374,29 @@ def _started(settings: Cluster, distributed: Any) -> Any:
         ) from error
 
 
-def _job_options(options: dict[str, Any], *, is_insecure: bool) -> dict[str, Any]:
+def _job_options(
+    options: dict[str, Any], opened: ExitStack, *, is_insecure: bool
+) -> dict[str, Any]:
     """The options of a class of jobs: encrypted, with a dashboard for this machine alone."""
-    if not is_insecure:  # `True` is `Security.temporary()`, whose files the jobs get
-        options = {"security": True, "protocol": "tls://", **options}
+    if not is_insecure:
+        place = os.path.expandvars(options.get("shared_temp_directory", "."))
+        private = tempfile.TemporaryDirectory(
+            prefix=".notebook-hpo-", dir=os.path.expanduser(place)
+        )
+        security = _certificates(Path(opened.enter_context(private)).absolute())
+        options = {"protocol": "tls://", **options, "security": security}
     if shlex.quote(sys.executable) != sys.executable:
         # The class writes the path of the interpreter into a shell script as it is.
         options.setdefault("python", shlex.quote(sys.executable))
     dashboard = {"dashboard_address": "127.0.0.1:0"}
     return {**options, "scheduler_options": {**dashboard, **options.get("scheduler_options", {})}}
+
+
+def _certificates(folder: Path) -> Any:
+    """Certificates of this sweep, in files that jobs can read; the class keeps none of its own."""
+    security = load_dask().Security.temporary()
+    files = {}
+    for name in ("ca_file", *(f"{role}_{part}" for role in _ROLES for part in ("cert", "key"))):
+        files[f"tls_{name}"] = str(folder / f"{name}.pem")
+        (folder / f"{name}.pem").write_text(getattr(security, f"tls_{name}"))
+    return load_dask().Security(require_encryption=True, **files)

@@ -23,7 +23,7 @@ from ..notebook_api.messages import Point, PointSource
 from ..study_folder.patience import Patience
 from ..study_folder.snapshots import keep_environment
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
-from .acceptance import Acceptance, own_version
+from .acceptance import differences, own_version
 from .dask_cluster import CallError, DaskCluster, DaskWorker
 from .dask_files import Stamp, files_below, is_in_folder, parts_of, path_of
 from .executor import TimeLeft
@@ -89,8 +89,14 @@ class Member:
         for trial in list(self._trials.values()):
             trial.wake.set()
 
-    def look(self, acceptance: Acceptance, workload: Workload) -> str:
+    def look(
+        self, workload: Workload, modules: Sequence[str], python: Mapping[str, Any] | None
+    ) -> str:
         """Ask the worker what it has.
+
+        Args:
+            modules: that the notebook imports.
+            python: of the kernel at home, as `kernel_python` describes it.
 
         Returns:
             why it cannot run trials; empty where it can.
@@ -116,12 +122,11 @@ class Member:
             "look",
             timeout_s=_LOOK_S,
             workload=pickle.dumps(workload),
-            modules=list(acceptance.modules),
+            modules=list(modules),
         )
         if found["obstacle"]:
             return str(found["obstacle"])
-        python = json.loads(found["python"])
-        return ", ".join(acceptance.differences(python, host=self.host))
+        return ", ".join(differences(python, json.loads(found["python"])))
 
     def share(self, signs: Mapping[str, tuple[str, str] | None]) -> None:
         """Find out which folders of home the worker has.

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 from distributed import WorkerPlugin, get_worker
 
 from ..errors import SweepError, first_line
-from ..kernels import check_kernel, environment_of, interpreter_of
+from ..kernels import check_kernel
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import Point, StopReason
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from .acceptance import kernel_python
 from .dask_files import PART_BYTES, Mirror, Stamp, files_of, is_in_folder, path_of, remove
-from .environment import python_of
 from .places import Places
 from .worker import Worker, opened_worker
 from .workload import Workload
@@ -180,9 +180,7 @@ class TrialsOnWorker(WorkerPlugin):
             self._places(asked)
         except SweepError as error:
             return {"obstacle": first_line(error)}
-        env = environment_of(asked.kernel_name, os.environ)
-        python = python_of(interpreter_of(asked.kernel_name), env, modules)
-        return {"obstacle": "", "python": json.dumps(python)}
+        return {"obstacle": "", "python": json.dumps(kernel_python(asked.kernel_name, modules))}
 
     def _share(
         self, *, code_sign: tuple[str, str] | None, study_sign: tuple[str, str] | None

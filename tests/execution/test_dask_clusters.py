@@ -64,15 +64,22 @@ def iter_block(lines: list[str]) -> list[str]:
     return [line[4:] for line in lines[:end]]
 
 
-def test_the_script_for_slurm_asks_for_what_the_page_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_for_slurm_asks_for_what_the_page_has_and_only_the_user_reads_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = next(block for block in blocks_with_clusters() if "SLURM" in block["class"])
     monkeypatch.setattr(sys, "executable", "/my folder/python")
+    monkeypatch.chdir(tmp_path)
     opened = DaskCluster.open(Cluster.model_validate(written))
     try:
         assert opened._cluster is not None
         script = opened._cluster.job_script()
+        (private,) = tmp_path.iterdir()
+        assert private.stat().st_mode & 0o777 == 0o700
+        assert f"--tls-key {private}/" in script
     finally:
         opened.close()
+    assert list(tmp_path.iterdir()) == []
     for line in ("-p gpu", "--cpus-per-task=2", "--mem=30G", "-t 08:00:00", "--gres=gpu:1"):
         assert f"#SBATCH {line}\n" in script
     assert "--nthreads 2" in script

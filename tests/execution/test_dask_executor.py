@@ -20,7 +20,7 @@ from dask_clusters import left_there, started
 from distributed import Client
 from studies import until
 
-from sweeper.errors import BrokenError, SettingsError
+from sweeper.errors import BrokenError, KernelError, SettingsError
 from sweeper.execution import dask as dask_executor
 from sweeper.execution.dask import DaskExecutor
 from sweeper.execution.dask_cluster import DaskCluster
@@ -161,18 +161,11 @@ def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Pa
             DaskExecutor.open(workload, settings, None)
 
 
-def test_a_kernel_that_the_workers_lack_is_refused_by_name(tmp_path: Path, two_slots: str) -> None:
+def test_home_needs_the_kernel_with_which_it_compares_the_workers(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", kernel="no-such")
-    workload = workload_of(notebook, {"x": [1.0, 2.0]})
-    workload = Workload(
-        notebook=workload.notebook,
-        settings=workload.settings,
-        kernel_name="no-such",
-        cwd=tmp_path,
-        paths=workload.paths,
-    )
-    with pytest.raises(SettingsError, match=r"no worker can run these trials.*'no-such' is not in"):
-        DaskExecutor.open(workload, Cluster.model_validate(two_slots), None)
+    workload = replace(workload_of(notebook, {"x": [1.0, 2.0]}), kernel_name="no-such")
+    with pytest.raises(KernelError, match="the kernel 'no-such' is not installed"):
+        DaskExecutor.open(workload, Cluster.model_validate("tcp://127.0.0.1:9"), None)
 
 
 def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(

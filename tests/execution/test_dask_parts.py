@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import SettingsError
-from sweeper.execution.acceptance import Acceptance
+from sweeper.execution.acceptance import differences, imported_modules
 from sweeper.execution.dask_files import (
     PART_BYTES,
     Mirror,
@@ -39,7 +39,7 @@ def a_workload(folder: Path, *cells: str, kernel: str = "python3") -> Workload:
             folder=str(folder),
             notebook_name="nb.ipynb",
             notebook=notebook.text,
-            files={"../lib/far.py": "far = 1\n"},
+            files={"lib/far.py": "far = 1\n"},
         ),
     )
 
@@ -106,7 +106,7 @@ def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
     there = Mirror(root=root).workload(workload, host="node7")
     assert there.cwd == below
     assert there.paths.notebook("0003") == below / "out" / "0003.ipynb"
-    assert there.frozen == {str(below.parent / "lib" / "far.py"): "far = 1\n"}
+    assert there.frozen == {str(below / "lib" / "far.py"): "far = 1\n"}
     assert there.snapshot == workload.snapshot  # whose name the executed notebooks have
     spec = trial_spec(3, notebook=home / "a.ipynb", checkpoint_dir=home / "c", continues=None)
     assert Mirror(root=root).spec(spec).checkpoint_dir == below / "c"
@@ -128,40 +128,34 @@ def test_on_a_disk_of_both_only_the_executed_notebooks_are_copies(tmp_path: Path
         ({}, {}, []),
         ({}, {"pip": "1.0"}, []),  # it has no part in a result
         ({}, {"only-there": "1.0"}, []),
-        ({}, {"numpy": "0.1"}, ["numpy: {numpy} here, 0.1 there"]),
-        ({"version": "2.7.18"}, {}, ["Python: {python} here, 2.7.18 there"]),
+        ({}, {"numpy": "0.1"}, ["numpy: 2.0 here, 0.1 there"]),
+        ({"version": "3.12.9"}, {}, []),
+        ({"version": "2.7.18"}, {}, ["Python: 3.12.1 here, 2.7.18 there"]),
         ({"missing": ["numpy"]}, {}, ["numpy: installed here, missing there"]),
         ({"missing": ["no_such_module"]}, {}, []),  # here neither: the notebook does without
     ],
 )
 def test_a_worker_is_refused_for_what_differs(
-    tmp_path: Path, changes: dict[str, object], packages: dict[str, str], found: list[str]
+    changes: dict[str, object], packages: dict[str, str], found: list[str]
 ) -> None:
-    acceptance = Acceptance(
-        a_workload(
-            tmp_path, "import numpy\ntry:\n    import no_such_module\nexcept ImportError: pass"
-        )
+    here = {"implementation": "cpython", "version": "3.12.1", "packages": {"numpy": "2.0"}}
+    there = {**here, **changes, "packages": {"numpy": "2.0", "pip": "1", **packages}}
+    assert differences({**here, "missing": ["no_such_module"]}, there) == found
+
+
+def test_a_worker_whose_interpreter_does_not_answer_is_refused_but_where_home_has_none_either() -> (
+    None
+):
+    (why,) = differences({}, None)
+    assert why == "the Python of the notebook's kernel does not answer there"
+    assert differences(None, None) == []  # a kernel of another language
+
+
+def test_what_a_notebook_imports_is_asked_for_without_its_own_modules(tmp_path: Path) -> None:
+    workload = a_workload(
+        tmp_path, "import lib.far, numpy.linalg, os\nfrom sklearn import svm", "%%R\nx"
     )
-    here = acceptance.python
-    assert here is not None
-    there = {**here, **changes, "packages": {**here["packages"], **packages}}
-    expected = [
-        text.format(numpy=here["packages"]["numpy"], python=here["version"]) for text in found
-    ]
-    assert acceptance.differences(there, host="node7") == expected
-
-
-def test_without_the_kernel_at_home_the_first_worker_is_the_measure(tmp_path: Path) -> None:
-    acceptance = Acceptance(a_workload(tmp_path, kernel="no-such-kernel"))
-    python = {"implementation": "cpython", "version": "3.11.1", "packages": {"numpy": "2.0"}}
-    assert acceptance.differences(python, host="node1") == []
-    other = {**python, "packages": {"numpy": "1.0"}}
-    assert acceptance.differences(other, host="node2") == ["numpy: 2.0 on node1, 1.0 there"]
-
-
-def test_a_worker_whose_interpreter_does_not_answer_is_refused(tmp_path: Path) -> None:
-    (why,) = Acceptance(a_workload(tmp_path)).differences(None, host="node7")
-    assert why == "the Python of the kernel 'python3' does not answer there"
+    assert imported_modules(workload) == ["numpy", "sklearn"]
 
 
 @pytest.mark.parametrize(
