@@ -35,7 +35,11 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
     """
     source = Path(os.path.abspath(path))
     name = source.name if name is None else name
-    _check_name(name)
+    if name.startswith(".") or name.endswith(PART) or not name or {"/", "\\", "\0"} & set(name):
+        raise ValueError(
+            f"save_artifact(name={name!r}): expected a plain file name such as 'model.pt', without "
+            "slashes, without a dot at its start and without '.part' at its end"
+        )
     if not source.exists():
         raise FileNotFoundError(
             errno.ENOENT,
@@ -55,8 +59,15 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove(beside)
-        _copy(source, beside)
-        _replace(beside, place)
+        if source.is_dir():
+            shutil.copytree(source, beside)
+        else:
+            shutil.copyfile(source, beside)
+            with beside.open("rb+") as file:
+                os.fsync(file.fileno())
+        if place.is_dir() or source.is_dir():  # a folder replaces nothing, and nothing replaces it
+            remove(place)
+        os.replace(beside, place)
     except OSError as error:
         raise OSError(
             error.errno or errno.EIO,
@@ -67,36 +78,6 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         with suppress(OSError):
             remove(beside)
     return place
-
-
-def _check_name(name: str) -> None:
-    is_plain = name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)
-    if not is_plain or name.startswith(".") or name.endswith(PART):
-        raise ValueError(
-            f"save_artifact(name={name!r}): expected a plain file name such as 'model.pt', without "
-            "slashes, without a dot at its start and without '.part' at its end"
-        )
-
-
-def _copy(source: Path, beside: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, beside)
-        return
-    shutil.copyfile(source, beside)
-    with beside.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _replace(beside: Path, place: Path) -> None:
-    """Put what is complete in its place; a folder cannot replace anything in one step."""
-    if place.is_dir() or (beside.is_dir() and place.exists()):
-        old = place.with_name(f".{place.name}.{os.getpid()}.old{PART}")
-        remove(old)
-        os.replace(place, old)
-        os.replace(beside, place)
-        remove(old)
-    else:
-        os.replace(beside, place)
 
 
 def remove(path: Path) -> None:

@@ -185,7 +185,7 @@ class _StopHandling:
 def _announce(fact: str) -> bool:
     """Send what is no point to the sweep; whether that was possible."""
     path = os.environ.get(REPORTS_VARIABLE)
-    return path is not None and send(path, json.dumps({fact: True}))
+    return path is not None and send(path, {fact: True})
 
 
 def score(**metrics: Any) -> None:

@@ -255,8 +255,7 @@ def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckRes
         path = Path(folder, "000001.ckpt")
         write_file(content_of(state), path)
         size_mb = path.stat().st_size / 1e6
-        with path.open("rb") as file:
-            content = read_file(file, path)
+        content = read_file(path)
         before = _digests(_states(state))
         copies = _copied(state)
         first = after_step(copies)

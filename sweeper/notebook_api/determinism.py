@@ -26,24 +26,21 @@ def seed_everything(seed: int, strict: bool = False) -> None:
     the deterministic version of each operation that has one. Of the others torch only warns, and a
     sweep names them in its summary and in the tag `sweeper.not_replicable` of the run.
 
-    The precision of float32 on GPUs is set to what torch does by default: full in matrix products,
-    TF32 in convolutions and recurrent layers of cuDNN. TF32 repeats bit for bit, and convolutions
-    without it take several times as long. It is set because environment variables of containers
-    change it, and the same trial would then differ between machines. To choose otherwise, call
-    `torch.set_float32_matmul_precision` afterwards.
+    Matrix products of float32 on GPUs are set to torch's default, full precision, because variables
+    of containers change it, and the same trial would then differ between machines. To choose
+    otherwise, call `torch.set_float32_matmul_precision` afterwards.
 
     TensorFlow is seeded where the notebook has imported it already. JAX has no global generator:
     pass `seed` to `jax.random.key`.
 
     Args:
         seed: up to 64 bits, which torch takes; numpy and TensorFlow get the lowest 32.
-        strict: raise where an operation has no deterministic version. TensorFlow and JAX, which
-            cannot merely warn, are made deterministic only with it, and JAX only as long as it has
-            computed nothing.
+        strict: have torch raise where an operation has no deterministic version.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first cuBLAS call
     random.seed(seed)
-    _prepare_others(seed, strict=strict)
+    if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.random.set_seed(seed % 2**32)
     try:
         import numpy as np
     except ImportError:
@@ -66,46 +63,19 @@ def seed_everything(seed: int, strict: bool = False) -> None:
 
 
 def _set_float32_precision(torch: Any) -> None:
-    """Set the precision of float32 on GPUs to torch's default; warn where it was another one."""
-    before = _float32_precision(torch)
+    """Give matrix products on GPUs full precision; warn where they had TF32."""
+    matmul = torch.backends.cuda.matmul
+    # torch 2.9 and later have a name of their own for it, and may warn about the older ones.
+    before = getattr(matmul, "fp32_precision", None) or matmul.allow_tf32
     with warnings.catch_warnings():
-        # torch 2.9 and later prefer names for this that older versions lack; these set both.
         warnings.simplefilter("ignore")
         torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = True
-    changed = [
-        name
-        for name, then, now in zip(("matrix products", "cuDNN"), before, _float32_precision(torch))
-        if then != now
-    ]
-    if changed:
+    if before in ("tf32", True):
         warnings.warn(
-            f"seed_everything: the float32 precision of {' and '.join(changed)} was changed before "
-            "and is torch's default again; to keep another one, set it after seed_everything",
+            "seed_everything: matrix products of float32 had TF32, and have torch's default again, "
+            "full precision; to keep TF32, set it after seed_everything",
             stacklevel=3,
         )
-
-
-def _float32_precision(torch: Any) -> tuple[bool, bool]:
-    """Whether matrix products and cuDNN use TF32 on a GPU."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    if hasattr(cudnn, "conv"):  # torch 2.9 or later
-        layers = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
-        return matmul.fp32_precision == "tf32", layers == ("tf32", "tf32")
-    return matmul.allow_tf32, cudnn.allow_tf32
-
-
-def _prepare_others(seed: int, *, strict: bool) -> None:
-    """Seed TensorFlow, and with `strict` make TensorFlow and JAX deterministic, if imported."""
-    if tensorflow := sys.modules.get("tensorflow"):
-        tensorflow.random.set_seed(seed % 2**32)
-        if strict:
-            tensorflow.config.experimental.enable_op_determinism()
-    if strict and "jax" in sys.modules:
-        flag = "--xla_gpu_deterministic_ops=true"  # read when JAX computes for the first time
-        stated = os.environ.get("XLA_FLAGS", "")
-        if flag not in stated:
-            os.environ["XLA_FLAGS"] = f"{stated} {flag}".strip()
 
 
 def seeded_loader(
@@ -153,14 +123,13 @@ def seeded_loader(
     sampler, batch_sampler = options.get("sampler"), options.get("batch_sampler")
     if shuffle and not (sampler is None and batch_sampler is None):
         raise ValueError("shuffle=True and a sampler exclude each other: drop one of them")
-    if batch_sampler is not None:
+    in_batches = batch_sampler is not None
+    drawn_from = batch_sampler if in_batches else sampler
+    keys = _KeySampler(dataset, seed, drawn_from, shuffle=shuffle, in_batches=in_batches)
+    options["batch_sampler" if in_batches else "sampler"] = keys
+    if in_batches:
         del options["batch_size"]
-        keys = _KeySampler(dataset, seed, sampler=batch_sampler, in_batches=True)
-        options["batch_sampler"] = keys
-    else:
-        keys = _KeySampler(dataset, seed, sampler=sampler, shuffle=shuffle)
-        options["sampler"] = keys
-    one_by_one = batch_size is None and batch_sampler is None
+    one_by_one = batch_size is None and not in_batches
     collate = options.get("collate_fn") or (default_convert if one_by_one else default_collate)
     samples: Any = _SeededDataset(dataset, seed, collate)  # a torch Dataset in all but name
     return _with_state(DataLoader(samples, **(options | {"collate_fn": _unchanged})), keys)
@@ -184,34 +153,23 @@ class _KeySampler:
     """Yields the keys (or lists of keys) of one epoch after another."""
 
     def __init__(
-        self,
-        dataset: Any,
-        seed: int,
-        *,
-        sampler: Any = None,
-        shuffle: bool = False,
-        in_batches: bool = False,
+        self, dataset: Any, seed: int, sampler: Any, *, shuffle: bool, in_batches: bool
     ) -> None:
         self._dataset, self._seed, self._sampler = dataset, seed, sampler
         self._shuffle, self._in_batches = shuffle, in_batches
-        self._epoch = 0
+        self.epoch = 0  # the next one
 
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch, counted from 0."""
-        self._epoch = epoch
-
-    @property
-    def epoch(self) -> int:
-        """The next epoch."""
-        return self._epoch
+        self.epoch = epoch
 
     def __len__(self) -> int:
         return len(self._dataset if self._sampler is None else self._sampler)
 
     def __iter__(self) -> Iterator[_Key | list[_Key]]:
         # A generator starts late: a loader with workers calls iter() twice before its first batch.
-        epoch = self._epoch
-        self._epoch += 1
+        epoch = self.epoch
+        self.epoch += 1
         for turn, drawn in enumerate(self._order(epoch)):
             if self._in_batches:
                 yield [_Key(epoch, index, turn) for index in drawn]
@@ -237,19 +195,14 @@ class _LoaderState:
 
     def state_dict(self) -> dict[str, Any]:
         """The next epoch, and the generator that seeds the workers of an IterableDataset."""
-        return {
-            "epoch": None if self._keys is None else self._keys.epoch,
-            "generator": None if self._generator is None else self._generator.get_state(),
-        }
+        epoch = None if self._keys is None else self._keys.epoch
+        return {"epoch": epoch, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at the position of the loader that was saved."""
-        if (self._keys is None) != (state["epoch"] is None):
-            raise ValueError("one of the two loaders has an IterableDataset, the other one has not")
         if self._keys is not None:
-            self._keys.set_epoch(state["epoch"])
-        if self._generator is not None and state["generator"] is not None:
-            self._generator.set_state(state["generator"])
+            self._keys.epoch = state["epoch"]
+        self._generator.set_state(state["generator"])
 
 
 class _SeededDataset:

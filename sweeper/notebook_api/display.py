@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any
 
-from .messages import KERNEL_VARIABLE, MIME, REPORTS_VARIABLE, Point, send_point
+from .messages import KERNEL_VARIABLE, MIME, REPORTS_VARIABLE, Point, send
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
@@ -34,7 +34,7 @@ class Reporter:
     def send(self, point: Point) -> None:
         """Send a point to the sweep, where there is one, and display it, where IPython runs."""
         path = os.environ.get(REPORTS_VARIABLE)
-        is_sent = path is not None and send_point(path, point)
+        is_sent = path is not None and send(path, point.encode())
         # A plain script has not imported IPython, and has no display.
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None else None

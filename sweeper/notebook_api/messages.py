@@ -5,7 +5,6 @@ A kernel's environment may have Python 3.9, as for all modules of this folder.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import socket
@@ -88,43 +87,22 @@ def decode_float(value: float | str) -> float:
     return float(value)
 
 
-def send_point(path: str, point: Point) -> bool:
-    """Send a point to the sweep, in several messages where it is too long for one.
-
-    Returns:
-        Whether the sweep's socket took all of it.
-    """
-    try:
-        return send(path, json.dumps(point.encode()))
-    except OverflowError:
-        if len(point.metrics) < 2:
-            return False
-        names = list(point.metrics)
-        halves = names[: len(names) // 2], names[len(names) // 2 :]
-        parts = [{name: point.metrics[name] for name in half} for half in halves]
-        return all(send_point(path, Point(step=point.step, metrics=part)) for part in parts)
-
-
-def send(path: str, text: str) -> bool:
+def send(path: str, message: Mapping[str, Any]) -> bool:
     """Send a message to the sweep's socket.
 
     Args:
         path: the path of the socket.
-        text: the message, in JSON.
+        message: JSON data.
 
     Returns:
-        Whether the socket took it; False when there is no socket any more.
-
-    Raises:
-        OverflowError: the message is longer than a datagram.
+        Whether the socket took it; False when there is no socket any more, and for a message that
+        is longer than a datagram.
     """
     try:
         # A new socket for each message shares nothing with other threads or forked children.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, DATAGRAM_BYTES)
-            sender.sendto(text.encode(), path)
-    except OSError as error:
-        if error.errno == errno.EMSGSIZE:
-            raise OverflowError from error
+            sender.sendto(json.dumps(message).encode(), path)
+    except OSError:
         return False
     return True

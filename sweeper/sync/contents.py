@@ -8,13 +8,13 @@ import os
 import re
 import sqlite3
 import time
+import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ..errors import SyncError
-from ..notebook_api.sealed import is_sealed
 from ..tracking import sqlite_file
 from ..trials import StudyPaths, display_path
 
@@ -166,12 +166,12 @@ def hash_of_file(file: Path) -> str:
 
 
 def may_be_incomplete(file: Path) -> bool:
-    """Whether a checkpoint is without a seal and so new that it may still be written to."""
+    """Whether a checkpoint is so new that it may still be written to, and no complete ZIP file."""
     try:
         is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
     except OSError:
         return False
-    return is_fresh and not is_sealed(file)
+    return is_fresh and not zipfile.is_zipfile(file)  # as ours and those of torch are
 
 
 def kind_of(name: str) -> tuple[PurePosixPath, str]:

@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -24,7 +25,6 @@ from studies import until
 
 from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
-from sweeper.notebook_api.sealed import SealedFile
 from sweeper.study import SamplerFactory, Study, facts_in
 from sweeper.sync import RemoteCopy, contents, restoring
 from sweeper.sync.contents import Contents, snapshot
@@ -254,14 +254,12 @@ def test_a_copy_that_is_hurried_does_not_wait_for_its_turn(tmp_path: Path) -> No
         assert a.copy.finish(10)
 
 
-def sealed(file: Path, content: bytes) -> None:
+def saved(file: Path, content: bytes) -> None:
     """Write a checkpoint as `save_checkpoint` does."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(file.name + ".part")
-    with part.open("wb") as opened:
-        writing = SealedFile(opened)
-        writing.write(content)
-        writing.close()
+    with zipfile.ZipFile(part, "w") as archive:
+        archive.writestr("content", content)
     part.replace(file)
 
 
@@ -294,7 +292,7 @@ def test_our_own_checkpoints_are_copied_however_young_they_are(tmp_path: Path) -
         a.run(state=TrialState.RUNNING)
         folder = a.paths.checkpoints("0000")
         for epoch in range(1, 4):
-            sealed(folder / f"{epoch:06d}.ckpt", b"weights" * epoch)
+            saved(folder / f"{epoch:06d}.ckpt", b"weights" * epoch)
             (folder / f"{epoch - 1:06d}.ckpt").unlink(missing_ok=True)
             a.now()
             assert numbers_in_copy() == [f"{epoch:06d}.ckpt"]
@@ -306,17 +304,17 @@ def test_a_checkpoint_that_is_replaced_while_it_is_sent_is_in_the_copy(tmp_path:
     with a.opened():
         a.run(state=TrialState.RUNNING)
         folder = a.paths.checkpoints("0000")
-        sealed(folder / "000001.ckpt", b"1")
+        saved(folder / "000001.ckpt", b"1")
         a.now()
-        sealed(folder / "000002.ckpt", b"2")
+        saved(folder / "000002.ckpt", b"2")
         (folder / "000001.ckpt").unlink()
         seen: list[set[str]] = []
         send_file = Store.put_file
 
         def put_file(store: Store, name: str, file: Path) -> None:
-            if file.read_bytes().startswith(b"2"):
+            if zipfile.is_zipfile(file) and zipfile.ZipFile(file).read("content") == b"2":
                 seen.append(set(numbers_in_copy()))
-                sealed(folder / "000003.ckpt", b"3")
+                saved(folder / "000003.ckpt", b"3")
                 (folder / "000002.ckpt").unlink()
             send_file(store, name, file)
 
@@ -338,11 +336,11 @@ def test_a_checkpoint_that_is_replaced_while_the_folder_is_read_is_not_overlooke
     with a.opened():
         a.run(state=TrialState.RUNNING)
         folder = a.paths.checkpoints("0000")
-        sealed(folder / "000001.ckpt", b"1")
-        sealed(folder / "000001.json", b"1")
+        saved(folder / "000001.ckpt", b"1")
+        saved(folder / "000001.json", b"1")
         files = a.copy._contents.files(None)
         found = [name for name, _ in (next(files), next(files))]
-        sealed(folder / "000002.json", b"2")
+        saved(folder / "000002.json", b"2")
         (folder / "000001.json").unlink()
         found += [name for name, _ in files]
         assert found[-1] == "checkpoints/0000/000001.json"
