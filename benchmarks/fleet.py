@@ -65,7 +65,7 @@ class Fleet:
     def begin(self) -> TrialRecord | None:
         """Ask for the next trial; None when the study has all its trials."""
         named = partial("{0}/{1:04d}.ipynb".format, self._folder)
-        ask = partial(self.study.ask, self._settings, self._samplers, lambda n: Path(named(n)))
+        ask = partial(self.study.ask, self._samplers, lambda n: Path(named(n)))
         return self.timed("ask", ask)
 
     def end(self, record: TrialRecord) -> None:

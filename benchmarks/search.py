@@ -198,9 +198,9 @@ class Auto:
         self.study = Study.open(f"sqlite:///{folder}/study.db", self.settings)
 
     def ask(self) -> tuple[int, Mapping[str, Any]]:
-        record = self.study.ask(self.settings, self.samplers, lambda number: Path(str(number)))
+        record = self.study.ask(self.samplers, lambda number: Path(str(number)))
         assert record is not None
-        self.study.prepare(self.settings, self.samplers)
+        self.study.prepare(self.samplers)
         return record.number, record.params
 
     def tell(self, number: int, values: Values) -> None:

@@ -44,7 +44,7 @@ class Opened:
         return record
 
     def next(self) -> TrialRecord | None:
-        return self.study.ask(self.settings, self.samplers, notebook_of)
+        return self.study.ask(self.samplers, notebook_of)
 
     def run(self, *scores: float) -> list[TrialRecord]:
         """Ask for and complete a trial for each of these scores."""

@@ -23,11 +23,6 @@ NAMES = [
     ("optuna", "optuna.study.study.Study._storage", "study/study.py, study/endings.py"),
     (
         "optuna",
-        "optuna.study.study.Study._get_trials",
-        "study/samplers/views/view.py",
-    ),
-    (
-        "optuna",
         "optuna.samplers._gp.sampler.GPSampler._sample_relative_impl",
         "study/samplers/padded_gp.py",
     ),

@@ -47,7 +47,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             settings=existing.settings,
             notebook="" if notebook is None else Path(notebook).name,
             best=study.best(),
-            importances=study.insights.importances(),
+            importances=study.importances(),
             confirmation=study.confirmation,
             compare_url=study.facts.get("compare_url"),
             is_running=existing.sweep() is not None,

@@ -20,26 +20,6 @@ _FEWEST_FOR_RANGES = 10
 _FEWEST_TRIALS = 4
 
 
-class Insights:
-    """What the trials of one study say, at the time of each call.
-
-    Args:
-        objectives: their names.
-    """
-
-    def __init__(self, study: optuna.Study, objectives: Sequence[str]) -> None:
-        self._study = study
-        self._objectives = objectives
-
-    def importances(self) -> dict[str, dict[str, float]]:
-        """How much each param matters for each objective; see `param_importances`."""
-        return param_importances(self._study, self._objectives)
-
-    def importance_ranges(self) -> dict[str, dict[str, ImportanceRange]]:
-        """How much each param matters, and how sure that is; see `importance_ranges`."""
-        return importance_ranges(self._study, self._objectives)
-
-
 def param_importances(
     study: optuna.Study, objectives: Sequence[str]
 ) -> dict[str, dict[str, float]]:

@@ -17,7 +17,7 @@ from ..settings import Settings
 from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
 from ..trials import TrialRecord, TrialState, run_id_of
-from .samplers import EXHAUSTIBLE, InOrder, SamplerFactory, derived_seed, suggest
+from .samplers import InOrder, SamplerFactory, derived_seed, suggest
 from .storage import MirroredStorage
 from .trial_codec import RECORD, has_begun
 
@@ -72,11 +72,9 @@ class TrialQueue:
         """Drop what was read from the storage or proposed; the storage is read again."""
         self._prepared, self._n_planned = None, None
 
-    def is_too_early(
-        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
-    ) -> bool:
+    def is_too_early(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         """Whether the next trial has to wait for the end of one that runs."""
-        if self.lag is None or self._is_over(storage, settings, samplers):
+        if self.lag is None or self._is_over(storage, samplers):
             return False
         if self._unfinished:
             # None with a smaller number is unfinished as well, so what it waits for does run.
@@ -86,36 +84,32 @@ class TrialQueue:
         elif self._prepared is not None:
             return False
         else:
-            queued = self._queued(storage, settings, samplers)
+            queued = self._queued(storage, samplers)
             number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
         return any(trial.number <= number - self.lag for trial in _running(storage))
 
-    def next(
-        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
-    ) -> Proposal | None:
+    def next(self, storage: MirroredStorage, samplers: SamplerFactory) -> Proposal | None:
         """The next trial; None when the study has all its trials."""
-        if self._is_over(storage, settings, samplers):
+        if self._is_over(storage, samplers):
             return None
         if self._unfinished:
             earlier = self._unfinished.pop(0)
             if earlier.params:
                 return Proposal(number=earlier.number, params=dict(earlier.params), earlier=earlier)
-            proposal = self._propose(storage, settings, samplers, again=earlier.number)
+            proposal = self._propose(storage, samplers, again=earlier.number)
             return replace(proposal, earlier=earlier)
         if self._prepared is not None and not _has_trial_by_hand(storage):
             prepared, self._prepared = self._prepared, None
             return prepared
-        return self._propose(storage, settings, samplers)
+        return self._propose(storage, samplers)
 
-    def prepare(
-        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
-    ) -> None:
+    def prepare(self, storage: MirroredStorage, samplers: SamplerFactory) -> None:
         """Make the proposal for the next `next` now, if that is to be a new trial."""
         is_ready = self._prepared is not None or self._unfinished or _has_trial_by_hand(storage)
-        if is_ready or self._is_complete(storage, settings, samplers):
+        if is_ready or self._is_complete(storage, samplers):
             return
-        if not self.is_too_early(storage, settings, samplers):
-            self._prepared = self._propose(storage, settings, samplers)
+        if not self.is_too_early(storage, samplers):
+            self._prepared = self._propose(storage, samplers)
 
     def note_begun(self, trial: FrozenTrial, *, was_planned: bool) -> None:
         """Count a trial that has begun.
@@ -126,25 +120,18 @@ class TrialQueue:
         if self._n_planned is not None and not was_planned:
             self._n_planned += is_planned(trial)
 
-    def _is_over(
-        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
-    ) -> bool:
+    def _is_over(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         if self._unfinished or _has_trial_by_hand(storage):
             return False
-        return self._is_complete(storage, settings, samplers)
+        return self._is_complete(storage, samplers)
 
-    def _is_complete(
-        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
-    ) -> bool:
+    def _is_complete(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         if self._n_planned is None:
             trials = storage.get_all_trials(storage.study_id, deepcopy=False)
             self._n_planned = sum(map(is_planned, trials))
-        different = settings.search_space.count() if samplers.name in EXHAUSTIBLE else None
-        return self._n_planned >= min(settings.study.trials, different or settings.study.trials)
+        return self._n_planned >= samplers.most_trials
 
-    def _queued(
-        self, storage: MirroredStorage, settings: Settings, samplers: SamplerFactory
-    ) -> list[FrozenTrial]:
+    def _queued(self, storage: MirroredStorage, samplers: SamplerFactory) -> list[FrozenTrial]:
         """The queued trials, the next one first.
 
         Those queued by hand come before those of the file. With a fixed order numbers decide, or a
@@ -152,14 +139,13 @@ class TrialQueue:
         """
         states = (OptunaState.WAITING,)
         queued = storage.get_all_trials(storage.study_id, deepcopy=False, states=states)
-        if self.lag is not None and not self._is_complete(storage, settings, samplers):
+        if self.lag is not None and not self._is_complete(storage, samplers):
             return sorted(queued, key=lambda trial: trial.number)
         return sorted(queued, key=lambda trial: (not _is_by_hand(trial), trial.number))
 
     def _propose(
         self,
         storage: MirroredStorage,
-        settings: Settings,
         samplers: SamplerFactory,
         *,
         again: int | None = None,
@@ -170,8 +156,8 @@ class TrialQueue:
             again: the number of a trial that was killed before it had params, and is to get them
                 now; None for a new trial.
         """
-        space = settings.search_space
-        queued = [] if again is not None else self._queued(storage, settings, samplers)
+        space = samplers.settings.search_space
+        queued = [] if again is not None else self._queued(storage, samplers)
         # Optuna numbers a trial when the trial is queued.
         number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
         number = number if again is None else again
@@ -180,7 +166,7 @@ class TrialQueue:
             seen = InOrder(storage, number=number, lag=self.lag)
         study = optuna.load_study(
             study_name=storage.get_study_name_from_id(storage.study_id),
-            storage=seen,
+            storage=samplers.seen(seen),
             sampler=samplers.make(number),
         )
         if again is not None:

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from optuna.distributions import BaseDistribution
 from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL
@@ -117,11 +116,7 @@ class MirroredStorage(InMemoryStorage):
         self._ids[trial_id] = stored_id
         is_ours = self.patience.insist(lambda: self._id_of(trial.number) == stored_id)
         if not is_ours:
-            self._change(
-                trial_id,
-                lambda it: self._stored.set_trial_state_values(it, TrialState.FAIL),
-                lambda there: there.state is TrialState.FAIL,
-            )
+            self._write_state(trial_id, TrialState.FAIL)
         return is_ours
 
     def _find(self, trial: FrozenTrial) -> int | None:
@@ -146,27 +141,40 @@ class MirroredStorage(InMemoryStorage):
         except KeyError:
             return None
 
-    def _change(
-        self,
-        trial_id: int,
-        change: Callable[[int], object],
-        is_made: Callable[[FrozenTrial], bool],
+    def _write(
+        self, change: str, trial_id: int, *args: Any, is_made: Callable[[FrozenTrial], bool]
     ) -> None:
         """Change a trial in the storage, unless only memory has it: it is stored as a whole later.
 
         Args:
-            change: called with the trial's id in the storage.
+            change: the storage's method, which gets the trial's id there, and `args`.
             is_made: whether the stored trial has the change already.
         """
         stored_id = self._ids.get(trial_id)
         if stored_id is None:
             return
 
+        def write() -> None:
+            getattr(self._stored, change)(stored_id, *args)
+
         def unless_made() -> None:
             if not is_made(self._stored.get_trial(stored_id)):
-                change(stored_id)
+                write()
 
-        self.patience.insist(lambda: _discard(change(stored_id)), unless_made)
+        self.patience.insist(write, unless_made)
+
+    def _write_attr(self, kind: str, key: str, value: Any) -> None:
+        """Change an attribute of the study in the storage: a `user` or a `system` one."""
+
+        def write() -> None:
+            getattr(self._stored, f"set_study_{kind}_attr")(self._stored_study, key, value)
+
+        def unless_made() -> None:
+            stored = getattr(self._stored, f"get_study_{kind}_attrs")(self._stored_study)
+            if stored.get(key) != _as_stored(value):
+                write()
+
+        self.patience.insist(write, unless_made)
 
     def get_best_trial(self, study_id: int) -> FrozenTrial:
         """The best trial; of equal ones that with the lowest number, whichever has ended first."""
@@ -187,88 +195,64 @@ class MirroredStorage(InMemoryStorage):
         self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
     ) -> None:
         """Set a parameter in memory and in the storage."""
-        param: tuple[str, float, BaseDistribution] = (
-            param_name,
-            param_value_internal,
-            distribution,
-        )
-        super().set_trial_param(trial_id, *param)
-        self._change(
-            trial_id,
-            lambda stored_id: self._stored.set_trial_param(stored_id, *param),
-            lambda found: param_name in found.params,
-        )
+        args = (param_name, param_value_internal, distribution)
+        super().set_trial_param(trial_id, *args)
+        self._write("set_trial_param", trial_id, *args, is_made=lambda it: param_name in it.params)
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
         """Set state and values in the storage first, then in memory."""
-        self._change(
-            trial_id,
-            lambda stored_id: self._stored.set_trial_state_values(stored_id, state, values),
-            lambda found: found.state is state and (values is None or found.values == list(values)),
-        )
+        self._write_state(trial_id, state, values)
         return super().set_trial_state_values(trial_id, state, values)
+
+    def _write_state(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> None:
+        def is_made(found: FrozenTrial) -> bool:
+            return found.state is state and (values is None or found.values == list(values))
+
+        self._write("set_trial_state_values", trial_id, state, values, is_made=is_made)
 
     def set_trial_intermediate_value(
         self, trial_id: int, step: int, intermediate_value: float
     ) -> None:
         """Set a reported value in memory and in the storage."""
-        super().set_trial_intermediate_value(trial_id, step, intermediate_value)
-        self._change(
-            trial_id,
-            lambda stored_id: self._stored.set_trial_intermediate_value(
-                stored_id, step, intermediate_value
-            ),
-            lambda found: _equal(found.intermediate_values.get(step), intermediate_value),
-        )
+        args = (step, intermediate_value)
+        super().set_trial_intermediate_value(trial_id, *args)
+
+        def is_made(found: FrozenTrial) -> bool:
+            return _equal(found.intermediate_values.get(step), intermediate_value)
+
+        self._write("set_trial_intermediate_value", trial_id, *args, is_made=is_made)
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set a user attribute in the storage first, then in memory."""
-        self._change(
-            trial_id,
-            lambda stored_id: self._stored.set_trial_user_attr(stored_id, key, value),
-            lambda found: found.user_attrs.get(key) == _as_stored(value),
-        )
+
+        def is_made(found: FrozenTrial) -> bool:
+            return bool(found.user_attrs.get(key) == _as_stored(value))
+
+        self._write("set_trial_user_attr", trial_id, key, value, is_made=is_made)
         super().set_trial_user_attr(trial_id, key, value)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set a system attribute in memory and in the storage."""
         super().set_trial_system_attr(trial_id, key, value)
-        self._change(
-            trial_id,
-            lambda stored_id: self._stored.set_trial_system_attr(stored_id, key, value),
-            lambda found: found.system_attrs.get(key) == _as_stored(value),
-        )
+
+        def is_made(found: FrozenTrial) -> bool:
+            return bool(found.system_attrs.get(key) == _as_stored(value))
+
+        self._write("set_trial_system_attr", trial_id, key, value, is_made=is_made)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
         """Set a user attribute of the study in the storage first, then in memory."""
-
-        def change() -> None:
-            self._stored.set_study_user_attr(self._stored_study, key, value)
-
-        def unless_made() -> None:
-            attributes = self._stored.get_study_user_attrs(self._stored_study)
-            if attributes.get(key) != _as_stored(value):
-                change()
-
-        self.patience.insist(change, unless_made)
+        self._write_attr("user", key, value)
         super().set_study_user_attr(study_id, key, value)
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
         """Set a system attribute of the study in memory and in the storage."""
         super().set_study_system_attr(study_id, key, value)
-
-        def change() -> None:
-            self._stored.set_study_system_attr(self._stored_study, key, value)
-
-        def unless_made() -> None:
-            if self._stored.get_study_system_attrs(self._stored_study).get(key) != _as_stored(
-                value
-            ):
-                change()
-
-        self.patience.insist(change, unless_made)
+        self._write_attr("system", key, value)
 
 
 def _as_stored(value: Any) -> Any:
@@ -278,7 +262,3 @@ def _as_stored(value: Any) -> Any:
 
 def _equal(stored: float | None, value: float) -> bool:
     return stored is not None and (stored == value or (math.isnan(stored) and math.isnan(value)))
-
-
-def _discard(_: object) -> None:
-    """Drop the result of a change: some of Optuna's changes return a value that has no use here."""

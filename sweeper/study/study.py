@@ -27,10 +27,10 @@ from ..errors import StorageAwayError, StudyError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
-from ..trials import Confirmation, Params, TrialOutcome, TrialRecord, TrialState
+from ..trials import Confirmation, ImportanceRange, Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
-from .insights import Insights
+from .insights import importance_ranges, param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun, is_planned
 from .pruners import why_pruned
 from .samplers import SamplerFactory, as_queued, check_fits
@@ -194,7 +194,6 @@ class Study:
 
     def ask(
         self,
-        settings: Settings,
         samplers: SamplerFactory,
         notebook_of: Callable[[int], Path],
         wait: Callable[[], bool] = lambda: False,
@@ -209,14 +208,13 @@ class Study:
         while True:
             with self._proposing:
                 self._read_new_trials()
-                asked = (self._mirror, settings, samplers)
-                is_too_early = self._queue.is_too_early(*asked)
+                is_too_early = self._queue.is_too_early(self._mirror, samplers)
                 if not is_too_early:
-                    proposal = self._queue.next(*asked)
+                    proposal = self._queue.next(self._mirror, samplers)
                     if proposal is None:
                         return None
                     trial, number = self._trial(proposal.number), proposal.number
-                    record = begun(proposal, trial, settings, notebook_of(number))
+                    record = begun(proposal, trial, samplers.settings, notebook_of(number))
                     if self._store(record):
                         return record
                     self._reread()
@@ -233,7 +231,7 @@ class Study:
             self._queue.note_begun(self._trial(record.number), was_planned=was_planned)
             return True
 
-    def prepare(self, settings: Settings, samplers: SamplerFactory) -> None:
+    def prepare(self, samplers: SamplerFactory) -> None:
         """Make the proposal for the next `ask` ahead of time, unless the study has all its trials.
 
         The sampler then does not consider trials that end before that `ask`. With a fixed order of
@@ -241,7 +239,7 @@ class Study:
         """
         with self._proposing:
             self._read_new_trials()
-            self._queue.prepare(self._mirror, settings, samplers)
+            self._queue.prepare(self._mirror, samplers)
 
     def enqueue(self, params: Params, *, again: TrialRecord | None = None) -> int:
         """Queue a trial in addition to `study.trials`; any process may call this.
@@ -394,10 +392,13 @@ class Study:
         found = [r for t in best if (r := record_of(t)) is not None]
         return sorted(found, key=lambda record: record.number)
 
-    @property
-    def insights(self) -> Insights:
-        """What the trials say beyond which one is best."""
-        return Insights(self._study, self.facts["objectives"])
+    def importances(self) -> Mapping[str, Mapping[str, float]]:
+        """How much each param matters for each objective; see `param_importances`."""
+        return param_importances(self._study, self.facts["objectives"])
+
+    def importance_ranges(self) -> Mapping[str, Mapping[str, ImportanceRange]]:
+        """The same, and how sure that is; see `importance_ranges`."""
+        return importance_ranges(self._study, self.facts["objectives"])
 
     def mark_interrupted(self) -> list[TrialRecord]:
         """Correct the records that a killed sweep left `running`; only while no sweep is alive.

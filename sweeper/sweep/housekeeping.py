@@ -76,7 +76,7 @@ class Housekeeping:
                 settings=plan.settings,
                 notebook=plan.notebook.path.name,
                 best=study.best(),
-                importances=study.insights.importances(),
+                importances=study.importances(),
                 confirmation=study.confirmation,
                 compare_url=compare_url,
                 is_running=is_running,

@@ -351,7 +351,7 @@ class Sweep:
         """How much each param matters; nothing where the machine is about to go."""
         if self._stop_switch.left_s is None:
             with _dispensable("how much each param matters"):
-                return study.insights.importance_ranges()
+                return study.importance_ranges()
         return {}
 
     def _changed_code(self) -> list[str]:

@@ -45,9 +45,7 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
             trials=3,
             settings=settings.as_mapping,
         )
-        record = study.ask(
-            settings, SamplerFactory(settings), lambda n: paths.notebook(run_id_of(n))
-        )
+        record = study.ask(SamplerFactory(settings), lambda n: paths.notebook(run_id_of(n)))
         assert record is not None
         write_notebook(record.notebook, "1 + 1")
         node = nbformat.read(record.notebook, as_version=4)

@@ -49,7 +49,7 @@ def sweeping(server: PostgresServer, tmp_path: Path) -> Iterator[Study]:
             tracking_uri="http://127.0.0.1:1",
             settings=SETTINGS.as_mapping,
         )
-        study.ask(SETTINGS, SamplerFactory(SETTINGS), lambda n: paths.notebook(run_id_of(n)))
+        study.ask(SamplerFactory(SETTINGS), lambda n: paths.notebook(run_id_of(n)))
         yield study
 
 

@@ -41,7 +41,7 @@ def paths(tmp_path: Path) -> StudyPaths:
         study.note_facts(template=paths.template, tracking_uri="sqlite:///mlflow.db", trials=5)
         samplers = SamplerFactory(settings)
         for _ in range(2):
-            study.ask(settings, samplers, lambda n: paths.notebook(run_id_of(n)))
+            study.ask(samplers, lambda n: paths.notebook(run_id_of(n)))
         study.tell(0, TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5}))
         study.close()
     return paths

@@ -51,7 +51,7 @@ class Sweep:
 
     def ask(self) -> TrialRecord:
         record = self.study.ask(
-            SETTINGS, SamplerFactory(SETTINGS), lambda n: self.paths.notebook(run_id_of(n))
+            SamplerFactory(SETTINGS), lambda n: self.paths.notebook(run_id_of(n))
         )
         assert record is not None
         return record

@@ -82,7 +82,7 @@ class Slots:
                 ends_s = self.now + self.rng.lognormvariate(0.0, 1.0)
                 heapq.heappush(self.running, (ends_s, record.number, record))
                 if self.rng.random() < 0.5:  # the thread that makes proposals ahead was in time
-                    self.opened.study.prepare(self.opened.settings, self.opened.samplers)
+                    self.opened.study.prepare(self.opened.samplers)
             self.most = max(self.most, len(self.running))
             n_ended = sum(record.is_final for record in self.opened.study.records())
             if not self.running or n_ended >= until:
@@ -261,7 +261,7 @@ def test_a_trial_waits_only_for_the_end_of_an_earlier_one(make: Make) -> None:
     study.tell(third.number, completed())
     study.tell(second.number, stopped())
     assert next_trial() is None
-    record = study.ask(slots.opened.settings, slots.opened.samplers, lambda n: Path(f"{n}"), wait)
+    record = study.ask(slots.opened.samplers, lambda n: Path(f"{n}"), wait)
     assert record is not None
     assert (record.number, waits) == (3, ["waits"])
 

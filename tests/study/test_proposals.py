@@ -177,23 +177,23 @@ def test_more_start_trials_than_trials_are_cut_off(begin: Any) -> None:
 
 def test_a_proposal_made_ahead_is_the_next_trial(begin: Any) -> None:
     opened = begin(trials=3)
-    opened.study.prepare(opened.settings, opened.samplers)
-    opened.study.prepare(opened.settings, opened.samplers)
+    opened.study.prepare(opened.samplers)
+    opened.study.prepare(opened.samplers)
     assert opened.optunas() == []  # the storage does not have it before it runs
     assert [opened.ask().number for _ in range(3)] == [0, 1, 2]
-    opened.study.prepare(opened.settings, opened.samplers)
+    opened.study.prepare(opened.samplers)
     assert opened.next() is None
 
 
 def test_a_proposal_made_ahead_equals_one_made_on_demand(begin: Any) -> None:
     ahead, later = begin(seed=5), begin(seed=5)
-    ahead.study.prepare(ahead.settings, ahead.samplers)
+    ahead.study.prepare(ahead.samplers)
     assert ahead.ask().params == later.ask().params
 
 
 def test_a_proposal_ahead_does_not_count_as_a_trial(begin: Any) -> None:
     opened = begin(trials=1)
-    opened.study.prepare(opened.settings, opened.samplers)
+    opened.study.prepare(opened.samplers)
     assert opened.study.records() == []
     opened = opened.again()
     assert opened.ask().number == 0
@@ -227,10 +227,10 @@ def test_a_trial_queued_by_hand_runs_in_a_study_that_has_all_its_trials(begin: A
 
 def test_a_trial_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin: Any) -> None:
     opened = begin(trials=3)
-    opened.study.prepare(opened.settings, opened.samplers)
+    opened.study.prepare(opened.samplers)
     assert by_hand(opened, x=0.75) == 0
     assert opened.ask().params == {"x": 0.75}
-    opened.study.prepare(opened.settings, opened.samplers)
+    opened.study.prepare(opened.samplers)
     assert [opened.ask().number for _ in range(3)] == [1, 2, 3]
     assert opened.next() is None
     assert len(opened.optunas()) == 4

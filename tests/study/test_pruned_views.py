@@ -32,7 +32,7 @@ def seen(*trials: FrozenTrial, direction: Direction = "maximize") -> list[float 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction=direction)
     study.add_trials(trials)
-    view: Any = WithPruned(study)
+    view = WithPruned(study).study(study)
     return [one.value for one in view.get_trials(states=(TrialState.COMPLETE,))]
 
 

@@ -84,8 +84,7 @@ def test_an_option_is_an_argument_of_our_subclass_or_of_optunas_class(
 
     monkeypatch.setattr(factory, "_CLASSES", {**factory._CLASSES, name: WithOwnOption})
     chosen = {"name": name, "patience": 5, "n_startup_trials": 3}
-    made: Any = SamplerFactory(settings(sampler=chosen)).make(0)
-    sampler = made.sampler
+    sampler: Any = SamplerFactory(settings(sampler=chosen)).make(0)
     assert (sampler.patience, sampler._n_startup_trials) == (5, 3)
     for reserved in ("seed", "memory", "options"):
         with pytest.raises(SettingsError, match=f"{name} has no option '{reserved}'"):

@@ -51,7 +51,7 @@ class Trials:
         return self._folder / f"{run_id_of(number)}.ipynb"
 
     def next(self) -> TrialRecord | None:
-        return self.study.ask(SETTINGS, self._samplers, self.notebook_of)
+        return self.study.ask(self._samplers, self.notebook_of)
 
     def ask(self) -> TrialRecord:
         record = self.next()

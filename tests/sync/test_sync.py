@@ -82,7 +82,6 @@ class Machine:
         """Run a trial without a kernel; its notebook contains its params."""
         assert self.study is not None
         record = self.study.ask(
-            self.settings,
             SamplerFactory(self.settings),
             lambda n: self.paths.notebook(run_id_of(n)),
         )

@@ -27,7 +27,6 @@ class Prediction:
         likely: the score that is expected.
         bound: the trial will have a better score with the probability `1 - confidence`.
         best: the best score of the completed trials.
-        chance: that the trial will have a better one, 0 to 1.
         completed: the number of trials from which this follows.
         is_beaten: whether the best score is better than the bound, and the prediction would not
             have said the same of the trial that has it.
@@ -36,7 +35,6 @@ class Prediction:
     likely: float
     bound: float
     best: float
-    chance: float
     completed: int
     is_beaten: bool
 
@@ -120,7 +118,6 @@ class PredictivePruner(BasePruner):
             likely=sign * float(likely[0]),
             bound=sign * float(bounds[0]),
             best=sign * self._best,
-            chance=_chance(self._best - float(likely[0]), float(spread[0]), fit.degrees),
             completed=len(pairs),
             is_beaten=bool(bounds[0] < self._best <= bounds[1]),
         )
@@ -199,15 +196,6 @@ class _Fit:
         away = at - self.reported_mean
         spread = np.sqrt(self.variance * (1 + 1 / self.number + away**2 / self.squares))
         return self.final_mean + self.slope * away, spread
-
-
-def _chance(away: float, spread: float, degrees: int) -> float:
-    """The probability that a final score exceeds the expected one by more than `away`."""
-    if spread <= 0:
-        return float(away < 0)
-    from scipy.special import stdtr
-
-    return float(stdtr(degrees, -away / spread))
 
 
 @functools.lru_cache(maxsize=16)

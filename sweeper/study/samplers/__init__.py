@@ -4,14 +4,13 @@ When a proposal is made, and what the queue has before it, does not belong here.
 """
 
 from .distributions import as_queued, distributions, in_words, suggest
-from .factory import EXHAUSTIBLE, SamplerFactory, derived_seed
+from .factory import SamplerFactory, derived_seed
 from .fitting import check_fits
 from .views.in_order import InOrder
 from .views.infeasible import CONSTRAINT, VIOLATED
 
 __all__ = [
     "CONSTRAINT",
-    "EXHAUSTIBLE",
     "VIOLATED",
     "InOrder",
     "SamplerFactory",

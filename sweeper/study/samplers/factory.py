@@ -17,7 +17,7 @@ from ...errors import SettingsError
 from ...settings import Settings
 from ..options import check_options
 from .padded_gp import PaddedGP
-from .views.infeasible import AvoidsInfeasible
+from .views.infeasible import Constrained
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
 _GP_TRIALS = 250
@@ -27,7 +27,7 @@ _MOST_VALUES: Mapping[str, int] = {"grid": 1_000_000, "brute_force": 1_000_000}
 #: Samplers that walk through one sequence, so that all their proposals need the same seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination.
-EXHAUSTIBLE = ("grid", "brute_force")
+_EXHAUSTIBLE = ("grid", "brute_force")
 
 _CLASSES: Mapping[str, type[BaseSampler]] = {
     "tpe": optuna.samplers.TPESampler,
@@ -62,12 +62,16 @@ class SamplerFactory:
     A proposal thus depends only on the trials so far and on its number, and is the same after a
     restart. A long-lived sampler would repeat its random stream from the start after a restart.
 
+    Attributes:
+        settings: of the study.
+        name: of the sampler.
+
     Raises:
         SettingsError: the sampler does not suit the space, or an option does not exist.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._seed = settings.study.seed
         self._space = settings.search_space
         chosen = settings.study.sampler
@@ -90,20 +94,27 @@ class SamplerFactory:
         passed: dict[str, Any] = {}
         if issubclass(_CLASSES[self.name], PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
-            passed = {
-                "space": self._space,
-                "design_seed": design_seed,
-            }
+            passed = {"space": self._space, "design_seed": design_seed}
         with warnings.catch_warnings():
             # Optuna marks some samplers as experimental; our tests cover them.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = kind(seed=seed, **passed, **self._options)
+            return kind(seed=seed, **passed, **self._options)
+
+    def seen(self, storage: Any) -> Any:
+        """A study's storage, or a view of it, as the sampler is to see it."""
         state = _SEES_INFEASIBLE.get(self.name)
-        return sampler if state is None else AvoidsInfeasible(sampler, state)
+        return storage if state is None else Constrained(storage, state)
+
+    @property
+    def most_trials(self) -> int:
+        """How many trials a study has: those it asks for, or every combination once."""
+        wanted = self.settings.study.trials
+        different = self._space.count() if self.name in _EXHAUSTIBLE else None
+        return min(wanted, different or wanted)
 
     def _suitable(self) -> str:
         """The sampler that `sampler: auto` means for the study."""
-        is_short = self._settings.study.trials <= _GP_TRIALS
+        is_short = self.settings.study.trials <= _GP_TRIALS
         has_torch = importlib.util.find_spec("torch") is not None
         return "gp" if is_short and has_torch else "tpe"
 
@@ -112,7 +123,7 @@ class SamplerFactory:
         return [name for name, dimension in self._space.items() if (dimension.count() or 0) > most]
 
     def _check_space(self, where: str) -> None:
-        if self.name in EXHAUSTIBLE and self._space.count() is None:
+        if self.name in _EXHAUSTIBLE and self._space.count() is None:
             endless = [n for n, d in self._space.items() if d.count() is None]
             raise SettingsError(
                 f"{where}: {self.name} needs a finite space, and {', '.join(endless)} is "

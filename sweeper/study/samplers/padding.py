@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +14,11 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from ...settings.space import ChoiceDimension, SearchSpace, as_scalar
 from .distributions import distributions
-from .views.view import StudyView
+from .views.view import StorageView
 
 if TYPE_CHECKING:
     import torch
@@ -69,9 +69,9 @@ class Padding:
         points = self._cube.sample_normalized_params(1 << number.bit_length(), rng)
         return self.as_params(self._cube.get_unnormalized_param(points[number]))
 
-    def seen(self, study: optuna.Study) -> Any:
+    def seen(self, study: optuna.Study) -> optuna.Study:
         """The study, with a value of every dimension in each trial."""
-        return _Padded(study, self.values)
+        return _Padded(study._storage, self.values).study(study)
 
     def only_active(self, acquisition: Any) -> Any:
         """An acquisition function for which a dimension has its fixed value where it is missing."""
@@ -116,15 +116,15 @@ class _OnlyActive:
             return self.eval_acqf(torch.from_numpy(x)).numpy()
 
 
-class _Padded(StudyView):
-    """A study whose trials have values of all dimensions."""
+class _Padded(StorageView):
+    """Trials with values of all dimensions."""
 
-    def __init__(self, study: optuna.Study, values: Mapping[str, Any]) -> None:
-        super().__init__(study)
+    def __init__(self, storage: Any, values: Mapping[str, Any]) -> None:
+        super().__init__(storage)
         self._values = values
 
-    def _trials(self, states: Container[TrialState] | None, **reading: bool) -> list[FrozenTrial]:
-        return [self._filled(trial) for trial in super()._trials(states, **reading)]
+    def _seen(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        return [self._filled(trial) for trial in trials]
 
     def _filled(self, trial: FrozenTrial) -> FrozenTrial:
         filled = copy.copy(trial)

@@ -118,9 +118,7 @@ class TrialScheduler:
                 self.stopped_by = self._stop_switch.closed_by
                 return None
             try:
-                record = self._study.ask(
-                    self._settings, self._samplers, self._notebook_of, self._wait_for_end
-                )
+                record = self._study.ask(self._samplers, self._notebook_of, self._wait_for_end)
             except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
                 self.lose(error)
                 return None
@@ -135,7 +133,7 @@ class TrialScheduler:
         # depends on nothing but the study, and not on when things happen.
         if self._jobs() > 1:
             # Its error is dropped: the slot that asks next meets the same one.
-            self._ahead.submit(self._study.prepare, self._settings, self._samplers)
+            self._ahead.submit(self._study.prepare, self._samplers)
         self._log.started(record)
         self._events.announce(Event.TRIAL_STARTED, record)
         return self._spec(record), running

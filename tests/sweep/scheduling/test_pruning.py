@@ -20,7 +20,7 @@ from sweeper.trials import RunningTrial
 def test_the_thread_ends_with_the_sweep(storage: RDBStorage) -> None:
     pruned = small_settings("judged", study={"pruner": {"name": "threshold", "lower": 0.5}})
     study = Study.open(storage, pruned)
-    record = study.ask(pruned, SamplerFactory(pruned), lambda n: Path(f"{n}.ipynb"))
+    record = study.ask(SamplerFactory(pruned), lambda n: Path(f"{n}.ipynb"))
     assert record is not None
     before = threading.active_count()
     pruning = PruningThread(study, pruned)
@@ -36,7 +36,7 @@ def test_a_pruner_that_fails_is_logged_once_and_ends_no_trial(
 ) -> None:
     pruned = small_settings("misjudged", study={"pruner": {"name": "threshold", "lower": 0.5}})
     study = Study.open(storage, pruned)
-    assert study.ask(pruned, SamplerFactory(pruned), lambda n: Path(f"{n}.ipynb")) is not None
+    assert study.ask(SamplerFactory(pruned), lambda n: Path(f"{n}.ipynb")) is not None
     steps: list[int] = []
 
     def fails(_number: int, step: int, *_: Any) -> None:

@@ -8,19 +8,19 @@ trials each time proposes the same.
 from __future__ import annotations
 
 import copy
-from collections.abc import Container
 from typing import Any
 
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from .infeasible import CONSTRAINT
+from .view import StorageView
 
 #: The attribute of a trial with what its sampler has noted about the study.
 _NOTED = "sweeper.noted"
 
 
-class InOrder:
+class InOrder(StorageView):
     """Stands in for a study's storage while one trial is proposed.
 
     The sampler sees the ends of the trials up to `number - lag`. Trials after these run, as far as
@@ -37,28 +37,17 @@ class InOrder:
     """
 
     def __init__(self, storage: InMemoryStorage, *, number: int, lag: int) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._number = number
         self._last = number - lag
         self._noted: dict[str, Any] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-    def get_all_trials(
-        self,
-        study_id: int,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
-    ) -> list[FrozenTrial]:
-        """The study's trials, as the sampler is to see them."""
-        trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy)
-        seen = [
+    def _seen(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        return [
             _as_running(trial) if self._is_hidden(trial) else trial
             for trial in trials
             if trial.number <= self._number
         ]
-        return [trial for trial in seen if states is None or trial.state in states]
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         """What samplers have noted about the study in the trials before this one."""

@@ -8,102 +8,38 @@ trial as one of those that violated a constraint; its state in the storage stays
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Sequence
 from typing import Any
 
-import optuna
-from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from .view import StudyView
+from .view import StorageView
 
 #: Optuna's attribute of a trial for the constraint `memory`: above 0 where it is violated.
 CONSTRAINT = "constraints:memory"
 VIOLATED, _HELD = 1.0, -1.0
 
 
-class AvoidsInfeasible(BaseSampler):
-    """A sampler that sees infeasible trials in the form in which it knows constraints.
+class Constrained(StorageView):
+    """Infeasible trials in the form in which a sampler knows constraints.
 
-    A study without such trials is what the sampler sees otherwise, so its proposals are the same.
+    A study without such trials stays as it is, so its proposals are the same.
 
     Args:
-        sampler: of Optuna's kind.
         state: in which the sampler looks at the constraints of a trial: `PRUNED` needs no values;
             for `COMPLETE` an infeasible trial has the mean of the values of all others, which
             makes its params neither better nor worse than others.
-
-    Attributes:
-        sampler: that which proposes.
     """
 
-    def __init__(self, sampler: BaseSampler, state: TrialState) -> None:
-        self.sampler = sampler
+    def __init__(self, storage: Any, state: TrialState) -> None:
+        super().__init__(storage)
         self._state = state
 
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """The dimensions that the sampler proposes together."""
-        return self.sampler.infer_relative_search_space(self._seen(study), trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Propose values for `search_space`."""
-        return self.sampler.sample_relative(self._seen(study), trial, search_space)
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Propose a value of one parameter."""
-        seen = self._seen(study)
-        return self.sampler.sample_independent(seen, trial, param_name, param_distribution)
-
-    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Prepare the sampler for a proposal."""
-        self.sampler.before_trial(study, trial)
-
-    def after_trial(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        """Have the sampler note the end of a trial."""
-        self.sampler.after_trial(study, trial, state, values)
-
-    def reseed_rng(self) -> None:
-        """Give the sampler another seed."""
-        self.sampler.reseed_rng()
-
-    def _seen(self, study: optuna.Study) -> Any:
-        failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
-        if any(map(_is_infeasible, failed)):
-            return _Constrained(study, self._state)
-        return study
-
-
-class _Constrained(StudyView):
-    """A study whose infeasible trials have not failed."""
-
-    def __init__(self, study: optuna.Study, state: TrialState) -> None:
-        super().__init__(study)
-        self._state = state
-
-    def _trials(self, states: Container[TrialState] | None, **reading: bool) -> list[FrozenTrial]:
-        trials = super()._trials(None, **reading)
+    def _seen(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        if not any(map(_is_infeasible, trials)):
+            return trials
         if self._state is TrialState.PRUNED:
-            seen = [_as_pruned(trial) if _is_infeasible(trial) else trial for trial in trials]
-        else:
-            seen = _as_completed(trials)
-        return [trial for trial in seen if states is None or trial.state in states]
+            return [_as_pruned(trial) if _is_infeasible(trial) else trial for trial in trials]
+        return _as_completed(trials)
 
 
 def _is_infeasible(trial: FrozenTrial) -> bool:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Container
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from ...pruners.predictive import PredictivePruner
-from .view import StudyView
+from .view import StorageView
 
 
-class WithPruned(StudyView):
+class WithPruned(StorageView):
     """A study of one objective whose pruned trials have completed, with the value to be expected.
 
     It is what the curves of the completed trials predict from the pruned one's last step, or its
@@ -25,14 +24,13 @@ class WithPruned(StudyView):
     """
 
     def __init__(self, study: optuna.Study) -> None:
-        super().__init__(study)
+        super().__init__(study._storage)
+        self._study = study
         self._expected: dict[int, FrozenTrial] | None = None
 
-    def _trials(self, states: Container[TrialState] | None, **reading: bool) -> list[FrozenTrial]:
+    def _seen(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
         expected = self._expected_trials()
-        trials = super()._trials(None, **reading)
-        seen = [expected.get(trial.number, trial) for trial in trials]
-        return [trial for trial in seen if states is None or trial.state in states]
+        return [expected.get(trial.number, trial) for trial in trials]
 
     def _expected_trials(self) -> dict[int, FrozenTrial]:
         """The pruned trials that have reported something, by number."""

@@ -1,4 +1,4 @@
-"""A study as one sampler is to see it."""
+"""A study's storage as one sampler is to see it."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 
-class StudyView:
-    """Stands in for a study in one proposal; subclasses change the trials that it has."""
+class StorageView:
+    """Stands in for a study's storage in one proposal; subclasses change the trials that it has.
 
-    def __init__(self, study: optuna.Study) -> None:
-        self._study = study
+    Args:
+        storage: of Optuna's kind, or another view.
+    """
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._study, name)
+        return getattr(self._storage, name)
 
-    def get_trials(
-        self, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        """The trials, as the sampler is to see them."""
-        return self._trials(states, deepcopy=deepcopy)
-
-    def _get_trials(
+    def get_all_trials(
         self,
+        study_id: int,
         deepcopy: bool = True,
         states: Container[TrialState] | None = None,
-        use_cache: bool = False,
     ) -> list[FrozenTrial]:
-        return self._trials(states, deepcopy=deepcopy, use_cache=use_cache)
+        """The study's trials, as the sampler is to see them."""
+        seen = self._seen(self._storage.get_all_trials(study_id, deepcopy=deepcopy))
+        return [trial for trial in seen if states is None or trial.state in states]
 
-    def _trials(self, states: Container[TrialState] | None, **reading: bool) -> list[FrozenTrial]:
-        """The trials in these states, or all of them.
+    def study(self, like: optuna.Study) -> optuna.Study:
+        """A study as Optuna loads it from this view."""
+        storage: Any = self  # it has all of a storage's methods
+        return optuna.load_study(
+            study_name=like.study_name, storage=storage, sampler=like.sampler, pruner=like.pruner
+        )
 
-        Args:
-            **reading: `deepcopy` and `use_cache`, as Optuna has them.
-        """
-        return self._study._get_trials(states=states, **reading)
+    def _seen(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        raise NotImplementedError
