@@ -19,7 +19,7 @@ class StatedDriver:
         busy: share of the time in which each GPU works.
     """
 
-    def __init__(self, *names: str, memory_bytes: int | None = 40 * GIB) -> None:
+    def __init__(self, *names: str, memory_bytes: int = 40 * GIB) -> None:
         self.gpus = [Gpu(name=name, uuid=name, memory_bytes=memory_bytes) for name in names]
         self.used = dict.fromkeys(names, 0)
         self.lost: set[str] = set()

@@ -20,20 +20,20 @@ class Gpu:
 
     Attributes:
         name: as CUDA_VISIBLE_DEVICES names it.
-        uuid: as the driver names it; None where only CUDA knows which one `name` is.
-        memory_bytes: how much memory it has; None where that is not known.
+        uuid: as the driver names it.
+        memory_bytes: how much memory it has.
         mode: how many processes its administrator lets compute on it: any number, one, or none.
     """
 
     name: str
-    uuid: str | None
-    memory_bytes: int | None
+    uuid: str
+    memory_bytes: int
     mode: Literal["default", "exclusive", "prohibited"] = "default"
 
     @property
     def is_part(self) -> bool:
         """Whether it is a part of a GPU (MIG)."""
-        return (self.uuid or self.name).startswith("MIG-")
+        return self.uuid.startswith("MIG-")
 
 
 class GpuDriver(Protocol):

@@ -71,7 +71,7 @@ def chosen_gpus(
                 "gives a process only one; set it to 1"
             )
         needed_bytes = CONTEXT_BYTES + (memory_bytes or 0)
-        if gpu.memory_bytes is not None and memory_bytes and gpu.memory_bytes < needed_bytes:
+        if memory_bytes and gpu.memory_bytes < needed_bytes:
             raise SettingsError(
                 f"resources.gpu_memory: a trial takes {memory_bytes / 1e9:.1f} GB and "
                 f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.name} has "
@@ -96,29 +96,17 @@ def present_gpus(driver: GpuDriver) -> list[Gpu]:
     if allowed is None or not installed:
         return list(installed)
     names = [name for part in allowed.split(",") if (name := part.strip())]
-    has_numbers = any(_is_number(name) for name in names)
-    counted = _in_cuda_order(installed) if has_numbers else []
     visible: list[Gpu] = []
     for name in names:
-        if not _is_number(name):
-            visible.append(_named(name, installed))
-        elif 0 <= int(name) < len(counted):
-            visible.append(replace(counted[int(name)], name=name))
-        else:
-            break  # as in CUDA: a number that does not exist hides those after it
+        if name.lstrip("-").isdigit():
+            counted = _in_cuda_order(installed)
+            found = [gpu for number, gpu in enumerate(counted) if number == int(name)]
+        else:  # CUDA takes the beginning of a UUID, too
+            found = [gpu for gpu in installed if gpu.uuid.startswith(name)]
+        if not found:
+            break  # as in CUDA: a name that does not exist hides those after it
+        visible.append(replace(found[0], name=name))
     return visible
-
-
-def _is_number(name: str) -> bool:
-    return name.lstrip("-").isdigit()
-
-
-def _named(name: str, installed: Sequence[Gpu]) -> Gpu:
-    """The GPU of a UUID; CUDA takes the beginning of one, too."""
-    for gpu in installed:
-        if gpu.uuid is not None and gpu.uuid.startswith(name):
-            return replace(gpu, name=name)
-    return Gpu(name=name, uuid=None, memory_bytes=None)
 
 
 def _in_cuda_order(installed: Sequence[Gpu]) -> Sequence[Gpu]:
@@ -133,11 +121,10 @@ def _in_cuda_order(installed: Sequence[Gpu]) -> Sequence[Gpu]:
     return installed
 
 
-def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int | None:
-    """How much memory of a GPU trials may claim in all; None where that is not known."""
-    if gpu.memory_bytes is None or not keeps_spare:
-        return gpu.memory_bytes
-    return gpu.memory_bytes - max(_SPARE_BYTES, round(_SPARE_SHARE * gpu.memory_bytes))
+def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int:
+    """How much memory of a GPU trials may claim in all."""
+    spare_bytes = max(_SPARE_BYTES, round(_SPARE_SHARE * gpu.memory_bytes)) if keeps_spare else 0
+    return gpu.memory_bytes - spare_bytes
 
 
 def kernel_environment(threads: int, *, has_gpus: bool, is_hidden: bool) -> dict[str, str]:

@@ -23,7 +23,8 @@ _CONTROL = "nvidia-cuda-mps-control"
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 #: Where CUDA looks for a daemon if nobody says anything else.
 _USUAL_PLACE = "/tmp/nvidia-mps"
-_ANSWER_S, _START_S = 10.0, 30.0
+#: How long a daemon may take to start, and to answer.
+_LIMIT_S = 30.0
 _TURNS = "trials on one GPU then take turns, so small models gain little from sharing it"
 
 
@@ -35,18 +36,16 @@ def why_not(gpus: Sequence[Gpu], *, jobs: int, per_trial: int) -> str:
         jobs: how many trials run at once.
         per_trial: how many GPUs each trial gets.
     """
+    place = os.environ.get(_PIPES, _USUAL_PLACE)
     if not gpus or jobs == 1 or per_trial > 1:
         return "no two trials share a GPU of NVIDIA's, so this costs nothing"
-    for gpu in gpus:
-        if gpu.is_part:
-            return f"{gpu.name} is a part of a GPU (MIG); {_TURNS}"
+    if any(gpu.is_part for gpu in gpus):
+        return f"trials run on parts of a GPU (MIG); {_TURNS}"
     if shutil.which(_CONTROL) is None:
         return (
-            f"{_CONTROL} is not on the PATH; {_TURNS}. It comes with NVIDIA's driver (in Debian "
-            "and Ubuntu with the package nvidia-compute-utils); the image of a container must have "
-            "it, too"
+            f"{_CONTROL} is not on the PATH, with which NVIDIA's driver comes (in Debian and "
+            f"Ubuntu as nvidia-compute-utils), and the image of a container, too; {_TURNS}"
         )
-    place = os.environ.get(_PIPES, _USUAL_PLACE)
     if Path(place).exists() and _ask("get_server_list", {}) is not None:
         return (
             f"a daemon of MPS runs already, in {place}, and kernels use that one as it is; a fault "
@@ -74,35 +73,28 @@ class Mps:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_MPS_")}
         inherited[MARK_VARIABLE] = f"{token}.mps{LAST}"
         for number, gpu in enumerate(gpus):
-            pipes = folder / f"mps{number}"
-            env = {
-                _PIPES: str(pipes),
-                _LOGS: str(pipes / "log"),
-                # MPS counts the GPUs of its daemon anew, so a number would mean another one.
-                "CUDA_VISIBLE_DEVICES": gpu.uuid or gpu.name,
-            }
-            output = pipes / "log" / "start"  # no pipe: the daemon may keep it open
-            try:
-                output.parent.mkdir(parents=True)
-                with open(output, "wb") as file:
+            logs = folder / f"mps{number}" / "log"
+            logs.mkdir(parents=True)
+            # MPS counts the GPUs of its daemon anew, so a number would mean another one.
+            env = {_PIPES: str(logs.parent), _LOGS: str(logs), "CUDA_VISIBLE_DEVICES": gpu.uuid}
+            with open(logs / "start", "w+b") as said:  # no pipe: the daemon may keep it open
+                try:
                     subprocess.run(
                         [_CONTROL, "-d"],
                         stdin=subprocess.DEVNULL,
-                        stdout=file,
-                        stderr=file,
+                        stdout=said,
+                        stderr=said,
                         env={**inherited, **env},
-                        timeout=_START_S,
+                        timeout=_LIMIT_S,
                         check=True,
                         start_new_session=True,  # a Ctrl-C must not end it; the guard does
                     )
-            except (OSError, subprocess.SubprocessError) as error:
-                said = output.read_text(errors="replace").strip() if output.exists() else ""
-                why = said.splitlines()[-1] if said else error
-                _log.warning(
-                    "resources.mps: MPS does not start on %s (%s); %s", gpu.name, why, _TURNS
-                )
-            else:
-                self._daemons[gpu.name] = env
+                    self._daemons[gpu.name] = env
+                except (OSError, subprocess.SubprocessError) as error:
+                    said.seek(0)
+                    why = said.read().decode(errors="replace").strip() or error
+                    message = "resources.mps: MPS does not start on %s (%s); %s"
+                    _log.warning(message, gpu.name, why, _TURNS)
         self._unchecked = set(self._daemons)
 
     def close(self) -> None:
@@ -125,18 +117,12 @@ class Mps:
 
     def check(self, gpu: Gpu) -> None:
         """Say once whether kernels that have used a GPU attached: CUDA says nothing."""
-        if gpu.name not in self._unchecked:
-            return
-        self._unchecked.discard(gpu.name)
-        daemon = self._daemons[gpu.name]
-        if not (_ask("get_server_list", daemon) or "").strip():  # the first client starts a server
-            _log.warning(
-                "resources.mps: MPS runs on %s, but kernels do not connect to it; %s. Its logs are "
-                "in %s while the sweep runs; mps: off spares the attempt",
-                gpu.name,
-                _TURNS,
-                daemon[_LOGS],
-            )
+        if gpu.name in self._unchecked:
+            self._unchecked.discard(gpu.name)
+            # The first client starts a server.
+            if not (_ask("get_server_list", self._daemons[gpu.name]) or "").strip():
+                message = "resources.mps: kernels on %s do not connect to MPS; %s"
+                _log.warning(message, gpu.name, _TURNS)
 
 
 def _ask(command: str, env: Mapping[str, str]) -> str | None:
@@ -148,7 +134,7 @@ def _ask(command: str, env: Mapping[str, str]) -> str | None:
             capture_output=True,
             text=True,
             env={**os.environ, **env},
-            timeout=_ANSWER_S,
+            timeout=_LIMIT_S,
             check=True,
         ).stdout
     return None

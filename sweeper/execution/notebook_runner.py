@@ -91,7 +91,7 @@ class NotebookRunner:
         result, place = self._execute(
             file, spec, running, limit_s=limit_s, write=write, origin=origin
         )
-        was_short = place is not None and place.machine_ran_short
+        was_short = place is not None and self.places.ran_short(place)
         outcome = judge(file, result, running, self.workload.settings, was_short=was_short)
         outcome = replace(
             outcome,

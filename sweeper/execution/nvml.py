@@ -36,8 +36,6 @@ class Nvml:
         Raises:
             GpuError: the GPU has failed.
         """
-        if uuid not in self._handles:
-            return None
         try:
             return int(pynvml.nvmlDeviceGetMemoryInfo(self._handles[uuid]).used)
         except NVMLError as error:
@@ -81,26 +79,23 @@ class Nvml:
                 )
             return {}
         handles = (handle for index in range(count) for handle in _parts(index))
-        return {_text(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
+        return {str(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
 
 
 def model_of(gpu: Gpu) -> str | None:
     """The model of a GPU, such as `NVIDIA H200`; None where NVIDIA's driver does not know it."""
-    try:
+    with suppress(NVMLError):
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid or gpu.name)
-        return _text(pynvml.nvmlDeviceGetName(handle))
-    except NVMLError:
-        return None
+        return str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)))
+    return None
 
 
 def driver_version() -> str | None:
     """The version of NVIDIA's driver; None where there is none."""
-    try:
+    with suppress(NVMLError):
         pynvml.nvmlInit()
-        return _text(pynvml.nvmlSystemGetDriverVersion())
-    except NVMLError:
-        return None
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    return None
 
 
 def _parts(index: int) -> Iterator[Any]:
@@ -119,19 +114,15 @@ def _parts(index: int) -> Iterator[Any]:
         yield whole
         return
     for part in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
-        try:
+        with suppress(NVMLError):  # fewer parts were made than could be
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, part)
-        except NVMLError:  # fewer parts were made than could be
-            continue
 
 
-def _memory_bytes(handle: Any) -> int | None:
+def _memory_bytes(handle: Any) -> int:
     try:
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-    except NVMLError as error:
-        # A GPU without memory of its own (GB10, Jetson) takes the machine's.
-        is_shared = error.value == pynvml.NVML_ERROR_NOT_SUPPORTED
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_shared else None
+    except NVMLError:  # a GPU without memory of its own (GB10, Jetson) takes the machine's
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _mode(handle: Any) -> Literal["default", "exclusive", "prohibited"]:
@@ -142,7 +133,3 @@ def _mode(handle: Any) -> Literal["default", "exclusive", "prohibited"]:
     if mode == pynvml.NVML_COMPUTEMODE_PROHIBITED:
         return "prohibited"
     return "default" if mode == pynvml.NVML_COMPUTEMODE_DEFAULT else "exclusive"
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode() if isinstance(name, bytes) else name

@@ -19,8 +19,6 @@ class PeakMemory:
 
     def __init__(self) -> None:
         self._taken: list[tuple[Params, int]] = []
-        #: The most that any trial took, in bytes; 0 before there is one.
-        self.most_bytes = 0
 
     def __bool__(self) -> bool:
         """Whether any trial has ended."""
@@ -29,7 +27,6 @@ class PeakMemory:
     def add(self, params: Params, peak_bytes: int) -> None:
         """Learn what a trial took at most."""
         self._taken.append((params, peak_bytes))
-        self.most_bytes = max(self.most_bytes, peak_bytes)
 
     def expected_bytes(self, params: Params, running: Sequence[int] = ()) -> int | None:
         """What another trial may take; None where nothing is known.
@@ -41,29 +38,29 @@ class PeakMemory:
         Args:
             running: the peaks of trials that have not ended and have shown theirs.
         """
-        if not self._taken and not running:
+        peaks = [*running, *(peak_bytes for _, peak_bytes in self._taken)]
+        if not peaks:
             return None
         fitted = self._fitted_bytes(params)
-        return round(SPREAD * (max(self.most_bytes, *running, 0) if fitted is None else fitted))
+        return round(SPREAD * (max(peaks) if fitted is None else max(fitted, min(peaks))))
 
     def _fitted_bytes(self, params: Params) -> float | None:
         """What a linear fit of the sizes says; None where it does not meet the peaks."""
         taken = self._taken[-_MOST_FITTED:]
         named = {name for known, _ in taken for name, value in known.items() if _is_size(value)}
         names = sorted(n for n in named if len({repr(known.get(n)) for known, _ in taken}) > 1)
-        if not names or len(taken) < len(names) + 2:
+        if not names:
             return None
         import numpy as np  # a sweep without a GPU does without it
 
         rows = np.array([_row(known, names) for known, _ in taken])
         peaks = np.array([peak_bytes for _, peak_bytes in taken], dtype=float)
-        if len(np.unique(rows, axis=0)) < len(names) + 2:
-            return None  # any line meets so few sizes
         coefficients, _, rank, _ = np.linalg.lstsq(rows, peaks, rcond=None)
         error = float(np.max(np.abs(peaks - rows @ coefficients)))
-        if rank <= len(names) or error > _CLOSE * self.most_bytes:
+        is_met_by_any_line = rank <= len(names) or len(np.unique(rows, axis=0)) < len(names) + 2
+        if is_met_by_any_line or error > _CLOSE * float(peaks.max()):
             return None
-        return max(0.0, float(np.dot(_row(params, names), coefficients)))
+        return float(np.dot(_row(params, names), coefficients))
 
 
 def _row(params: Mapping[str, object], names: Sequence[str]) -> list[float]:

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from .driver import CONTEXT_BYTES, Gpu, GpuDriver, GpuError
 from .gpus import chosen_gpus, kernel_environment, usable_bytes
 from .mps import Mps, why_not
 from .nvml import Nvml
-from .peak_memory import SPREAD, PeakMemory
+from .peak_memory import PeakMemory
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +47,12 @@ _BROKEN = re.compile(
     r"|GPU requires reset",
     re.IGNORECASE,
 )
-
 #: How an error of CUDA is known, which under MPS may be another trial's; taking another one for it
 #: costs a second run.
 _OF_CUDA = re.compile(
     r"cuda|\bMPS\b|illegal memory access|device-side assert|launch failure|misaligned address",
     re.IGNORECASE,
 )
-
 #: What changes all the time in what a trial waits for, and is no news.
 _SIZES = re.compile(r"[\d.]+ GB")
 
@@ -72,18 +70,17 @@ class Place:
     """What a running trial holds of its machine.
 
     Attributes:
-        gpus: its GPUs; none on a machine without.
+        gpus: its GPUs; none on a machine without, and while it waits.
         env: what it adds to the environment of the trial's kernel.
         memory_fraction: of its GPU, that torch may take; None for all.
         claim_bytes: of its GPU; None for all of it.
         is_alone: whether no other trial of the sweep has run on the machine since it began.
         is_alone_on_gpu: whether nobody else has had a part of its GPUs since it began.
-        peak_bytes: the most that it was seen to take; None where that could not be measured.
         has_shown: whether its memory has settled after it made steps or kept its GPU busy.
         used_before_bytes: what programs took of its GPU when it began there without company; None
             in company.
         kills_before: how many processes the system had killed for want of memory by then.
-        root: of the file system that counts those.
+        look: is set when the trial, as long as it waits, has to look again.
     """
 
     spec: TrialSpec
@@ -94,51 +91,46 @@ class Place:
     claim_bytes: int | None = None
     is_alone: bool = True
     is_alone_on_gpu: bool = False
-    peak_bytes: int | None = None
     has_shown: bool = False
-    kills_before: int = 0
-    root: Path = Path("/")
     used_before_bytes: int | None = None
+    kills_before: int = 0
+    look: threading.Event = field(default_factory=threading.Event)
+    _peak_bytes: int | None = None
     _taken: dict[str, int] = field(default_factory=dict)
     _settled: tuple[int, float] = (0, 0.0)
     _busy_shares: list[float] = field(default_factory=list)
 
-    @property
-    def gpu(self) -> str | None:
-        """Its GPUs as CUDA_VISIBLE_DEVICES names them; None without any."""
-        return self.env.get("CUDA_VISIBLE_DEVICES") if self.gpus else None
-
-    @property
-    def machine_ran_short(self) -> bool:
-        """Whether the system has killed a process for want of memory since the trial began."""
-        return oom_kills(self.root) > self.kills_before
-
     def see(self, gpu: Gpu, taken_bytes: int) -> None:
         """Note what the trial takes of a GPU now."""
         self._taken[gpu.name] = taken_bytes
-        self.peak_bytes = max(self.peak_bytes or 0, sum(self._taken.values()))
+        self._peak_bytes = max(self._peak_bytes or 0, sum(self._taken.values()))
         if self.claim_bytes is not None:
-            self.claim_bytes = max(self.claim_bytes, self.peak_bytes)
+            self.claim_bytes = max(self.claim_bytes, self._peak_bytes)
 
-    def taken_bytes(self, gpu: Gpu) -> int | None:
-        """What it was last seen to take of a GPU."""
-        return self._taken.get(gpu.name)
+    def claim(self, gpu: Gpu, all_bytes: int) -> Claim:
+        """What it may take of a GPU, and was last seen to take."""
+        claim_bytes = all_bytes if self.claim_bytes is None else self.claim_bytes
+        return Claim(claim_bytes=claim_bytes, used_bytes=self._taken.get(gpu.name, claim_bytes))
 
     def watch(self, busy_share: float | None, look_s: float, settled_s: float) -> None:
         """Find out whether the trial has shown its peak; called once a look."""
         if busy_share is not None:
             self._busy_shares.append(busy_share)
-        now_s, peak_bytes = time.monotonic(), self.peak_bytes or 0
+        now_s, peak_bytes = time.monotonic(), self._peak_bytes or 0
         if not self._settled[1] or peak_bytes > _STEADY * self._settled[0]:
             self._settled = peak_bytes, now_s
         is_at_work = self.running.steps >= 2 or sum(self._busy_shares) * look_s >= settled_s
         self.has_shown |= is_at_work and now_s - self._settled[1] >= settled_s
 
     def use(self) -> GpuUse:
-        """What was seen of the trial's use of its GPUs."""
+        """What was seen of the trial's use of its GPUs.
+
+        Nothing that was taken of a GPU which worked meanwhile is memory that nobody could see.
+        """
         shares = self._busy_shares
         busy_share = round(sum(shares) / len(shares), 4) if shares else None
-        return GpuUse(peak_bytes=self.peak_bytes, busy_share=busy_share)
+        is_seen = self._peak_bytes or busy_share == 0
+        return GpuUse(peak_bytes=self._peak_bytes if is_seen else None, busy_share=busy_share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,28 +140,21 @@ class _Room:
     Attributes:
         places: of this sweep's trials on it.
         others: the claims of the user's other sweeps.
-        usable_bytes: what trials may claim in all; None if not known, as `free_bytes`.
-        free_bytes: what another trial may claim.
+        free_bytes: what another trial may claim; below 0 where trials and programs take too much.
         foreign_bytes: what programs take that are no trials of the user's.
+        is_empty: whether no trial is on it, and no other program takes a part worth mentioning.
     """
 
     gpu: Gpu
     places: Sequence[Place]
     others: Sequence[Claim]
-    usable_bytes: int | None
-    free_bytes: int | None
+    free_bytes: int
     foreign_bytes: int
+    is_empty: bool
 
     @property
     def n_trials(self) -> int:
         return len(self.places) + len(self.others)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no trial is on it, and no other program takes a part worth mentioning."""
-        if self.free_bytes is None or self.usable_bytes is None:
-            return not self.n_trials
-        return not self.n_trials and self.free_bytes >= _EMPTY_SHARE * self.usable_bytes
 
     def __str__(self) -> str:
         held = [f"{it.spec.run_id} {_gb(it.claim_bytes)}" for it in self.places]
@@ -177,16 +162,8 @@ class _Room:
             held.append(f"another sweep {_gb(sum(it.claim_bytes for it in self.others))}")
         if self.foreign_bytes >= 10**8:
             held.append(f"other programs {_gb(self.foreign_bytes)}")
-        free = "" if self.free_bytes is None else f" has {_gb(max(0, self.free_bytes))} free"
-        return f"{self.gpu.name[:12]}{free} ({', '.join(held) or 'nobody is on it'})"
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    spec: TrialSpec
-    running: RunningTrial
-    look: threading.Event = field(default_factory=threading.Event)
-    waits_for: str = ""
+        free = _gb(max(0, self.free_bytes))
+        return f"{self.gpu.name[:12]} has {free} free ({', '.join(held) or 'nobody is on it'})"
 
 
 class Places:
@@ -228,7 +205,7 @@ class Places:
         self._stated_bytes, self._per_trial = stated_bytes, per_trial
         self._root, self._look_s, self._settled_s = root, look_s, settled_s
         self._lock = threading.RLock()
-        self._queue: list[_Waiting] = []
+        self._queue: list[Place] = []
         self._places: list[Place] = []
         self._peaks = PeakMemory()
         self._closed: set[str] = set()
@@ -309,21 +286,37 @@ class Places:
             StoppedWaiting: the trial was stopped before it had a place.
             NoGpuLeftError: no GPU is left for it.
         """
-        place = self._wait(_Waiting(spec, running), tell)
+        place = Place(spec=spec, running=running)
+        with self._lock:
+            self._queue.append(place)
+        # A stop only sets an event: it may come from a signal handler, and waits for no lock.
+        running.on_stop(place.look.set)
+        try:
+            with running.waiting():
+                self._wait(place, tell)
+        finally:
+            running.on_stop(None)
+            running.waits_for = ""
+            with self._lock:
+                self._queue.remove(place)
+                self._wake()
         try:
             yield place
         finally:
             with self._lock:
                 self._places.remove(place)
-                for gpu in place.gpus:
-                    self._state(gpu)
+                self._state_claims()
                 self._wake()
+
+    def ran_short(self, place: Place) -> bool:
+        """Whether the system has killed a process for want of memory since a trial began."""
+        return oom_kills(self._root) > place.kills_before
 
     def use_of(self, place: Place, in_kernel: GpuUse | None) -> GpuUse:
         """What a trial has taken of its GPUs, as seen from outside and by torch in its kernel."""
         with self._lock:
             for gpu in place.gpus if place in self._places else ():
-                self._room(gpu)
+                self._look_at(gpu)
             use = place.use()
         if in_kernel is None or in_kernel.peak_bytes is None:
             return use
@@ -341,7 +334,7 @@ class Places:
                 _log.warning(
                     "what trials take of %s cannot be measured, so each has it for itself; state "
                     "it, as in resources: {gpu_memory: 9GB}, and several share one",
-                    place.gpu,
+                    place.gpus[0].name,
                 )
         if self.mps is not None and peak_bytes:
             for gpu in place.gpus:
@@ -355,19 +348,18 @@ class Places:
         the error may be another trial's.
         """
         is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-        if outcome.state is not TrialState.FAILED or is_short or not place.gpus:
+        if outcome.state is not TrialState.FAILED or is_short:
             return outcome
         with self._lock:
             for gpu in place.gpus:
                 if _BROKEN.search(outcome.message):
                     self._close(gpu, outcome.message.strip().partition("\n")[0])
-                self._room(gpu)
-            is_closed = any(gpu.name in self._closed for gpu in place.gpus)
-        if is_closed:
-            message = f"{place.gpu} has failed; its own message: {outcome.message}"
-            return replace(
-                outcome, state=TrialState.STOPPED, reason=Reason.GPU_FAULT, message=message
-            )
+                self._look_at(gpu)
+            failed = [gpu.name for gpu in place.gpus if gpu.name in self._closed]
+        if failed:
+            message = f"{', '.join(failed)} has failed; its own message: {outcome.message}"
+            state, reason = TrialState.STOPPED, Reason.GPU_FAULT
+            return replace(outcome, state=state, reason=reason, message=message)
         is_shared = self.mps is not None and not place.is_alone_on_gpu
         if is_shared and _OF_CUDA.search(outcome.message):
             return replace(outcome, reason=Reason.GPU_FAULT)
@@ -375,102 +367,55 @@ class Places:
 
     # --- who gets a place ------------------------------------------------------------------------
 
-    def _wait(self, waiting: _Waiting, tell: Callable[[str], object]) -> Place:
-        with self._lock:
-            self._queue.append(waiting)
-        # A stop only sets an event: it may come from a signal handler, and waits for no lock.
-        waiting.running.on_stop(waiting.look.set)
+    def _wait(self, place: Place, tell: Callable[[str], object]) -> None:
         told = ""
-        try:
-            with waiting.running.waiting():
-                while waiting.running.stop_reason is None:
-                    with self._lock:
-                        place = self._take(waiting)
-                        waits_for = waiting.running.waits_for = waiting.waits_for
-                    if place is not None:
-                        return place
-                    waiting.look.wait(self._look_s)
-                    waiting.look.clear()
-                    if (kind := _SIZES.sub("", waits_for)) != told:
-                        _log.info("trial %s waits for %s", waiting.spec.run_id, waits_for)
-                        tell(waits_for)
-                    told = kind
-            raise StoppedWaiting
-        finally:
-            waiting.running.on_stop(None)
-            waiting.running.waits_for = ""
+        while place.running.stop_reason is None:
             with self._lock:
-                self._queue.remove(waiting)
-                self._wake()
+                waits_for = place.running.waits_for = self._begin_or_wait(place)
+            if not waits_for:
+                return
+            place.look.wait(self._look_s)
+            place.look.clear()
+            if (kind := _SIZES.sub("", waits_for)) != told:
+                _log.info("trial %s waits for %s", place.spec.run_id, waits_for)
+                tell(waits_for)
+            told = kind
+        raise StoppedWaiting
 
     def _wake(self) -> None:
         """Have the first trial in the queue look again."""
         if self._queue:
             self._queue[0].look.set()
 
-    def _take(self, waiting: _Waiting) -> Place | None:
-        """The place of a trial, if there is one for it now."""
-        spec = waiting.spec
-        waiting.waits_for = self._waits_for_others(waiting)
-        if waiting.waits_for:
-            return None
+    def _begin_or_wait(self, place: Place) -> str:
+        """Let a trial begin, if there is a place for it now; else return what it waits for."""
+        if self._queue[0] is not place:
+            return f"its turn, behind {self._queue[0].spec.run_id}"
+        alone = [it for it in (place, *self._places) if it.spec.alone_on is AloneOn.MACHINE]
+        if alone and self._places:
+            ends = ", ".join(it.spec.run_id for it in self._places)
+            return f"the end of {ends}: {alone[0].spec.run_id} runs alone on this machine"
         if not self.gpus:
-            return self._begin(waiting, [], None)
-        rooms = [room for gpu in self.gpus if (room := self._room(gpu)) is not None]
-        if len(rooms) < self._per_trial:
-            raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
-        claim_bytes = self._claim_of(spec)
-        fitting = [room for room in rooms if self._fits(spec, claim_bytes, room)]
-        if len(fitting) < self._per_trial:
-            size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
-            waiting.waits_for = f"{size}: {'; '.join(map(str, rooms))}"
-            return None
-        fitting.sort(key=lambda room: (-(room.free_bytes or 0), room.n_trials))
-        chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.name)
-        with ExitStack() as gates:
-            for room in chosen:
-                is_free = gates.enter_context(self._claims.gate(_key(room.gpu)))
-                if not is_free or self._claims.of_others(_key(room.gpu)) != room.others:
-                    waiting.waits_for = "another sweep, which is just claiming a part of a GPU"
-                    return None
-            return self._begin(waiting, chosen, claim_bytes)
-
-    def _waits_for_others(self, waiting: _Waiting) -> str:
-        """The trials that have to begin or end before this one begins; empty for none."""
-        first = self._queue[0]
-        if first is not waiting:
-            return f"its turn, behind {first.spec.run_id}"
-        alone = [it for it in self._places if it.spec.alone_on is AloneOn.MACHINE]
-        if alone:
-            return f"the end of {alone[0].spec.run_id}, which runs alone on this machine"
-        if waiting.spec.alone_on is AloneOn.MACHINE and self._places:
-            return f"the end of all {len(self._places)} others, to run alone on this machine"
-        return ""
-
-    def _fits(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> bool:
-        """Whether a trial with a claim, None for all of a GPU, may begin on it now."""
-        if not room.n_trials:  # a claim that no GPU has room for is tried where it is alone
-            n_bytes = min(claim_bytes or 0, room.usable_bytes or 0)
-            return room.free_bytes is None or n_bytes <= max(0, room.free_bytes) or room.is_empty
-        is_exclusive = room.gpu.mode == "exclusive" and self.mps is None
-        is_taken = is_exclusive or any(it.is_alone for it in room.others)
-        is_taken |= any(self._is_alone(it.spec) for it in room.places)
-        if is_taken or self._is_alone(spec):
-            return False
-        if room.free_bytes is None:  # nobody knows how many fit
-            return True
-        # Until a trial has ended, one more joins at a time.
-        if not self._is_known and not all(it.has_shown for it in room.places):
-            return False
-        return claim_bytes is not None and claim_bytes <= max(0, room.free_bytes)
-
-    @property
-    def _is_known(self) -> bool:
-        """Whether users state what a trial takes, or one that has ended has shown it."""
-        return self._stated_bytes is not None or bool(self._peaks)
+            self._begin(place, [], None)
+            return ""
+        with self._claims.gate() as is_mine:
+            if not is_mine:
+                return "another sweep, which is just claiming a part of a GPU"
+            rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
+            if len(rooms) < self._per_trial:
+                raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
+            claim_bytes = self._claim_of(place.spec)
+            fitting = [room for room in rooms if self._fits(place.spec, claim_bytes, room)]
+            if len(fitting) < self._per_trial:
+                size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
+                return f"{size}: {'; '.join(map(str, rooms))}"
+            fitting.sort(key=lambda room: (-room.free_bytes, room.n_trials))
+            chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.name)
+            self._begin(place, chosen, claim_bytes)
+            return ""
 
     def _is_alone(self, spec: TrialSpec) -> bool:
-        """Whether no other trial may be on the GPU of a trial."""
+        """Whether no other trial may be on the GPUs of a trial."""
         return self._per_trial > 1 or spec.alone_on is not None
 
     def _claim_of(self, spec: TrialSpec) -> int | None:
@@ -478,49 +423,54 @@ class Places:
         if self._is_alone(spec):
             return None
         if self._stated_bytes is not None:
-            # What is stated counts, until a trial has shown that it is too little.
-            return max(self._stated_bytes + CONTEXT_BYTES, self._peaks.most_bytes)
-        shown = [it.peak_bytes for it in self._places if it.has_shown]
-        running = [peak_bytes for peak_bytes in shown if peak_bytes is not None]
-        return self._peaks.expected_bytes(spec.params, running)
+            return self._stated_bytes + CONTEXT_BYTES
+        shown = [it.use().peak_bytes for it in self._places if it.has_shown]
+        return self._peaks.expected_bytes(spec.params, [it for it in shown if it is not None])
 
-    def _begin(self, waiting: _Waiting, rooms: Sequence[_Room], claim_bytes: int | None) -> Place:
-        spec, gpus = waiting.spec, [room.gpu for room in rooms]
-        env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.name for gpu in gpus)} if gpus else {}
-        if self.mps is not None and gpus:
-            env |= self.mps.env_of(gpus[0], is_alone=spec.alone_on is not None)
-        is_lone = len(gpus) == 1 and not rooms[0].n_trials
-        place = Place(
-            spec=spec,
-            running=waiting.running,
-            gpus=gpus,
-            env=env,
-            memory_fraction=self._fraction(rooms, claim_bytes),
-            claim_bytes=claim_bytes,
-            is_alone_on_gpu=bool(rooms) and all(room.is_empty for room in rooms),
-            kills_before=oom_kills(self._root),
-            root=self._root,
-            used_before_bytes=rooms[0].foreign_bytes if is_lone else None,
-        )
-        self._places.append(place)
-        for other in self._places if len(self._places) > 1 else ():
-            other.is_alone = False
-            if other is not place and set(gpus) & set(other.gpus):
+    def _fits(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> bool:
+        """Whether a trial with a claim, None for all of a GPU, may begin on it now."""
+        fits = (claim_bytes or 0) <= max(0, room.free_bytes)
+        if not room.n_trials:  # a claim that no GPU has room for is tried where it is alone
+            return fits or room.is_empty
+        is_exclusive = room.gpu.mode == "exclusive" and self.mps is None
+        if is_exclusive or any(map(self._is_alone, (spec, *(it.spec for it in room.places)))):
+            return False
+        # Until a trial has ended, one more joins at a time.
+        is_quiet = self._is_known or all(it.has_shown for it in room.places)
+        return is_quiet and fits and claim_bytes is not None
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether users state what a trial takes, or one that has ended has shown it."""
+        return self._stated_bytes is not None or bool(self._peaks)
+
+    def _begin(self, place: Place, rooms: Sequence[_Room], claim_bytes: int | None) -> None:
+        place.gpus, place.claim_bytes = [room.gpu for room in rooms], claim_bytes
+        place.kills_before = oom_kills(self._root)
+        if rooms:
+            place.env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.name for gpu in place.gpus)}
+            if self.mps is not None:
+                is_alone = place.spec.alone_on is not None
+                place.env |= self.mps.env_of(place.gpus[0], is_alone=is_alone)
+            place.memory_fraction = self._fraction(rooms[0], claim_bytes)
+            place.is_alone_on_gpu = all(room.is_empty for room in rooms)
+            if len(rooms) == 1 and not rooms[0].n_trials:
+                place.used_before_bytes = rooms[0].foreign_bytes
+        for other in self._places:
+            other.is_alone = place.is_alone = False
+            if any(gpu in other.gpus for gpu in place.gpus):
                 other.is_alone_on_gpu = False
-        for gpu in gpus:
-            self._state(gpu)
-        if gpus and not self._is_watching:
+        self._places.append(place)
+        self._state_claims()
+        if rooms and not self._is_watching:
             self._is_watching = True
             threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
-        return place
 
-    def _fraction(self, rooms: Sequence[_Room], claim_bytes: int | None) -> float | None:
+    def _fraction(self, room: _Room, claim_bytes: int | None) -> float | None:
         """What torch may take of a GPU, so that a wrong claim costs no other trial its memory."""
-        if claim_bytes is None or not self._is_known or rooms[0].gpu.memory_bytes is None:
-            return None
-        if claim_bytes > (rooms[0].usable_bytes or 0):
-            return None  # it is alone
-        fraction = _CAP * (claim_bytes - CONTEXT_BYTES) / rooms[0].gpu.memory_bytes
+        if claim_bytes is None or not self._is_known or claim_bytes > self._usable(room.gpu):
+            return None  # it is alone, or nobody knows
+        fraction = _CAP * (claim_bytes - CONTEXT_BYTES) / room.gpu.memory_bytes
         return fraction if 0 < fraction < 1 else None
 
     # --- what trials take ------------------------------------------------------------------------
@@ -529,83 +479,68 @@ class Places:
         """Look at the memory of all trials, until there are none."""
         while True:
             with self._lock:
-                gpus = [gpu for gpu in self.gpus if any(gpu in it.gpus for it in self._places)]
+                gpus = {gpu.name: gpu for place in self._places for gpu in place.gpus}
                 if not gpus:
                     self._is_watching = False
                     return
-                for gpu in gpus:
+                for gpu in gpus.values():
                     self._look_at(gpu)
+                    busy_share = self._driver.busy_share(gpu.uuid)
+                    for place in self._on(gpu):
+                        place.watch(busy_share, self._look_s, self._settled_s)
+                        is_known = place.has_shown or self._is_known
+                        if place.claim_bytes is None and is_known:
+                            place.claim_bytes = self._claim_of(place.spec)
+                self._state_claims()
                 self._wake()
             time.sleep(self._look_s)
 
-    def _look_at(self, gpu: Gpu) -> None:
-        self._room(gpu)
-        busy_share = None if gpu.uuid is None else self._driver.busy_share(gpu.uuid)
-        for place in self._on(gpu):
-            place.watch(busy_share, self._look_s, self._settled_s)
-            is_known = place.has_shown or self._peaks
-            if place.claim_bytes is None and is_known and not self._is_alone(place.spec):
-                expected = self._claim_of(place.spec)
-                if expected is not None:
-                    place.claim_bytes = max(expected, round(SPREAD * (place.peak_bytes or 0)))
-        self._state(gpu)
-
-    def _room(self, gpu: Gpu) -> _Room | None:
+    def _look_at(self, gpu: Gpu) -> _Room | None:
         """What a GPU has room for, after a look at what trials take of it; None if it is closed."""
         if gpu.name in self._closed:
             return None
-        used_bytes, others = None, self._claims.of_others(_key(gpu))
-        if gpu.uuid is not None:
-            try:
-                used_bytes = self._driver.used_bytes(gpu.uuid)
-            except GpuError as error:
-                self._close(gpu, str(error))
-                return None
-            self._see(gpu, gpu.uuid, used_bytes, others)
-        usable = usable_bytes(gpu, keeps_spare=self._stated_bytes is None)
+        places, others = self._on(gpu), self._claims.of_others(gpu.uuid)
+        try:
+            used_bytes = self._driver.used_bytes(gpu.uuid)
+        except GpuError as error:
+            self._close(gpu, str(error))
+            return None
+        by_session = _by_session(self._driver.used_by(gpu.uuid))
+        for place in places:
+            taken_bytes = by_session.get(place.running.pid or 0)
+            before_bytes = place.used_before_bytes
+            if taken_bytes is None and used_bytes is not None and before_bytes is not None:
+                # In a container the driver knows processes by other ids than ours.
+                is_lone = len(places) == 1 and not others
+                taken_bytes = max(0, used_bytes - before_bytes) if is_lone else None
+            if taken_bytes is not None:
+                place.see(gpu, taken_bytes)
+        usable = self._usable(gpu)
         claims = [*self._claims_on(gpu), *others]
         foreign = max(0, (used_bytes or 0) - sum(claim.used_bytes for claim in claims))
-        claimed = sum(claim.claim_bytes for claim in claims)
+        free = usable - foreign - sum(claim.claim_bytes for claim in claims)
         return _Room(
             gpu=gpu,
-            places=self._on(gpu),
+            places=places,
             others=others,
-            usable_bytes=usable,
-            free_bytes=None if usable is None else usable - claimed - foreign,
+            free_bytes=free,
             foreign_bytes=foreign,
+            is_empty=not claims and free >= _EMPTY_SHARE * usable,
         )
 
-    def _see(self, gpu: Gpu, uuid: str, used_bytes: int | None, others: Sequence[Claim]) -> None:
-        """Note what each trial takes of a GPU, as far as the driver tells."""
-        by_session = _by_session(self._driver.used_by(uuid))
-        places = self._on(gpu)
-        for place in places:
-            taken = by_session.get(place.running.pid, 0) if place.running.pid else 0
-            is_lone = len(places) == 1 and not others and place.used_before_bytes is not None
-            if not taken and is_lone and used_bytes is not None:
-                # In a container the driver knows processes by other ids than ours.
-                taken = max(0, used_bytes - (place.used_before_bytes or 0))
-                place.see(gpu, taken)
-            elif taken:
-                place.see(gpu, taken)
-
-    def _claims_on(self, gpu: Gpu) -> list[Claim]:
-        all_bytes = usable_bytes(gpu, keeps_spare=self._stated_bytes is None) or 0
-        return [
-            Claim(
-                claim_bytes=all_bytes if place.claim_bytes is None else place.claim_bytes,
-                taken_bytes=place.taken_bytes(gpu),
-                is_alone=self._is_alone(place.spec),
-            )
-            for place in self._on(gpu)
-        ]
-
-    def _state(self, gpu: Gpu) -> None:
-        """Have the user's other sweeps see what this one claims of a GPU."""
-        self._claims.write(_key(gpu), self._claims_on(gpu))
+    def _usable(self, gpu: Gpu) -> int:
+        return usable_bytes(gpu, keeps_spare=self._stated_bytes is None)
 
     def _on(self, gpu: Gpu) -> list[Place]:
         return [place for place in self._places if gpu in place.gpus]
+
+    def _claims_on(self, gpu: Gpu) -> list[Claim]:
+        return [place.claim(gpu, self._usable(gpu)) for place in self._on(gpu)]
+
+    def _state_claims(self) -> None:
+        """Have the user's other sweeps see what this one claims."""
+        if self.gpus:
+            self._claims.write({gpu.uuid: self._claims_on(gpu) for gpu in self.gpus})
 
     def _close(self, gpu: Gpu, why: str) -> None:
         """Let no more trials of this sweep onto a GPU."""
@@ -622,11 +557,6 @@ def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:
             session = os.getsid(pid)
             sessions[session] = sessions.get(session, 0) + n_bytes
     return sessions
-
-
-def _key(gpu: Gpu) -> str:
-    """The GPU as the claims of all sweeps name it."""
-    return gpu.uuid or gpu.name
 
 
 def _gb(n_bytes: int | None) -> str:

@@ -13,15 +13,15 @@ from studies import until
 
 from sweeper.execution.claims import Claim, Claims
 
-ONE = Claim(claim_bytes=9, taken_bytes=8)
+ONE = Claim(claim_bytes=9, used_bytes=8)
 
 OTHER = """
 import sys, time
 from pathlib import Path
 from sweeper.execution.claims import Claim, Claims
 claims = Claims(Path(sys.argv[1]))
-with claims.gate("GPU-a") as is_mine:
-    claims.write("GPU-a", [Claim(claim_bytes=5)])
+with claims.gate() as is_mine:
+    claims.write({"GPU-a": [Claim(claim_bytes=5, used_bytes=5)]})
 print(is_mine, flush=True)
 time.sleep(60)
 """
@@ -29,13 +29,13 @@ time.sleep(60)
 
 def test_sweeps_see_each_others_claims_and_not_their_own(tmp_path: Path) -> None:
     here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
-    here.write("GPU-a", [ONE, ONE])
+    here.write({"GPU-a": [ONE, ONE]})
     assert there.of_others("GPU-a") == [ONE, ONE]
     assert there.of_others("GPU-b") == []
     assert here.of_others("GPU-a") == []
-    here.write("GPU-a", [])
+    here.write({})
     assert there.of_others("GPU-a") == []
-    here.write("GPU-a", [ONE])
+    here.write({"GPU-a": [ONE]})
     here.close()
     assert there.of_others("GPU-a") == []
 
@@ -46,19 +46,19 @@ def test_the_claims_of_a_killed_sweep_count_no_more(tmp_path: Path) -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
         claims = Claims(tmp_path / "c")
-        assert claims.of_others("GPU-a") == [Claim(claim_bytes=5)]
+        assert claims.of_others("GPU-a") == [Claim(claim_bytes=5, used_bytes=5)]
         other.send_signal(signal.SIGKILL)
         until(lambda: claims.of_others("GPU-a") == [])
-    assert [path.name for path in (tmp_path / "c").glob("GPU-a.*.json")] == []
+    assert [path.name for path in (tmp_path / "c").glob("*.json")] == []
 
 
 def test_a_gate_that_another_sweep_holds_is_not_waited_for(tmp_path: Path) -> None:
     here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
-    with here.gate("GPU-a") as is_mine:
+    with here.gate() as is_mine:
         assert is_mine
-        with there.gate("GPU-a") as is_theirs:
+        with there.gate() as is_theirs:
             assert not is_theirs
-    with there.gate("GPU-a") as is_theirs:
+    with there.gate() as is_theirs:
         assert is_theirs
 
 
@@ -76,8 +76,8 @@ def test_a_folder_that_others_may_have_laid_is_not_used(
     else:
         folder.touch()
     claims = Claims(folder)
-    claims.write("GPU-a", [ONE])
-    with claims.gate("GPU-a") as is_mine:
+    claims.write({"GPU-a": [ONE]})
+    with claims.gate() as is_mine:
         assert is_mine, "trials go on without the others' claims"
     assert claims.of_others("GPU-a") == []
     assert list(target.iterdir()) == []
@@ -87,7 +87,7 @@ def test_a_folder_that_others_may_have_laid_is_not_used(
 def test_only_the_user_may_enter_the_folder(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        Claims(tmp_path / "c").write("GPU-a", [ONE])
+        Claims(tmp_path / "c").write({"GPU-a": [ONE]})
     finally:
         os.umask(before)
     assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700

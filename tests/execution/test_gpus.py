@@ -56,7 +56,7 @@ def test_on_a_machine_without_gpus_auto_is_none_and_numbers_are_refused() -> Non
         ("1,0", ["1", "0"]),
         (" 0 , 1 ", ["0", "1"]),
         ("GPU-b", ["GPU-b"]),
-        ("MIG-x", ["MIG-x"]),
+        ("MIG-x,GPU-a", []),
         ("", []),
         ("-1", []),
         ("0,-1,1", ["0"]),  # CUDA sees nothing after an index that does not exist
@@ -182,7 +182,6 @@ nvml = Nvml()
 for gpu in nvml.installed():
     print(gpu.name, gpu.memory_bytes, nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)))
     print(gpu.mode, nvml.busy_share(gpu.uuid))
-print(nvml.used_bytes("GPU-other"), dict(nvml.used_by("GPU-other")))
 """
 
 
@@ -213,7 +212,6 @@ def test_whole_gpus_and_parts_are_read_out_of_the_drivers_library(tmp_path: Path
         "default None",
         f"GPU-2 {machine_bytes} None {{}}",
         "exclusive 0.75",
-        "None {}",
     ]
     assert "GPU 3 cannot be used: GPU is lost" in asked.stderr
 
@@ -222,4 +220,4 @@ def test_a_machine_without_a_driver_has_no_gpus() -> None:
     asked = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
     assert asked.stderr == ""
     if not shutil.which("nvidia-smi"):
-        assert asked.stdout == "None {}\n"
+        assert asked.stdout == ""

@@ -24,8 +24,8 @@ from sweeper.execution.runtime import guarded
 from sweeper.guard import mark_of
 
 
-def a_gpu(name: str = "GPU-a", uuid: str | None = "GPU-a") -> Gpu:
-    return Gpu(name=name, uuid=uuid, memory_bytes=None)
+def a_gpu(name: str = "GPU-a", uuid: str = "GPU-a") -> Gpu:
+    return Gpu(name=name, uuid=uuid, memory_bytes=1)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_mps_is_used_where_the_program_is_and_trials_share_a_gpu(program: Path) 
         ([], 2, 1, "no two trials share a GPU of NVIDIA's, so this costs nothing"),
         ([a_gpu()], 1, 1, "no two trials share"),
         ([a_gpu()], 2, 2, "no two trials share"),
-        ([a_gpu("MIG-1", "MIG-1")], 2, 1, r"part of a GPU \(MIG\); .* take turns"),
+        ([a_gpu("MIG-1", "MIG-1")], 2, 1, r"parts of a GPU \(MIG\); .* take turns"),
     ],
 )
 def test_why_it_is_not_used_and_what_that_costs(
@@ -100,7 +100,7 @@ def test_why_it_is_not_used_and_what_that_costs(
 def test_without_the_program_trials_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     why = why_not([a_gpu()], jobs=2, per_trial=1)
-    assert "nvidia-cuda-mps-control is not on the PATH; trials on one GPU then take turns" in why
+    assert why.startswith("nvidia-cuda-mps-control is not on the PATH")
 
 
 def test_a_daemon_that_somebody_else_runs_is_left_alone(
@@ -168,7 +168,7 @@ def test_kernels_that_do_not_connect_are_reported_once(
     with serving(mps, tmp_path):
         mps.check(a_gpu())
         mps.check(a_gpu())
-    assert caplog.text.count("kernels do not connect to it") == 1
+    assert caplog.text.count("do not connect to MPS") == 1
 
 
 def test_kernels_that_connect_are_no_news(
@@ -202,7 +202,7 @@ print("connected", flush=True)
 time.sleep(600)
 '''
 with guarded(Path(sys.argv[1])) as (token, folder):
-    mps, gpu = Mps(), Gpu(name="GPU-a", uuid="GPU-a", memory_bytes=None)
+    mps, gpu = Mps(), Gpu(name="GPU-a", uuid="GPU-a", memory_bytes=1)
     mps.start([gpu], folder=folder, token=token)
     # The guard removes the folder with the log, so the test reads it through a link.
     os.link(folder / "mps0" / "log" / "control.log", sys.argv[2])

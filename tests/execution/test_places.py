@@ -110,6 +110,11 @@ def process() -> Iterator[int]:
         one.kill()
 
 
+def names(place: Place) -> str:
+    """The GPUs of a place, as its kernel sees them."""
+    return place.env["CUDA_VISIBLE_DEVICES"]
+
+
 def learned(places: Places, gib: float) -> Places:
     """The places after a trial that has ended and took so much."""
     with places.lease(trial_spec(), RunningTrial()) as place:
@@ -125,7 +130,7 @@ def test_without_gpus_a_kernel_sees_none() -> None:
     assert places.gpus == []
     assert places.env["CUDA_VISIBLE_DEVICES"] == ""
     with places.lease(trial_spec(), RunningTrial()) as place:
-        assert (place.gpu, place.env) == (None, {})
+        assert (place.gpus, place.env) == ([], {})
 
 
 def test_a_gpu_that_nobody_could_tell_us_of_is_not_hidden() -> None:
@@ -172,7 +177,7 @@ def test_a_trial_that_is_alone_waits_for_all_others_and_those_after_it_wait_for_
     others = [Trial(places, number=0), Trial(places, number=1)]
     alone = Trial(places, AloneOn.MACHINE, number=2)
     after = Trial(places, number=3)
-    assert alone.running.waits_for == "the end of all 2 others, to run alone on this machine"
+    assert alone.running.waits_for == "the end of 0000, 0001: 0002 runs alone on this machine"
     assert after.running.waits_for == "its turn, behind 0002"
     others[0].end()
     assert alone.has_to_wait()
@@ -180,7 +185,7 @@ def test_a_trial_that_is_alone_waits_for_all_others_and_those_after_it_wait_for_
     others[1].end()
     assert alone.begun().is_alone
     assert after.has_to_wait()
-    assert after.running.waits_for == "the end of 0002, which runs alone on this machine"
+    assert after.running.waits_for == "the end of 0002: 0002 runs alone on this machine"
     alone.end()
     after.begun()
     after.end()
@@ -205,11 +210,11 @@ def test_a_trial_sees_the_kills_since_it_began(tmp_path: Path) -> None:
     places = Places(root=tmp_path)
     with ExitStack() as stack:
         before = stack.enter_context(places.lease(trial_spec(), RunningTrial()))
-        assert [before.machine_ran_short] == [False]
+        assert not places.ran_short(before)
         counts.write_text("oom_kill 4\n")
-        assert [before.machine_ran_short] == [True]
+        assert places.ran_short(before)
         later = stack.enter_context(places.lease(trial_spec(), RunningTrial()))
-        assert not later.machine_ran_short
+        assert not places.ran_short(later)
 
 
 # --- the memory of GPUs --------------------------------------------------------------------------
@@ -220,7 +225,7 @@ def test_as_many_trials_share_a_gpu_as_what_they_state_fits(make: Make) -> None:
     trials = [Trial(places, number=number) for number in range(5)]
     for trial in trials[:4]:
         place = trial.begun()
-        assert (place.gpu, place.claim_bytes) == ("GPU-a", 9 * GIB + CONTEXT_BYTES)
+        assert (names(place), place.claim_bytes) == ("GPU-a", 9 * GIB + CONTEXT_BYTES)
         assert place.memory_fraction == pytest.approx(1.05 * 9 / 40)
     assert trials[4].has_to_wait()
     trials[0].end()
@@ -247,9 +252,9 @@ def test_the_gpu_with_the_most_free_memory_is_taken(make: Make) -> None:
     driver.used.update({"GPU-a": 5 * GIB, "GPU-c": 20 * GIB})  # by other programs
     places = learned(make(driver=driver), 10)
     trials = [Trial(places, number=number) for number in range(7)]
-    names = [trial.begun().gpu for trial in trials]
-    assert names[:3] == ["GPU-b", "GPU-a", "GPU-b"]
-    assert sorted(map(str, names)) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
+    found = [names(trial.begun()) for trial in trials]
+    assert found[:3] == ["GPU-b", "GPU-a", "GPU-b"]
+    assert sorted(found) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
     for trial in trials:
         trial.end()
 
@@ -322,6 +327,18 @@ def test_a_peak_that_could_not_be_measured_is_not_learned(
     assert caplog.text.count("what trials take of GPU-a cannot be measured") == 1
 
 
+@pytest.mark.parametrize(("busy_share", "peak_bytes"), [(0.5, None), (None, None), (0.0, 0)])
+def test_nothing_seen_of_a_trial_is_no_peak_unless_its_gpu_did_no_work(
+    make: Make, busy_share: float | None, peak_bytes: int | None
+) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.busy["GPU-a"] = busy_share
+    places = make(driver=driver)
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        time.sleep(0.1)
+        assert places.use_of(place, None).peak_bytes == peak_bytes
+
+
 def test_a_trial_that_uses_no_gpu_lets_the_others_join_when_it_has_ended(make: Make) -> None:
     places = learned(make("GPU-a"), 0)
     trials = [Trial(places) for _ in range(9)]
@@ -367,7 +384,7 @@ def test_a_claim_that_no_gpu_can_hold_is_tried_where_it_is_alone(make: Make) -> 
 def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
     places = make("GPU-a", "GPU-b", "GPU-c", per_trial=2)
     first = Trial(places)
-    assert first.begun().gpu == "GPU-a,GPU-b"
+    assert names(first.begun()) == "GPU-a,GPU-b"
     second = Trial(places)
     assert second.has_to_wait()
     first.end()
@@ -384,14 +401,6 @@ def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
     first.end()
     second.begun()
     second.end()
-
-
-def test_gpus_whose_memory_nobody_knows_are_shared_by_count(make: Make) -> None:
-    places = make(driver=StatedDriver("GPU-a", "GPU-b", memory_bytes=None))
-    trials = [Trial(places) for _ in range(4)]
-    assert sorted(str(trial.begun().gpu) for trial in trials) == ["GPU-a"] * 2 + ["GPU-b"] * 2
-    for trial in trials:
-        trial.end()
 
 
 def test_what_a_trial_took_is_the_larger_of_what_the_driver_and_torch_say(make: Make) -> None:
@@ -449,13 +458,13 @@ def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(
     places = learned(make(driver=driver), 1)
     trial = Trial(places)
     place = trial.begun()
-    driver.lost.add(str(place.gpu))
+    driver.lost.add(names(place))
     failed = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="oh")
     settled = places.settle(place, failed)
     assert (settled.state, settled.reason) == (TrialState.STOPPED, Reason.GPU_FAULT)
     others = [Trial(places) for _ in range(3)]
-    assert {other.begun().gpu for other in others} == {"GPU-a", "GPU-b"} - {place.gpu}
-    assert caplog.text.count(f"{place.gpu} takes no more trials of this sweep") == 1
+    assert {names(other.begun()) for other in others} == {"GPU-a", "GPU-b"} - {names(place)}
+    assert caplog.text.count(f"{names(place)} takes no more trials of this sweep") == 1
     for one in (trial, *others):
         one.end()
 
