@@ -139,9 +139,10 @@ def test_a_gpu_that_nobody_could_tell_us_of_is_not_hidden() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in places.env
 
 
-def test_the_threads_are_stated_for_every_library_that_counts_them() -> None:
+def test_kernels_have_a_fixed_number_of_threads_and_what_else_changes_the_last_bits() -> None:
     env = Places(threads=3).env
     assert {name: env[name] for name in THREAD_VARIABLES} == dict.fromkeys(THREAD_VARIABLES, "3")
+    assert (env["PYTHONHASHSEED"], env["CUBLAS_WORKSPACE_CONFIG"]) == ("0", ":4096:8")
 
 
 def test_libraries_that_would_take_most_of_a_gpu_take_what_they_need(

@@ -7,6 +7,7 @@ from nbformat.v4 import new_notebook
 
 from sweeper.execution.verdict import does_not_fit, judge
 from sweeper.kernels import Ending, KernelResult
+from sweeper.notebook_api.messages import Point
 from sweeper.notebooks import ExecutedNotebook
 from sweeper.settings import Settings
 from sweeper.testing import trial_spec
@@ -144,3 +145,29 @@ def test_a_trial_with_too_little_shared_memory_learns_of_the_remedy(
 def test_a_kernel_that_ends_with_a_bus_error_had_too_little_shared_memory() -> None:
     outcome = judged(KernelResult(ending=Ending.KERNEL_DIED, exit_code=-7))
     assert "--shm-size" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("report", "reason", "message"),
+    [
+        ({"vall": 1.0}, "no_score", "the notebook ran to its end and never gave val (found: vall)"),
+        ({"val": float("nan")}, "not_finite", "val is nan"),
+        ({"val": float("inf")}, "not_finite", "val is inf"),
+    ],
+)
+def test_a_notebook_that_ends_without_a_finite_score_has_failed(
+    report: dict[str, float], reason: str, message: str
+) -> None:
+    file = ExecutedNotebook(new_notebook(), trial_spec(), started_at="")
+    file.record(Point(metrics=report, step=0))
+    outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), SETTINGS)
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
+    assert outcome.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words"),
+    [(-9, "signal 9, often for want of memory"), (-11, "signal 11"), (3, "exit code 3")],
+)
+def test_the_message_of_a_crash_names_its_signal(exit_code: int, words: str) -> None:
+    assert words in judged(KernelResult(ending=Ending.KERNEL_DIED, exit_code=exit_code)).message
