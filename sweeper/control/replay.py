@@ -6,39 +6,30 @@ or changes the study.
 
 from __future__ import annotations
 
-import datetime
 import logging
 import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ..errors import KernelError, StudyError, SweepError
+from ..errors import KernelError, StudyError
 from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
-from ..kernels import can_freeze, check_kernel
+from ..kernels import check_kernel
 from ..notebook_api.messages import Point, StopReason, decode_float
-from ..notebooks import ResearchNotebook, annotate, read_executed, read_metadata
+from ..notebooks import ResearchNotebook, annotate, read_metadata
 from ..notebooks.compare import Differences, Execution, compare
-from ..notebooks.fingerprint import changed_modules
-from ..notebooks.scores import scrape
 from ..settings import Settings
-from ..study_folder.snapshots import (
-    CodeSnapshot,
-    keep_environment,
-    read_environment,
-    read_snapshot,
-)
+from ..study_folder.snapshots import read_snapshot
 from ..sync.archive import Dataset
 from ..trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState, display_path
 from .diff import read_execution
 from .lookup import ExistingStudy
-from .replay_targets import ReplayTarget, inputs_of_target
+from .replay_targets import ReplayTarget
 from .side_trials import SideTrials
 
 _log = logging.getLogger(__name__)
@@ -96,24 +87,21 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """The verdict for people, the first line by itself enough to go on."""
-        if self.state is ReplayState.FAILED:
-            return [f"{self.run_id}: not compared: {self.message}", *self._cause_lines()]
         if self.state is ReplayState.EQUAL:
             compared = f"final scores: {self.n_scores}, reported points: {self.n_points}"
             lines = [f"{self.run_id}: equal, bit for bit ({compared}; {self.duration_s:.1f} s)"]
             return lines + [f"  an output differs: {it}" for it in self.found.outputs[:1]]
+        if self.state is ReplayState.FAILED:
+            return [f"{self.run_id}: not compared: {self.message}"]
         distance = self.found.distance
+        none = "nothing that is known to change results has changed since the study was swept"
         far = "" if math.isinf(distance) else f"; at most {distance:.2g} apart, relatively"
-        files = (display_path(path) for path in (self.target.original, self.target.replay))
+        files = map(display_path, (self.target.record.notebook, self.target.replay))
         return [
             f"{self.run_id}: different: {self.difference}{far}",
-            *self._cause_lines(),
+            *(f"  {cause}" for cause in self.causes or [none]),
             f"  compare {' and '.join(files)}",
         ]
-
-    def _cause_lines(self) -> list[str]:
-        none = "nothing that is known to change results has changed since the study was swept"
-        return [f"  {cause}" for cause in self.causes or [none]]
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints; numbers that JSON does not have are text."""
@@ -121,7 +109,7 @@ class Verdict:
         return {
             "run_id": self.run_id,
             "verdict": str(self.state),
-            "notebook": display_path(self.target.original),
+            "notebook": display_path(self.target.record.notebook),
             "replay": display_path(self.target.replay),
             "compared": {"scores": self.n_scores, "points": self.n_points},
             "distance": distance if math.isfinite(distance) else str(distance),
@@ -148,7 +136,8 @@ def replay(
         on_verdict: called with each verdict, one at a time.
 
     Raises:
-        SweepError: this machine has not what the trials need; nothing was run.
+        SweepError: this machine has not what the trials need, or their code or data is gone;
+            nothing was run.
     """
     verdicts: list[Verdict] = []
     lock = threading.Lock()
@@ -159,13 +148,15 @@ def replay(
             on_verdict(verdict)
 
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
-        groups = list(_groups(existing, targets, Path(folder), here=here, on_verdict=note))
-        runs = [(group, LocalExecutor.on_this_machine(group.workload, jobs)) for group in groups]
+        runs = [
+            (workload, alike, LocalExecutor.on_this_machine(workload, jobs))
+            for workload, alike in _workloads(existing, targets, Path(folder), here=here)
+        ]
         on_gpu = [target.record.run_id for target in targets if target.record.gpu is not None]
-        if on_gpu and not here and not all(executor.has_gpus for _, executor in runs):
+        if on_gpu and not here and not all(executor.has_gpus for *_, executor in runs):
             raise StudyError(f"trial {on_gpu[0]} ran on a GPU, and none is used here; {_HERE}")
-        for group, executor in runs:
-            executor.run(group)
+        for workload, alike, executor in runs:
+            executor.run(_Replays(existing, workload, alike, note))
     return sorted(verdicts, key=lambda verdict: verdict.run_id)
 
 
@@ -177,29 +168,22 @@ def record_in_mlflow(existing: ExistingStudy, verdicts: Iterable[Verdict]) -> No
     """
     from ..tracking import usable
 
-    at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     runs = existing.runs()
     with usable(existing.tracking):
         for verdict in verdicts:
-            tags = {"sweeper.replay": str(verdict.state), "sweeper.replayed_at": at}
             # An empty text replaces that of an earlier replay.
-            runs.tag(verdict.run_id, {**tags, "sweeper.replay_difference": verdict.difference})
+            tags = {"sweeper.replay_difference": verdict.difference}
+            runs.tag(verdict.run_id, {"sweeper.replay": str(verdict.state), **tags})
 
 
 # --- what is run ---------------------------------------------------------------------------------
 
 
-def _groups(
-    existing: ExistingStudy,
-    targets: Sequence[ReplayTarget],
-    folder: Path,
-    *,
-    here: bool,
-    on_verdict: Callable[[Verdict], None],
-) -> Iterator[_Replays]:
-    """Trials that ran the same cells with the same fixed values, so that one workload has them."""
-    facts = existing.study.facts
-    cwd = Path(facts["notebook"]).parent
+def _workloads(
+    existing: ExistingStudy, targets: Sequence[ReplayTarget], folder: Path, *, here: bool
+) -> Iterator[tuple[Workload, list[ReplayTarget]]]:
+    """Workloads with their trials, which ran the same code with the same fixed values and data."""
+    cwd = Path(existing.study.facts["notebook"]).parent
     if not cwd.is_dir():
         raise StudyError(
             f"{cwd}: the folder of the notebook is gone, in which trials find their data and "
@@ -207,30 +191,24 @@ def _groups(
         )
     settings = _settings_for(existing, here=here)
     kernel = _kernel_for(existing, here=here)
-    alike: dict[str, list[ReplayTarget]] = {}
+    groups: dict[str, list[ReplayTarget]] = {}
     for target in targets:
         common = [target.metadata.get(name) for name in ("code", "snapshot", "fixed", "data")]
-        alike.setdefault(str(common), []).append(target)
-    for index, members in enumerate(alike.values()):
-        notebook = ResearchNotebook(members[0].original, is_executed=True)
-        metadata = members[0].metadata
+        groups.setdefault(str(common), []).append(target)
+    for index, alike in enumerate(groups.values()):
+        metadata = alike[0].metadata
         paths = StudyPaths.parse(f"{folder}/{index}/{{run_id}}.ipynb", study="replay")
         paths.folder.mkdir(parents=True)
-        snapshot = _snapshot(existing, metadata)
-        data, changes = _data(settings, cwd, metadata)
-        if snapshot is None or not can_freeze(kernel):
-            changes += changed_modules(facts["made_of"], notebook.code, cwd)
         workload = Workload(
-            notebook=notebook,
+            notebook=ResearchNotebook(alike[0].record.notebook, is_executed=True),
             settings=settings,
             kernel_name=kernel,
             cwd=cwd,
             paths=paths,
-            snapshot=snapshot,
-            data=data,
+            snapshot=read_snapshot(existing.paths, metadata.get("snapshot", "")),
+            data=_data(settings, cwd, metadata),
         )
-        fixed = _decoded(metadata.get("fixed", {}), settings.fixed)
-        yield _Replays(existing, workload, members, fixed, changes, on_verdict)
+        yield workload, alike
 
 
 def _decoded(stored: Any, known: Any = None) -> Any:
@@ -247,35 +225,15 @@ def _decoded(stored: Any, known: Any = None) -> Any:
     return decode_float(stored) if stored in _NOT_FINITE and stored != known else stored
 
 
-def _data(
-    settings: Settings, cwd: Path, metadata: Mapping[str, Any]
-) -> tuple[Dataset | None, list[str]]:
-    """The data of a trial, fetched where it is missing; and in words what has changed of it.
-
-    A trial is replayed with other data, too: the verdict says how far its numbers differ then.
-    """
+def _data(settings: Settings, cwd: Path, metadata: Mapping[str, Any]) -> Dataset | None:
+    """The data of a trial, fetched where it is missing; None where it has stated none."""
     version = metadata.get("data", {}).get("version")
     if settings.data is None or version is None:
-        return None, []
-    stated = settings.data.model_copy(update={"version": version})
-    data = Dataset(stated, folder=cwd)
-    try:
-        data.settle()
-        data.bring(_log.warning)
-    except SweepError as error:
-        _log.warning("the data is not what the trial has used: %s", error)
-        place = display_path(data.place())
-        return None, [f"data.path {place} is not version {version} any more, which the trial used"]
-    return data, []
-
-
-def _snapshot(existing: ExistingStudy, metadata: Mapping[str, Any]) -> CodeSnapshot | None:
-    """The modules of a trial; None where their file was removed: those on disk have to do."""
-    try:
-        return read_snapshot(existing.paths, metadata.get("snapshot", ""))
-    except StudyError as error:
-        _log.warning("%s; the modules beside the notebook are used as they are now", error)
         return None
+    data = Dataset(settings.data.model_copy(update={"version": version}), folder=cwd)
+    data.settle()
+    data.bring(_log.warning)
+    return data
 
 
 def _settings_for(existing: ExistingStudy, *, here: bool) -> Settings:
@@ -300,80 +258,67 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
 
 
 class _Replays(SideTrials[ReplayTarget]):
-    """Gives the trials of a group to an executor, and judges each that has ended."""
+    """Gives trials of one workload to an executor, and judges each replay that has ended."""
 
     def __init__(
         self,
         existing: ExistingStudy,
         workload: Workload,
         targets: Sequence[ReplayTarget],
-        fixed: Mapping[str, Any],
-        changes: Sequence[str],
         on_verdict: Callable[[Verdict], None],
     ) -> None:
         super().__init__(targets)
-        self.workload = workload
-        self._existing, self._fixed = existing, fixed
-        self._changes, self._on_verdict = changes, on_verdict
+        self._existing, self._workload, self._on_verdict = existing, workload, on_verdict
 
     def begin(self, item: ReplayTarget, running: RunningTrial) -> TrialSpec:
         """Make the spec of a replay: as if for the first time, written beside the trial's own."""
+        settings, paths = self._workload.settings, self._workload.paths
         if item.record.state is TrialState.PRUNED:
-            running.subscribe(_CutAsBefore(item, self.workload.settings, running))
+            series = read_execution(item.record.notebook, self._existing.paths, settings).series
+            n_points = {name: len(points) for name, points in series.items()}
+            running.subscribe(_CutAsBefore(n_points, running))
         spec = item.record.spec(
             study=self._existing.study.name,
             study_id=self._existing.study.study_id,
-            fixed=self._fixed,
-            checkpoint_dir=self.workload.paths.checkpoints(item.record.run_id),
-            artifact_dir=self.workload.paths.saved(item.record.run_id),
-            inputs=inputs_of_target(self._existing.paths, item),
+            fixed=_decoded(item.metadata.get("fixed", {}), settings.fixed),
+            checkpoint_dir=paths.checkpoints(item.record.run_id),
+            artifact_dir=paths.saved(item.record.run_id),
+            inputs=item.inputs(self._existing.paths),
             code=str(item.metadata.get("code", "")),
         )
         return replace(spec, attempt=1, notebook=item.replay)
 
     def end(self, item: ReplayTarget, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Compare a replay with its trial."""
+        """Compare a replay with its trial, and keep the verdict in the replay's notebook."""
         verdict = self._judge(item, outcome)
+        state, of = str(verdict.state), item.record.notebook.name
         try:
-            self._keep(item, verdict)
+            if read_metadata(item.replay) is not None:
+                noted = {"of": of, "verdict": state, "difference": verdict.difference}
+                annotate(item.replay, replay=noted)
         except OSError as error:  # the verdict counts, wherever it cannot be written
             _log.warning("%s: %s", display_path(item.replay), error.strerror or error)
         self._on_verdict(verdict)
 
-    def _keep(self, item: ReplayTarget, verdict: Verdict) -> None:
-        """Keep the verdict in the replay's notebook, and its environment with the trials'."""
-        metadata = read_metadata(item.replay)
-        if metadata is None:
-            return
-        if name := metadata.get("environment"):
-            with suppress(StudyError):  # there was no time to write it
-                environment = read_environment(self.workload.paths, name)
-                keep_environment(self._existing.paths, environment)
-        of, state = item.original.name, str(verdict.state)
-        noted = {"of": of, "verdict": state, "difference": verdict.difference}
-        annotate(item.replay, replay=noted)
-
     def _judge(self, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
         """Compare a trial with its replay; a pruned one as far as it came, by its series only."""
-        record, settings = target.record, self.workload.settings
-        since = "since the study was swept: "
+        record, settings = target.record, self._workload.settings
         if outcome.state not in (TrialState.COMPLETED, record.state):
             nothing = Execution(scores={}, series={})
             return Verdict(
                 target=target,
                 found=compare(nothing, nothing),
-                causes=[since + change for change in self._changes],
                 message=f"the replay is {outcome.state}: {outcome.message}",
                 duration_s=outcome.duration_s,
             )
-        before = read_execution(target.original, self._existing.paths, settings)
-        now = read_execution(target.replay, self.workload.paths, settings)
+        before = read_execution(record.notebook, self._existing.paths, settings)
+        now = read_execution(target.replay, self._workload.paths, settings)
         if record.state is TrialState.PRUNED:
             cut = {name: it[: len(before.series.get(name, ()))] for name, it in now.series.items()}
             before = replace(before, cells=(), scores={})
             now = replace(now, cells=(), scores={}, series=cut)
         found = compare(before, now)
-        causes = [since + change for change in (*self._changes, *found.environment_in_words())]
+        causes = [f"since the study was swept: {it}" for it in found.environment_in_words()]
         if record.attempt > 1 or record.retry_of is not None:
             causes.append(
                 "the trial was interrupted and begun again: if it went on from a checkpoint, that "
@@ -392,10 +337,8 @@ class _Replays(SideTrials[ReplayTarget]):
 class _CutAsBefore:
     """Ends the replay of a pruned trial when it has reported as many points as the trial had."""
 
-    def __init__(self, target: ReplayTarget, settings: Settings, running: RunningTrial) -> None:
-        node = read_executed(target.original)
-        series = scrape(node, sources=settings.scores, objectives=settings.objective).series
-        self._left = {name: len(points) for name, points in series.items()}
+    def __init__(self, n_points: Mapping[str, int], running: RunningTrial) -> None:
+        self._left = dict(n_points)
         self._running = running
 
     def __call__(self, point: Point) -> None:

@@ -81,17 +81,6 @@ def _texts(code: Mapping[Path, bytes], folder: Path) -> dict[str, str]:
     return {os.path.relpath(path, folder): _text(code[path]) for path in sorted(code)}
 
 
-def changed_modules(before: Fingerprint, code: Sequence[str], folder: Path) -> list[str]:
-    """List in words which files beside a notebook are not as a fingerprint has them.
-
-    Args:
-        code: the sources of the notebook's code cells.
-        folder: the notebook's.
-    """
-    now = {name: _digest(text) for name, text in modules_beside(code, folder).items()}
-    return changes({"cells": [], "files": before["files"]}, {"cells": [], "files": now})
-
-
 def version(fingerprint: Fingerprint) -> str:
     """Make a short name of a fingerprint, eight digits; equal fingerprints have equal names."""
     return _digest(json.dumps(fingerprint, sort_keys=True))[:8]

@@ -211,9 +211,8 @@ def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
         (["out/again", "0004"], "0004 is failed, and only completed and pruned trials"),
         (["out/again", "0099"], "has no trial 0099"),
         (["out/again"], "Give run ids, --all, or --sample N"),
-        (["out/again", "0001", "--all"], "Give run ids, --all, or --sample N"),
         (["out/again", "--sample", "0"], "--sample 0: expected a whole number of 1 or more"),
-        (["out/0000.ipynb", "--all"], "--all and --sample go with a study"),
+        (["out/0000.ipynb", "--all"], "Give run ids, --all, or --sample N"),
         (["out/0000.ipynb", "out/again"], "executed notebooks, or a study with run ids; not both"),
         (["out/none.ipynb"], "there is no such notebook"),
         (["nb.ipynb"], "no sweep has executed this notebook"),
@@ -236,13 +235,15 @@ def test_what_cannot_be_replayed_is_refused_with_one_message(
 def test_another_file_in_the_way_is_never_overwritten(
     swept: Swept, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    other = swept.trial("generator").with_suffix(".replay.ipynb")
+    other.write_text("mine")
     copied = tmp_path / "copy.ipynb"
-    copied.write_bytes(swept.trial("none").read_bytes())
-    (tmp_path / "copy.replay.ipynb").write_text("mine")
+    copied.write_bytes(swept.trial("generator").read_bytes())
     code, _, printed = replayed(capsys, copied, "--storage", swept.result.storage)
     assert code == 2
-    assert "copy.replay.ipynb: is in the way" in printed
-    assert (tmp_path / "copy.replay.ipynb").read_text() == "mine"
+    assert f"{other.name}: is in the way" in printed
+    assert other.read_text() == "mine"
     code, _, printed = replayed(capsys, copied)
     assert code == 2
     assert "its study 'again' is in no folder above it; give its storage with --storage" in printed
+    other.unlink()

@@ -107,7 +107,7 @@ def test_a_second_stage_goes_over_the_best_of_the_first_through_kills_and_replay
     shutil.rmtree(kept.parent)
     capfd.readouterr()
     assert main(["replay", "out/finetune.0000.ipynb"]) == 2
-    assert "is gone, which was its input 'encoder' (model.json of trial" in capfd.readouterr().err
+    assert "is gone, which was its input (model.json of trial" in capfd.readouterr().err
 
     # A new sweep over a file that was changed since begins no kernel.
     Path("out/pretrain/artifacts", best, "model.json").write_text("{}")
