@@ -118,7 +118,7 @@ class ConsoleOutput:
 
     def when(self, existing: ExistingStudy) -> str:
         """When queued trials of a study will run, for messages."""
-        is_swept = existing.sweep() is not None
+        is_swept = existing.swept_by() is not None
         return "the next free slot takes it" if is_swept else "the next sweep begins with it"
 
     def line(self, text: str) -> None:

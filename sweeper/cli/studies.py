@@ -27,10 +27,10 @@ def status(options: argparse.Namespace) -> int:
         options.study, storage=options.storage, tracking_uri=options.tracking_uri
     ):
         clean_up_after_crash(existing)
-        sweep = existing.sweep()
-        result, snapshot = look(existing, sweep)
-        console.status(result, snapshot, owner=None if sweep is None else sweep.process)
-        found.append({**result.to_json(), "running": sweep is not None})
+        owner = existing.swept_by()
+        result, snapshot = look(existing)
+        console.status(result, snapshot, owner=owner)
+        found.append({**result.to_json(), "running": owner is not None})
     console.json(found[0] if len(found) == 1 else found)
     return OK
 
@@ -128,7 +128,7 @@ def ui(options: argparse.Namespace) -> int:
     console = ConsoleOutput(options)
     existing = find_study(options.study, storage=options.storage, tracking_uri=options.tracking_uri)
     page = existing.paths.page
-    if not (page.exists() and existing.sweep() is not None):  # else the sweep keeps it up to date
+    if not (page.exists() and existing.swept_by()):  # else the sweep keeps it up to date
         write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
     console.line(f"{existing.study.name}: MLflow's UI starts, which takes some seconds")
     with served(existing, page, port=options.port) as server:

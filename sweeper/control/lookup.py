@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from ..errors import StudyError, TrackingError
 from ..execution.runtime import clear_up
 from ..settings.addresses import Address
 from ..study import StoredStudy, confirmation_of, is_storage
-from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held, owner_of, while_unswept
 from ..trials import Confirmation, Reason, StudyPaths, TrialRecord, TrialState, display_path
 
@@ -32,21 +30,6 @@ _BEHIND = "tracking_is_behind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LivingSweep:
-    """The sweep of a study that is alive now.
-
-    Attributes:
-        process: that sweeps, for people.
-        is_here: whether it runs on this machine.
-        hears_requests: whether it sees what is asked for in the study's folder.
-    """
-
-    process: str
-    is_here: bool
-    hears_requests: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingStudy:
     """A study in its storage, with the paths of its files.
 
@@ -60,19 +43,16 @@ class ExistingStudy:
     paths: StudyPaths
     tracking: Address
 
-    def sweep(self) -> LivingSweep | None:
-        """The sweep of the study that is alive now, wherever it runs; None for none.
+    def swept_by(self) -> str | None:
+        """The process that sweeps the study now, for people, wherever it runs; None for none.
 
         Raises:
             StorageAwayError: the storage is a server that does not answer.
         """
         if is_held(self.paths):
-            is_here = elsewhere_s(self.paths.owner) is None
-            return LivingSweep(process=owner_of(self.paths), is_here=is_here, hears_requests=True)
+            return owner_of(self.paths)
         holder = self.holder()
-        if holder is None:
-            return None
-        return LivingSweep(process=holder.process, is_here=False, hears_requests=False)
+        return None if holder is None else holder.process
 
     def opened(self) -> Study:
         """The study as Optuna opens it, for changes.
@@ -172,38 +152,33 @@ def find_studies(
     Raises:
         StudyError: no study was found.
     """
-    if storage is not None:
+    if storage is None:
+        files = [file.absolute() for file in _storages(wanted) if file.is_file()]
+        found = [it for file in files for it in _studies_in(Address.of(f"sqlite:///{file}"), file)]
+    else:
         from ..tracking import sqlite_file
 
         url = Address.of(storage)
-        file = sqlite_file(url.full)
-        if file is not None and not is_storage(file):
-            raise StudyError(
-                f"--storage {url}: there is no study in {display_path(file)}"
-                + ("" if file.exists() else ", for there is no such file")
-            )
-        found = [(url, study) for study in _studies_in(url, None if "?" in storage else file)]
+        found = _studies_in(url, sqlite_file(url.full))
         names = [study.name for _, study in found]
         if wanted is not None and wanted not in names:
             known = ", ".join(names) or "none"
             raise StudyError(f"{url}: there is no study {wanted!r}; known: {known}")
         found = [(url, study) for url, study in found if wanted in (None, study.name)]
-    else:
-        files = [file.absolute() for file in _storages(wanted) if file.is_file()]
-        urls = [Address.of(f"sqlite:///{file}") for file in files]
-        found = [
-            (url, study)
-            for url, file in zip(urls, files, strict=True)
-            for study in _studies_in(url, file)
-        ]
-    # One that a killed sweep left before its first trial is no reason against the others.
-    begun = [(url, study) for url, study in found if "template" in study.facts]
-    studies = [_with_paths(url, study, tracking_uri) for url, study in begun or found]
+    studies = []
+    for url, study in found:
+        # One that a killed sweep left before its first trial has nothing to look at.
+        if template := study.facts.get("template"):
+            paths = StudyPaths.parse(template, study=study.name)
+            tracking = Address.of(tracking_uri or study.facts["tracking_uri"])
+            studies.append(
+                ExistingStudy(study=study, storage_url=url, paths=paths, tracking=tracking)
+            )
     if not studies:
         where = "below this folder" if wanted is None else f"in {wanted!r}"
         raise StudyError(
-            f"there is no study {where}; give a study's name, the folder of its outputs, or "
-            "its name with --storage"
+            f"there is no study {where} that has begun a trial; give a study's name, the folder of "
+            "its outputs, or its name with --storage"
         )
     return studies
 
@@ -218,7 +193,7 @@ def find_study(
     """
     studies = find_studies(wanted, storage=storage, tracking_uri=tracking_uri)
     if wanted is None and len(studies) > 1:
-        studies = [study for study in studies if study.sweep() is not None] or studies
+        studies = [study for study in studies if study.swept_by()] or studies
     if len(studies) > 1:
         folders = ", ".join(display_path(study.paths.folder) for study in studies)
         raise StudyError(f"several studies could be meant; name one of {folders}")
@@ -235,36 +210,20 @@ def _storages(wanted: str | None) -> list[Path]:
     return found
 
 
-def _studies_in(url: Address, file: Path | None) -> Sequence[Study | StoredStudy]:
-    """All studies in a storage.
-
-    Args:
-        file: the storage's file, which may be read without Optuna; None where there is none.
+def _studies_in(url: Address, file: Path | None) -> list[tuple[Address, Study | StoredStudy]]:
+    """All studies in a storage, each with its URL; those in a file are read without Optuna.
 
     Raises:
-        StudyError: the storage cannot be opened.
+        StudyError: the storage cannot be opened, or the file is none.
     """
+    if file is not None and not is_storage(file):
+        raise StudyError(f"{url}: there is no study in {display_path(file)}")
     stored = None if file is None else StoredStudy.all_in(file)
     if stored is not None:
-        return stored
+        return [(url, study) for study in stored]
     from ..study import Study
 
-    return Study.all_in(url)
-
-
-def _with_paths(
-    storage_url: Address, study: Study | StoredStudy, tracking_uri: str | None
-) -> ExistingStudy:
-    name = study.name
-    template = study.facts.get("template")
-    if template is None:
-        raise StudyError(
-            f"{storage_url}: the study {name!r} was never swept to its first trial; "
-            "sweep it, or choose another"
-        )
-    paths = StudyPaths.parse(template, study=name)
-    tracking = Address.of(tracking_uri or study.facts["tracking_uri"])
-    return ExistingStudy(study=study, storage_url=storage_url, paths=paths, tracking=tracking)
+    return [(url, study) for study in Study.all_in(url)]
 
 
 def clean_up_after_crash(existing: ExistingStudy) -> None:

@@ -50,7 +50,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             importances=study.importances(),
             confirmation=study.confirmation,
             compare_url=study.facts.get("compare_url"),
-            is_running=existing.sweep() is not None,
+            is_running=existing.swept_by() is not None,
         )
         page.write(content)
     except OSError as error:

@@ -7,6 +7,8 @@ import datetime
 from ..execution.capacity import memory_of
 from ..notebook_api.messages import decode_float
 from ..notebooks import read_progress
+from ..study_folder.heartbeat import elsewhere_s
+from ..study_folder.ownership import is_held
 from ..trials import (
     Progress,
     Snapshot,
@@ -17,15 +19,11 @@ from ..trials import (
     left_to_begin,
     seconds_left,
 )
-from .lookup import ExistingStudy, LivingSweep
+from .lookup import ExistingStudy
 
 
-def look(existing: ExistingStudy, sweep: LivingSweep | None) -> tuple[SweepResult, Snapshot]:
-    """The results of a study so far, and the progress of its running trials.
-
-    Args:
-        sweep: the one that is alive; the progress of its trials is known where it runs here.
-    """
+def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
+    """The results of a study so far, and the progress of its running trials."""
     study, facts = existing.study, existing.study.facts
     records, best = study.records(), existing.best()
     running = [record for record in records if record.state is TrialState.RUNNING]
@@ -46,7 +44,7 @@ def look(existing: ExistingStudy, sweep: LivingSweep | None) -> tuple[SweepResul
         cost=price and price["price_per_hour"] * study.spent_s / 3600,
         confirmation=existing.confirmation(),
     )
-    is_here = sweep is None or sweep.is_here
+    is_here = is_held(existing.paths) and elsewhere_s(existing.paths.owner) is None
     progress = [_progress(record, is_here=is_here) for record in running]
     snapshot = Snapshot(
         study=study.name,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError, StudyError
+from ..study_folder.ownership import is_held
 from ..study_folder.requests import ALL, NO_MORE, ask_to_stop
 from ..trials import Params, TrialState, display_path, run_id_of
 from .lookup import ExistingStudy
@@ -31,15 +32,15 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         StudyError: no sweep of the study is alive, a trial does not run, the request cannot be
             left, or the sweep has not stopped within a minute.
     """
-    sweep = existing.sweep()
-    if sweep is None:
+    process = existing.swept_by()
+    if process is None:
         raise StudyError(
             f"the study {existing.study.name!r} in {display_path(existing.paths.folder)} is not "
             "being swept, so there is nothing to stop"
         )
-    if not sweep.hears_requests:
+    if not is_held(existing.paths):
         raise StudyError(
-            f"the study {existing.study.name!r} is being swept by {sweep.process}, which does not "
+            f"the study {existing.study.name!r} is being swept by {process}, which does not "
             f"use {display_path(existing.paths.folder)} here; call this on that machine, or set "
             "the tag sweeper.stop of a run in MLflow"
         )
@@ -53,17 +54,17 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             raise StudyError(
                 f"a request to stop is a file in {display_path(existing.paths.requests)}, which "
                 f"cannot be written: {error.strerror or error}; call this as the user of the sweep "
-                f"({sweep.process}), or send SIGTERM to it"
+                f"({process}), or send SIGTERM to it"
             ) from error
     if running_finish:
         return
     for _ in _until(_PATIENCE_S):
         if run_ids and all(_state(existing, r) is not TrialState.RUNNING for r in run_ids):
             return
-        if existing.sweep() is None:
+        if existing.swept_by() is None:
             return
     raise StudyError(
-        f"the sweep of {existing.study.name!r} ({sweep.process}) was asked to stop, and has not "
+        f"the sweep of {existing.study.name!r} ({process}) was asked to stop, and has not "
         f"within {_PATIENCE_S:g} s"
     )
 

@@ -48,12 +48,12 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 def progress(paths: StudyPaths) -> Progress:
-    (running,) = look(find_study(str(paths.folder), storage=None), None)[1].running
+    (running,) = look(find_study(str(paths.folder), storage=None))[1].running
     return running
 
 
 def test_a_study_has_its_counts_best_trial_and_running_trials(paths: StudyPaths) -> None:
-    result, snapshot = look(find_study(str(paths.folder), storage=None), None)
+    result, snapshot = look(find_study(str(paths.folder), storage=None))
     assert result.counts == {
         "completed": 1, "pruned": 0, "failed": 0, "stopped": 0, "running": 1
     }  # fmt: skip

@@ -109,7 +109,7 @@ def test_the_confirming_study_is_a_study_like_any_other(
 ) -> None:
     paths = make_sweep("done").plan.paths.confirming()
     existing = find_study(str(paths.folder), storage=None)
-    result, snapshot = look(existing, None)
+    result, snapshot = look(existing)
     assert snapshot.counts["completed"] == 12
     assert [record.params["x"] for record in result.best] == [0.4]
     assert all(record.notebook.name.startswith("done-confirm.") for record in result.records)
@@ -124,7 +124,7 @@ def test_a_search_that_is_looked_at_later_has_the_same_winner(
     done: SweepResult, make_sweep: Make
 ) -> None:
     folder = make_sweep("done").plan.paths.folder
-    result, _ = look(find_study(str(folder), storage=None), None)
+    result, _ = look(find_study(str(folder), storage=None))
     assert result.to_json()["best"] == done.to_json()["best"]
     study = sweeper.load(folder)
     assert isinstance(study.best, TrialRecord)
