@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ..display import screen
 from ..display.confirmed import confirmation_lines
 from ..display.quantities import duration
-from ..trials import Params, Snapshot, SweepResult, TrialRecord, TrialState
+from ..trials import Snapshot, SweepResult, TrialRecord, TrialState
 
 if TYPE_CHECKING:
-    from ..control.lookup import ExistingStudy
     from ..sweep import Sweep
     from ..trials import Event
 
@@ -47,10 +46,6 @@ class ConsoleOutput:
         self._has_table = True
         with screen.live_table(sweep.snapshot, sys.stderr):
             yield
-
-    def preparing(self, notebook: str) -> None:
-        """Print that the sweep is being prepared, before anything that takes seconds."""
-        self.progress(f"preparing the sweep of {notebook}: the study and the MLflow store")
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
         """Print one event of the sweep."""
@@ -110,16 +105,6 @@ class ConsoleOutput:
         if snapshot.running:
             screen.print_table(snapshot, self._stream)
         self._print("")
-
-    def queued(self, existing: ExistingStudy, run_id: str, params: Params) -> None:
-        """Print that a trial was queued, and when it will run."""
-        line = f"{existing.study.name}: queued {run_id} ({screen.params_line(params)})"
-        self.line(f"{line}; {self.when(existing)}")
-
-    def when(self, existing: ExistingStudy) -> str:
-        """When queued trials of a study will run, for messages."""
-        is_swept = existing.swept_by() is not None
-        return "the next free slot takes it" if is_swept else "the next sweep begins with it"
 
     def line(self, text: str) -> None:
         """Print a line of the result, unless the command is quiet."""

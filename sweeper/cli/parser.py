@@ -45,15 +45,10 @@ class _Parser(argparse.ArgumentParser):
         """
         if not rest:
             return
-        word = rest[0]
-        flag = word.partition("=")[0]
-        if flag == "--cluster":
-            raise SettingsError(f"{self.prog} uses this machine only; leave --cluster out")
-        if word.startswith("-"):
-            raise SettingsError(
-                f"unknown option {flag!r}; {_nearest_or(flag, self.flags, f'see {self.prog} -h')}"
-            )
-        self.error(f"nothing is expected at {word!r}")
+        flag = rest[0].partition("=")[0]
+        if not flag.startswith("-"):
+            self.error(f"nothing is expected at {rest[0]!r}")
+        raise SettingsError(f"unknown option {flag!r}; {nearest(flag, self.flags)}")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -67,26 +62,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     words = list(arguments) or ["--help"]
     if not words[0].startswith("-"):
-        _refuse_unknown(words[0])
+        if words[0].endswith(".ipynb"):
+            raise SettingsError(f"a notebook is given with -i: -i {words[0]}")
+        if words[0] not in COMMANDS:
+            raise SettingsError(f"unknown command {words[0]!r}; {nearest(words[0], COMMANDS)}")
     elif words[0] not in ("-h", "--help", "--version"):
         words.insert(0, "run")
     parser, commands = make_parsers()
     parsed, rest = parser.parse_known_args(words)
     commands[words[0]].refuse_rest(rest)
     return parsed
-
-
-def _refuse_unknown(command: str) -> None:
-    if command in COMMANDS:
-        return
-    if command.endswith(".ipynb"):
-        raise SettingsError(f"a notebook is given with -i: -i {command}")
-    raise SettingsError(f"unknown command {command!r}; {nearest(command, COMMANDS)}")
-
-
-def _nearest_or(word: str, known: Sequence[str], otherwise: str) -> str:
-    hint = nearest(word, known)
-    return hint if hint.startswith("did you mean") else otherwise
 
 
 def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:

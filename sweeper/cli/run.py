@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
 
 if TYPE_CHECKING:
-    from ..notebooks import ResearchNotebook
     from ..settings import Settings
     from ..sweep import Sweep
 
@@ -26,27 +24,40 @@ _Handler = Callable[[int, FrameType | None], None]
 
 def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
+    from ..notebooks import ResearchNotebook
+    from ..settings.flags import read_duration_flag
+
     console = ConsoleOutput(options)
-    call = _checked(options)
+    timeout_s = read_duration_flag("--timeout", options.timeout)
+    settings = settings_of(options)
+    notebook = ResearchNotebook(options.input)
+    notebook.check_parameters(settings.sources)
+    StudyPaths.parse(options.output, study=settings.name)
     # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
     # store, which takes seconds, and on a busy machine a minute.
-    console.preparing(call.notebook.display_name)
+    console.progress(
+        f"preparing the sweep of {notebook.display_name}: the study and the MLflow store"
+    )
     try:
         with _handled(_end):
-            sweep = _build(options, call, console)
+            from ..sweep import Sweep
+
+            sweep = Sweep.from_settings(
+                settings,
+                notebook=notebook,
+                output=options.output,
+                jobs=options.jobs,
+                storage=options.storage,
+                tracking_uri=options.tracking_uri,
+                kernel=options.kernel,
+                timeout_s=timeout_s,
+                allow_changes=options.allow_changes,
+                observer=console.observe,
+            )
             with closing(sweep.plan), _signals(sweep) as received:
                 return _sweep(sweep, console, received)
     except _EndedError as ended:
         return ended.code
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """What one call is to do, as far as quick checks go."""
-
-    settings: Settings
-    notebook: ResearchNotebook
-    timeout_s: float | None
 
 
 def _sweep(sweep: Sweep, console: ConsoleOutput, received: Sequence[int]) -> int:
@@ -80,40 +91,6 @@ def settings_of(options: argparse.Namespace) -> Settings:
         cluster=getattr(options, "cluster", None),
         confirm=read_count_flag("--confirm", options.confirm),
         seeds=read_count_flag("--seeds", options.seeds, least=2, why=", as an interval needs two"),
-    )
-
-
-def _checked(options: argparse.Namespace) -> _Call:
-    """Check what can be checked without the large libraries."""
-    from ..notebooks import ResearchNotebook
-    from ..settings.flags import read_duration_flag
-
-    timeout_s = read_duration_flag("--timeout", options.timeout)
-    settings = settings_of(options)
-    notebook = ResearchNotebook(options.input)
-    notebook.check_parameters(settings.sources)
-    StudyPaths.parse(options.output, study=settings.name)
-    return _Call(settings=settings, notebook=notebook, timeout_s=timeout_s)
-
-
-def _build(
-    options: argparse.Namespace,
-    call: _Call,
-    console: ConsoleOutput,
-) -> Sweep:
-    from ..sweep import Sweep
-
-    return Sweep.from_settings(
-        call.settings,
-        notebook=call.notebook,
-        output=options.output,
-        jobs=options.jobs,
-        storage=options.storage,
-        tracking_uri=options.tracking_uri,
-        kernel=options.kernel,
-        timeout_s=call.timeout_s,
-        allow_changes=options.allow_changes,
-        observer=console.observe,
     )
 
 

@@ -7,11 +7,16 @@ import re
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..display.screen import params_line
 from ..errors import SettingsError
 from ..trials import display_path
 from .codes import OK
 from .console_output import ConsoleOutput
+
+if TYPE_CHECKING:
+    from ..control.lookup import ExistingStudy
 
 _RUN_ID = re.compile(r"\d{4,}")
 
@@ -38,7 +43,6 @@ def status(options: argparse.Namespace) -> int:
 def stop(options: argparse.Namespace) -> int:
     """Stop a running trial, or the sweep."""
     from ..control import steering
-    from ..control.lookup import clean_up_after_crash, find_study
 
     console = ConsoleOutput(options)
     targets = list(options.targets)
@@ -48,8 +52,7 @@ def stop(options: argparse.Namespace) -> int:
             f"--finish lets all running trials finish, and {' '.join(targets)} would be stopped; "
             "give one of them"
         )
-    existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
-    clean_up_after_crash(existing)
+    existing = _found(options, wanted)
     steering.stop(existing, targets, running_finish=options.finish)
     if options.finish:
         done = "no new trials; running ones finish"
@@ -65,17 +68,16 @@ def stop(options: argparse.Namespace) -> int:
 def enqueue(options: argparse.Namespace) -> int:
     """Add a trial by hand."""
     from ..control import steering
-    from ..control.lookup import clean_up_after_crash, find_study
     from ..settings.flags import read_value
 
     console = ConsoleOutput(options)
     targets = list(options.targets)
     wanted = None if not targets or "=" in targets[0] else targets.pop(0)
     stated = dict(read_value(text, flag="") for text in targets)
-    existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
-    clean_up_after_crash(existing)
+    existing = _found(options, wanted)
     run_id, params = steering.enqueue(existing, stated, like=options.like)
-    console.queued(existing, run_id, params)
+    line = f"{existing.study.name}: queued {run_id} ({params_line(params)})"
+    console.line(f"{line}; {_when(existing)}")
     console.json({"study": existing.study.name, "run_id": run_id, "params": params})
     return OK
 
@@ -83,20 +85,18 @@ def enqueue(options: argparse.Namespace) -> int:
 def retry(options: argparse.Namespace) -> int:
     """Queue failed trials again."""
     from ..control import steering
-    from ..control.lookup import clean_up_after_crash, find_study
 
     console = ConsoleOutput(options)
     targets = list(options.targets)
     wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
     if options.failed == bool(targets):
         raise SettingsError("say which trials to retry: either --failed or their run ids")
-    existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
-    clean_up_after_crash(existing)
+    existing = _found(options, wanted)
     queued = steering.retry(existing, targets)
     for before, now in queued:
         console.line(f"{existing.study.name}: queued {now}, which tries {before} again")
     none = "no trial has failed that was not retried since"
-    console.line(console.when(existing) if queued else none)
+    console.line(_when(existing) if queued else none)
     console.json({"study": existing.study.name, "queued": dict(queued)})
     return OK
 
@@ -179,3 +179,18 @@ def export(options: argparse.Namespace) -> int:
 
 def _is_run_id(target: str) -> bool:
     return _RUN_ID.fullmatch(target) is not None and not Path(target).exists()
+
+
+def _when(existing: ExistingStudy) -> str:
+    """When queued trials of a study will run, for messages."""
+    is_swept = existing.swept_by() is not None
+    return "the next free slot takes it" if is_swept else "the next sweep begins with it"
+
+
+def _found(options: argparse.Namespace, wanted: str | None) -> ExistingStudy:
+    """The study that a command changes, without what a killed sweep has left."""
+    from ..control.lookup import clean_up_after_crash, find_study
+
+    existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
+    clean_up_after_crash(existing)
+    return existing

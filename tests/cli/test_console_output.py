@@ -69,7 +69,7 @@ def test_a_quiet_command_prints_a_summary_only_without_a_completed_trial(
     quiet = console(quiet=True)
     quiet.summary(state_of(record(0))[0])
     quiet.line("queued 0001")
-    quiet.preparing("n.ipynb")
+    quiet.progress("preparing")
     assert capsys.readouterr() == ("", "")
     quiet.summary(state_of(record(0, TrialState.FAILED))[0])
     assert "1 failed" in capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixt
 
 
 def test_progress_goes_to_stderr_with_the_time(capsys: pytest.CaptureFixture[str]) -> None:
-    console().preparing("n.ipynb")
+    console().progress("preparing")
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith("[  0.0s] preparing the sweep of n.ipynb")
+    assert printed.err.startswith("[  0.0s] preparing")
