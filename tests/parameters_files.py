@@ -279,7 +279,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (SMALLEST + "data: {path: d, from: s3://b, version: 5000}", ["in quotes", "got 5000"]),
     (
         SMALLEST + "data: {path: d, from: s3://b, version: newest}",
-        ["data.version: expected at least 4", "newest"],
+        ["data.version: expected the 16 digits", "newest"],
     ),
     (
         SMALLEST + "cluster: 10.0.0.5:8786",

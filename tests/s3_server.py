@@ -15,8 +15,8 @@ START_S = 60.0
 
 
 @pytest.fixture(scope="session")
-def s3_port() -> Iterator[int]:
-    """The port of moto's server, which speaks S3."""
+def s3_server() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """moto's server, which speaks S3, and its port."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -30,7 +30,7 @@ def s3_port() -> Iterator[int]:
         while _refuses(port):
             assert time.monotonic() < end_s, "moto's server has not started"
             time.sleep(0.05)
-        yield port
+        yield server, port
     finally:
         server.kill()
         server.wait()
@@ -42,11 +42,11 @@ def _refuses(port: int) -> bool:
 
 
 @pytest.fixture
-def s3(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> str:
+def s3(s3_server: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a bucket on the server; the environment has the endpoint and the credentials."""
     import s3fs
 
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3_port}")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3_server[1]}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-nobody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush-hush")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")

@@ -57,7 +57,7 @@ OWNERS = {
     "pynvml": {"execution"},
     "optuna": {"study"},
     "papermill": {"kernels"},
-    "platformdirs": {"study_folder", "tracking"},
+    "platformdirs": {"sync", "tracking"},
     "pydantic": {"execution", "settings", "study", "sync"},
     "pytest": {"testing"},
     "pydantic_core": {"settings"},

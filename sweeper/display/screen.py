@@ -303,9 +303,7 @@ def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if state != "running")
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""  # 0 at the end
     of = f"{ended} of {snapshot.trials} trials"
-    late_s = snapshot.copy_late_s
-    copy = "" if late_s is None else f" · copy {late_s:.0f}s behind"
-    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}{copy}"
+    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}"
 
 
 def _metric_name(snapshot: Snapshot) -> str:

@@ -230,8 +230,7 @@ class TrialsOnWorker(WorkerPlugin):
                 asked.data.bring(
                     say,
                     lambda: self._left is not None,
-                    folder=asked.cwd,
-                    is_copy=not self._mirror.shares_code,
+                    copy=None if self._mirror.shares_code else asked.cwd,
                 )
             self._workload = asked
             self._worker = self._opened.enter_context(

@@ -24,24 +24,22 @@ class TrialData(Protocol):
     def facts(self) -> Mapping[str, str]:
         """What a trial's notebook has of it: `version`, `from`, `path`."""
 
-    def place(self, folder: Path | None = None) -> Path:
-        """Where it lies, for a notebook in this folder; None for that of home."""
+    def place(self) -> Path:
+        """Where it lies at home."""
 
     def bring(
         self,
         on_line: Callable[[str], None],
         is_stopped: Callable[[], bool],
         *,
-        folder: Path | None = None,
-        is_copy: bool = False,
+        copy: Path | None = None,
     ) -> None:
         """Have it on this machine.
 
         Args:
             on_line: called with each line for people.
             is_stopped: asked twice a second.
-            folder: of the notebook on this machine.
-            is_copy: whether that is a copy for one sweep.
+            copy: the folder of a copy of the notebook for one sweep; None for that of home.
 
         Raises:
             SweepError: it cannot be fetched, or other data is in its place.

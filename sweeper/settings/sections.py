@@ -252,7 +252,7 @@ def _folder_url(url: str) -> str:
     return bare if _URL.fullmatch(bare) else url
 
 
-_VERSION = re.compile(r"^[0-9a-f]{4,16}$")
+_VERSION = re.compile(r"^[0-9a-f]{16}$")
 
 
 class Sync(SettingsModel):
@@ -285,15 +285,16 @@ class Data(SettingsModel):
     """Where `data push` puts it and other machines fetch it: s3://bucket/datasets, or any other URL
     of fsspec's. Credentials come from the environment."""
     version: Annotated[str, Field(json_schema_extra={"pattern": _VERSION.pattern})] | None = None
-    """The version to use, or its first digits. Default: that with which the study began, for a new
-    study the one that was pushed last."""
+    """The version to use. Default: that with which the study began, for a new study the one that
+    was pushed last."""
 
     @field_validator("version", mode="before")
     @classmethod
     def _is_a_version(cls, version: Any) -> Any:
         if version is None or (isinstance(version, str) and _VERSION.match(version)):
             return version
-        raise problem(f'expected at least 4 digits in quotes, as in "5ac5"; got {as_yaml(version)}')
+        right = 'the 16 digits that `data push` has named, in quotes, as in "5ac57d74e1b20f33"'
+        raise problem(f"expected {right}; got {as_yaml(version)}")
 
     @field_validator("source")
     @classmethod

@@ -59,9 +59,7 @@ class SweepPlan:
     confirming: Mapping[str, Any] | None = None
 
     def close(self) -> None:
-        """End what the executor has started before the sweep began, and let go of the data."""
-        if self.data is not None:
-            self.data.close()
+        """End what the executor has started before the sweep began."""
         close = getattr(self.executor, "close", None)
         if close is not None:
             close()

@@ -199,11 +199,7 @@ class Sweep:
 
     def snapshot(self) -> Snapshot | None:
         """How the study stands while `run` is at work; None before the study is open."""
-        if self._scheduler is None:
-            return None
-        remote = self.plan.remote
-        late_s = None if remote is None else remote.late_s
-        return replace(self._scheduler.snapshot(), copy_late_s=late_s)
+        return None if self._scheduler is None else self._scheduler.snapshot()
 
     # --- the sweep itself -------------------------------------------------------------------------
 

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
+import glob
 import os
 import re
-import sqlite3
-import time
-import zipfile
 from collections.abc import Collection, Iterator
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ..errors import SyncError
 from ..tracking import sqlite_file
 from ..trials import StudyPaths, display_path
 
-_log = logging.getLogger(__name__)
-
 STUDY, TRACKING = "study.db", "mlflow.db"
 _PART = ".part"
-_ATTEMPT = re.compile(r"attempt\d+\.ipynb")
-_CODE = re.compile(r"(environment-)?[0-9a-f]+\.json")
-_CHUNK = 1 << 20
-#: A checkpoint that was changed within this time may be incomplete.
-_SETTLED_S = 1.0
+_NOTEBOOK = re.compile(r"notebooks/(\d+)((?:\.attempt\d+)?\.ipynb)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +30,6 @@ class Contents:
     paths: StudyPaths
     storage: Path | None
     tracking: Path | None
-    _left_out: set[Path] = field(default_factory=set)
 
     @classmethod
     def of(cls, paths: StudyPaths, *, storage_url: str, tracking_uri: str | None) -> Contents:
@@ -81,15 +69,13 @@ class Contents:
         for run_id, notebook in self.paths.written_run_ids().items():
             if begun is None or int(run_id) in begun:
                 yield f"notebooks/{run_id}.ipynb", notebook
-                for earlier in notebook.parent.glob(f"{_literal(notebook.stem)}.attempt*.ipynb"):
+                for earlier in notebook.parent.glob(f"{glob.escape(notebook.stem)}.attempt*.ipynb"):
                     yield f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}", earlier
         for folder, path in self._folders.items():
-            for name, file in _walk(path, self._left_out):
+            for name, file in _walk(path):
                 number = name.partition("/")[0]
                 is_later = begun is not None and number.isdigit() and int(number) not in begun
-                if folder == "code":
-                    is_later = not _CODE.fullmatch(name)
-                if not is_later or folder not in ("code", "checkpoints", "saved"):
+                if not is_later or folder not in ("checkpoints", "saved"):
                     yield f"{folder}/{name}", file
 
     @property
@@ -112,104 +98,28 @@ class Contents:
         """
         if name in self.databases:
             return self.databases[name]
+        if notebook := _NOTEBOOK.fullmatch(name):
+            return self.paths.notebook(notebook[1]).with_suffix(notebook[2])
         folder, _, rest = name.partition("/")
         parts = PurePosixPath(rest).parts
         # Another machine wrote the manifest: its names must not lead out of the study's folders.
-        if parts and not {"..", "/"} & set(parts) and "\0" not in rest:
-            if folder == "notebooks" and len(parts) == 1:
-                run_id, _, more = rest.partition(".")
-                notebook = self.paths.notebook(run_id)
-                if run_id.isdigit() and more == "ipynb":
-                    return notebook
-                if run_id.isdigit() and _ATTEMPT.fullmatch(more):
-                    return notebook.with_suffix(f".{more}")
-            if folder in self._folders and (folder != "code" or _CODE.fullmatch(rest)):
-                return self._folders[folder].joinpath(*parts)
+        if folder in self._folders and parts and not {"..", "/"} & set(parts) and "\0" not in rest:
+            return self._folders[folder].joinpath(*parts)
         raise ValueError(f"the copy has a file {name!r}, which is none of a study's")
 
 
-def snapshot(database: Path, target: Path) -> None:
-    """Write a consistent state of a database that is in use to another file.
-
-    Raises:
-        sqlite3.Error: the database cannot be read now.
-    """
-    uri = f"{database.absolute().as_uri()}?mode=ro"
-    with (
-        closing(sqlite3.connect(uri, uri=True, timeout=30)) as source,
-        closing(sqlite3.connect(target)) as copy,
-    ):
-        source.backup(copy)
-
-
-def stamp(file: Path) -> tuple[int, ...] | None:
-    """A value that changes whenever the file changes; None where there is no file."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def stamp_of_database(file: Path) -> tuple[tuple[int, ...] | None, ...]:
-    """A value that changes whenever something is written to an SQLite database."""
-    return stamp(file), stamp(file.with_name(file.name + "-wal"))
-
-
-def hash_of_file(file: Path) -> str:
-    """The hash that names the object with a file's content."""
-    digest = hashlib.blake2b(digest_size=32)
-    with open(file, "rb") as opened:
-        while chunk := opened.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def may_be_incomplete(file: Path) -> bool:
-    """Whether a checkpoint is so new that it may still be written to, and no complete ZIP file."""
-    try:
-        is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
-    except OSError:
-        return False
-    return is_fresh and not zipfile.is_zipfile(file)  # as ours and those of torch are
-
-
-def kind_of(name: str) -> tuple[PurePosixPath, str]:
-    """Folder and suffix, which successive checkpoints of a trial have in common."""
-    path = PurePosixPath(name)
-    return path.parent, path.suffix
-
-
-def _literal(text: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in text)
-
-
-def _walk(folder: Path, left_out: set[Path]) -> Iterator[tuple[str, Path]]:
+def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
     """All files below a folder, with their paths relative to it.
 
     A link to a file below the folder counts as another copy of that file. Links to other places
-    and to folders are left out, because their targets are not the study's and may differ on
-    another machine.
-
-    Args:
-        left_out: the links that were already logged; new ones are added.
+    and to folders are left out: their targets are not the study's.
     """
     top = os.path.realpath(folder)
     for above, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.endswith(_PART))
-        files = [Path(above, name) for name in sorted(names) if not name.endswith(_PART)]
-        links = {path for path in files if path.is_symlink() and not _is_below(path, top)}
-        # `os.walk` lists links to folders among the folders, and does not follow them.
-        links |= {path for name in folders if (path := Path(above, name)).is_symlink()}
-        for link in sorted(links - left_out):
-            _log.warning("remote copy: %s is a link to %s: not copied", link, link.readlink())
-        left_out |= links
-        for path in files:
+        for path in (Path(above, name) for name in sorted(names) if not name.endswith(_PART)):
+            is_ours = Path(os.path.realpath(path)).is_relative_to(top)
             # A file that was removed after the folder was listed is yielded, too: the caller must
             # know that there was one, because the file that replaced it is not in this list.
-            if path not in links and (path.is_file() or not os.path.lexists(path)):
+            if is_ours and (path.is_file() or not os.path.lexists(path)):
                 yield path.relative_to(folder).as_posix(), path
-
-
-def _is_below(path: Path, folder: str) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(folder)

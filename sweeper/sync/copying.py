@@ -26,10 +26,6 @@ from .store import Store, StoreError
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-#: A copy that is further behind than this many intervals is reported as late.
-_LATE = 4
-#: The longest pause, in intervals, before a store that has failed is tried again.
-_SLOWEST = 4
 #: The pause before a store that has failed is tried again at the sweep's end.
 _LAST_WAIT_S = 1.0
 #: The pause between two copies when there is not much time.
@@ -93,12 +89,6 @@ class RemoteCopy:
     def lag_s(self) -> float:
         """The age of the copy: it has everything that was written up to so many seconds ago."""
         return 0.0 if self._is_complete else time.monotonic() - self._as_of
-
-    @property
-    def late_s(self) -> float | None:
-        """The same, when it is longer than usual; else None."""
-        lag_s = self.lag_s
-        return lag_s if self._thread is not None and lag_s > _LATE * self._every_s else None
 
     @contextmanager
     def opened(self, on_restore: Callable[[], None]) -> Iterator[bool]:
@@ -185,15 +175,10 @@ class RemoteCopy:
             restore(self._store, manifest, self._contents, mark=mark)
             self._lease.check()
         except StoreError as error:
-            if here is None or error.is_refusal:
-                remedy = (
-                    "look at the URL and the credentials in the environment"
-                    if error.is_refusal
-                    else "the copy may have this study, so no new one is begun; try again later"
-                )
-                raise SyncError(f"sync: {error}; {remedy}, or leave sync out") from error
-            self._fail(str(error))
-            return False
+            remedy = "look at the URL and the credentials in the environment"
+            if not error.is_refusal:
+                remedy = "the copy may have more of this study than this machine; try again later"
+            raise SyncError(f"sync: {error}; {remedy}, or leave sync out") from error
         except (OSError, sqlite3.Error) as error:
             raise OutputError(
                 f"{display_path(self._paths.folder)}: the study cannot be brought back from "
@@ -220,42 +205,39 @@ class RemoteCopy:
         try:
             manifest = None if data is None else Manifest.read(data)
         except ValueError as error:
-            raise SyncError(f"sync: {self.display_url}/{_MANIFEST}: {error}") from error
-        if manifest is not None and here is not None:
-            self._refuse_other_history(manifest, here, mark)
-        if mark is not None and here is not None:
-            self._copy_id, self._generation = mark.copy_id, mark.generation
+            url = f"{self.display_url}/{_MANIFEST}"
+            raise SyncError(f"sync: {url} is damaged: {first_line(error)}") from error
         if manifest is not None:
-            self._before = manifest
-            self._generation = max(self._generation, manifest.generation)
+            if here is not None:
+                self._refuse_other_history(manifest, here, mark)
+            self._before, self._generation = manifest, manifest.generation
             self._objects.know(manifest.objects)
+        if mark is not None and here is not None:
+            self._copy_id = mark.copy_id
+            self._generation = max(self._generation, mark.generation)
         self._lease.take(self._copy_id)
         return manifest
 
     def _refuse_other_history(
         self, manifest: Manifest, here: str, mark: LocalMarker | None
     ) -> None:
-        folder = display_path(self._paths.folder)
-        move = f"move {folder} away to go on from the copy, or choose another name with --study"
-        if manifest.study_id and not here:
-            problem = f"the study in {folder} cannot be read; {move}"
-        elif manifest.study_id != here:
-            problem = (
-                f"it is a copy of another study of this name than the one in {folder}; choose "
-                "another url, or another name with --study"
+        if here and manifest.study_id != here:
+            raise SyncError(
+                f"sync: {self.display_url} is a copy of another study of this name; choose another "
+                "url, or another name with --study"
             )
-        elif mark is None or mark.copy_id != manifest.copy_id:
-            problem = f"another machine or folder has continued it; {move}"
-        elif manifest.generation > mark.generation:
-            problem = f"the study in {folder} is older than its copy; {move}"
-        else:
-            return
-        raise SyncError(f"sync: {self.display_url}: {problem}")
+        is_this_folders = mark is not None and mark.copy_id == manifest.copy_id
+        if mark is None or not is_this_folders or manifest.generation > mark.generation:
+            folder = display_path(self._paths.folder)
+            raise SyncError(
+                f"sync: {self.display_url} has what the study in {folder} has not: another machine "
+                f"or folder has continued it; move {folder} away to go on from the copy, or choose "
+                "another name with --study"
+            )
 
     # --- the thread ---------------------------------------------------------------------------
 
     def _work(self) -> None:
-        failures = 0
         while not self._abandoned.is_set():
             is_last, began = self._closing.is_set(), time.monotonic()
             try:
@@ -265,59 +247,54 @@ class RemoteCopy:
                 self._loss = error
                 self._on_loss(error)
                 return
-            except (StoreError, sqlite3.Error, OSError) as error:
-                failures += 1
-                self._fail(str(error))
             except Exception as error:  # noqa: BLE001  a defect here must not end the sweep
-                failures += 1
                 _log.debug("copy", exc_info=True)
-                self._fail(f"{self.display_url}: {type(error).__name__}: {error}")
+                self._fail(error)
             else:
-                failures, self._as_of = 0, began
+                self._as_of = began
                 if self._has_failed:
                     self._has_failed = False
                     _log.warning("remote copy: %s is up to date again", self.display_url)
                 if is_last:
                     self._is_complete = True
                     return
-            if self._closing.is_set():
-                if failures:
-                    self._abandoned.wait(_LAST_WAIT_S)
-            else:
-                self._pause(self._every_s * min(_SLOWEST, max(1, failures)))
+            if not self._closing.is_set():
+                self._pause()
+            elif self._has_failed:
+                self._abandoned.wait(_LAST_WAIT_S)
 
-    def _pause(self, pause_s: float) -> None:
-        end_s = time.monotonic() + pause_s
+    def _pause(self) -> None:
+        end_s = time.monotonic() + self._every_s
         while (left_s := end_s - time.monotonic()) > 0:
             if self._closing.wait(min(left_s, _HURRIED_S)) or self._is_hurried:
                 return
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, error: Exception) -> None:
         if not self._has_failed:
+            problem = first_line(error)
             _log.warning("remote copy: %s; trials go on, and it is tried again", problem)
         self._has_failed = True
 
     def _copy(self, *, is_last: bool) -> None:
-        if not self._lease.is_taken:  # the store was away when the sweep began
-            self._admitted(self._study_here())
         self._contents.check_study()
-        databases: dict[str, Entry] = {}
-        for name, database in self._contents.databases.items():
-            if database.exists():
-                look = self._look_into if name == STUDY else None
-                databases[name] = self._objects.of_database(
-                    name, database, again=is_last, look=look
-                )
+        databases = {
+            name: self._objects.of_database(
+                database, self._look_into if name == STUDY else lambda _: None
+            )
+            for name, database in self._contents.databases.items()
+            if database.exists()
+        }
         selection = Selection(
-            self._contents,
-            self._objects,
+            contents=self._contents,
+            objects=self._objects,
             begun=self._begun,
             before=self._before.files if self._before is not None else {},
             is_last=is_last,
         )
-        for of_running in (False, True):
-            selection.take(of_running=of_running)
-            self._write_if_new({**databases, **selection.files})
+        settled = {**databases, **selection.settled()}
+        # A running trial can go on from an older checkpoint, and an upload may never end.
+        self._write_if_new({**settled, **selection.checkpoints_before})
+        self._write_if_new({**settled, **selection.checkpoints_of_running()})
 
     def _look_into(self, study: Path) -> None:
         self._begun = begun_in(study, self._paths.study)
@@ -337,7 +314,6 @@ class RemoteCopy:
             study_id=self._study_id,
             copy_id=self._copy_id,
             generation=generation,
-            at_s=time.time(),
             template=self._paths.template,
             artifacts=self._paths.artifacts.as_uri(),
             files=entries,

@@ -7,7 +7,6 @@ import os
 import secrets
 import socket
 import threading
-import time
 from dataclasses import replace
 
 from ..errors import SyncError
@@ -79,7 +78,6 @@ class RemoteLease:
             token=secrets.token_hex(8),
             copy_id=copy_id,
             every_s=self._every_s,
-            at_s=time.time(),
         )
         try:
             self._store.put_if_unchanged(self._name, mine.text.encode(), self._version)
@@ -94,11 +92,6 @@ class RemoteLease:
         self._mine = mine
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
-
-    @property
-    def is_taken(self) -> bool:
-        """Whether this process has taken the lease."""
-        return self._mine is not None
 
     def check(self) -> None:
         """Make sure that no other process has taken the lease over.
@@ -121,7 +114,7 @@ class RemoteLease:
             return
         self._thread.join()  # a renewal must not come after the release
         try:
-            self._replace(replace(self._mine, has_ended=True, at_s=time.time()))
+            self._replace(replace(self._mine, has_ended=True))
         except (SyncError, StoreError, ConflictError):
             pass  # the lease expires by itself, or another process has it already
 
@@ -129,7 +122,7 @@ class RemoteLease:
         while not self._closing.wait(self._every_s):
             try:
                 assert self._mine is not None
-                self._replace(replace(self._mine, at_s=time.time()))
+                self._replace(self._mine)
             except SyncError:
                 return  # the next copy checks the lease, and reports its loss
             except (StoreError, ConflictError):

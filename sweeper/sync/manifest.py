@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from pydantic import TypeAdapter, ValidationError
-
-_VERSION = 1
+from pydantic import TypeAdapter
 
 
 class _Stored:
@@ -18,19 +16,13 @@ class _Stored:
 
     @classmethod
     def read(cls, text: bytes | str) -> Self:
-        """Read a record from its JSON; keys of later versions are ignored.
+        """Read a record from its JSON.
 
         Raises:
-            ValueError: the text is no such record; the message names the key.
+            ValueError: the text is no such record.
         """
         # Not `validate_json`: pydantic's own parser refuses file names that are no valid Unicode.
-        try:
-            return TypeAdapter(cls).validate_python(json.loads(text))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            problem = f"{where}: {first['msg']}" if where else first["msg"]
-            raise ValueError(f"not a {cls.__name__.lower()}: {problem}") from error
+        return TypeAdapter(cls).validate_python(json.loads(text))
 
     @property
     def text(self) -> str:
@@ -42,7 +34,6 @@ class _Stored:
 class Entry:
     """One file of the copy, whose object is named by the hash of its content."""
 
-    size: int
     hash: str
     mtime_s: float
 
@@ -70,23 +61,9 @@ class Manifest(_Stored):
     study_id: str
     copy_id: str
     generation: int
-    at_s: float
     template: str
     artifacts: str
     files: Mapping[str, Entry] = field(default_factory=dict)
-    version: int = _VERSION
-
-    @classmethod
-    def read(cls, text: bytes | str) -> Self:
-        """Read a manifest from its JSON.
-
-        Raises:
-            ValueError: the text is no manifest, or that of a later version.
-        """
-        manifest = super().read(text)
-        if manifest.version > _VERSION:
-            raise ValueError("written by a later version of notebook-hpo; update it here")
-        return manifest
 
     @property
     def objects(self) -> set[str]:
@@ -103,7 +80,6 @@ class Owner(_Stored):
     token: str
     copy_id: str
     every_s: float
-    at_s: float
     has_ended: bool = False
 
     @property

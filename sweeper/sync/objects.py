@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import sqlite3
 import tempfile
 from collections.abc import Callable, Collection, Set
+from contextlib import closing
 from pathlib import Path
 
-from .contents import hash_of_file, snapshot, stamp, stamp_of_database
 from .manifest import Entry
 from .store import Store
-
-#: How often a file that changes while it is sent is tried again in one copy.
-_TRIES = 3
 
 
 class Objects:
@@ -24,7 +23,7 @@ class Objects:
     def __init__(self, store: Store, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
-        self._stamps: dict[str, tuple[object, Entry]] = {}
+        self._sent: dict[str, tuple[object, Entry]] = {}
         self._there: set[str] = set()
         self._is_tidy = False
 
@@ -48,73 +47,83 @@ class Objects:
             self._store.remove(self._prefix + name)
             self._there.discard(name)
 
-    def of_database(
-        self, name: str, database: Path, *, again: bool, look: Callable[[Path], None] | None
-    ) -> Entry:
+    def of_database(self, database: Path, look: Callable[[Path], None]) -> Entry:
         """Send the current state of an SQLite database.
 
         Args:
-            again: whether to send a database that seems unchanged.
             look: called with a file that has the state which is sent.
 
         Raises:
             sqlite3.Error: the database cannot be read now.
             StoreError: the store is away.
         """
-        now = stamp_of_database(database)
-        known = self._stamps.get(name)
-        if known is not None and known[0] == now and not again:
-            return known[1]
         with tempfile.TemporaryDirectory(prefix="sync-") as folder:
-            file = Path(folder, name)
+            file = Path(folder, database.name)
             snapshot(database, file)
-            if look is not None:
-                look(file)
-            entry = _entry(file)
-            self._send(entry, file, stamp(file))
-        self._stamps[name] = now, entry
+            look(file)
+            entry = Entry(hash=hash_of_file(file), mtime_s=database.stat().st_mtime)
+            self._send(entry, file, _stamp(file))
         return entry
 
-    def of_file(self, name: str, file: Path, *, before: Entry | None) -> Entry | None:
-        """Send the current content of a file.
+    def of_file(self, name: str, file: Path) -> Entry | None:
+        """Send the current content of a file; None where it changes meanwhile or cannot be read.
 
-        Returns:
-            the file's entry; `before`, its entry in the previous copy, where the file changes
-            while it is read, or cannot be read.
+        Args:
+            name: in the copy.
 
         Raises:
             StoreError: the store is away.
         """
-        known = self._stamps.get(name)
-        if known is not None and known[0] == stamp(file):
-            return known[1]
-        for _ in range(_TRIES):
-            try:
-                with open(file, "rb") as opened:  # another file may take its name meanwhile
-                    held = Path(f"/dev/fd/{opened.fileno()}")
-                    now, entry = stamp(held), _entry(held)
-                    if self._send(entry, held, now):
-                        self._stamps[name] = now, entry
-                        return entry
-            except OSError:
-                break  # the file is gone, or may not be read
-        return before
+        try:
+            with open(file, "rb") as opened:  # another file may take its name meanwhile
+                held = Path(f"/dev/fd/{opened.fileno()}")
+                now = _stamp(held)
+                if (known := self._sent.get(name)) is not None and known[0] == now:
+                    return known[1]
+                entry = Entry(hash=hash_of_file(held), mtime_s=held.stat().st_mtime)
+                if not self._send(entry, held, now):
+                    return None
+        except OSError:
+            return None
+        self._sent[name] = now, entry
+        return entry
 
     def _send(self, entry: Entry, file: Path, as_read: object) -> bool:
         """Make sure that there is an object for a hashed file; False if the file has changed."""
-        if stamp(file) != as_read:
+        if _stamp(file) != as_read:
             return False
         if entry.object in self._there:
             return True
         name = self._prefix + entry.object
         self._store.put_file(name, file)
-        if stamp(file) != as_read:
+        if _stamp(file) != as_read:
             self._store.remove(name)
             return False
         self._there.add(entry.object)
         return True
 
 
-def _entry(file: Path) -> Entry:
+def snapshot(database: Path, target: Path) -> None:
+    """Write a consistent state of a database that is in use to another file.
+
+    Raises:
+        sqlite3.Error: the database cannot be read now.
+    """
+    uri = f"{database.absolute().as_uri()}?mode=ro"
+    with (
+        closing(sqlite3.connect(uri, uri=True, timeout=30)) as source,
+        closing(sqlite3.connect(target)) as copy,
+    ):
+        source.backup(copy)
+
+
+def hash_of_file(file: Path) -> str:
+    """The hash that names the object with a file's content."""
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "blake2b").hexdigest()
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    """A value that changes whenever the file changes."""
     status = file.stat()
-    return Entry(size=status.st_size, hash=hash_of_file(file), mtime_s=status.st_mtime)
+    return status.st_ino, status.st_size, status.st_mtime_ns

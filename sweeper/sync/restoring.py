@@ -13,8 +13,9 @@ from ..notebooks import read_metadata
 from ..study import begun_in, move_records
 from ..tracking import drop_unknown_runs, move_artifacts, put_in_place
 from ..trials import StudyPaths, display_path, run_id_of
-from .contents import STUDY, TRACKING, Contents, hash_of_file
+from .contents import STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
+from .objects import hash_of_file
 from .store import Store
 
 #: How many objects are downloaded at the same time.

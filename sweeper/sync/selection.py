@@ -2,74 +2,75 @@
 
 from __future__ import annotations
 
+import time
+import zipfile
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from ..notebooks import read_metadata
 from ..study import BegunTrial
 from ..trials import TrialState
-from .contents import Contents, kind_of, may_be_incomplete
+from .contents import Contents
 from .manifest import Entry
 from .objects import Objects
 
+#: A checkpoint that was changed within this time may be incomplete.
+_SETTLED_S = 1.0
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """The files besides the databases that one copy has.
 
-    Args:
+    Attributes:
         begun: the trials of the copied study; None where that is on a server.
         before: the files of the previous copy.
         is_last: whether nothing changes any more.
     """
 
-    def __init__(
-        self,
-        contents: Contents,
-        objects: Objects,
-        *,
-        begun: Mapping[int, BegunTrial] | None,
-        before: Mapping[str, Entry],
-        is_last: bool,
-    ) -> None:
-        self._contents = contents
-        self._objects = objects
-        self._begun = begun
-        self._before = before
-        self._is_last = is_last
-        self._entries: dict[str, Entry] = {}
-        #: Checkpoints that could not be read now and are not in the previous copy either.
-        self._missed: set[str] = set()
+    contents: Contents
+    objects: Objects
+    begun: Mapping[int, BegunTrial] | None
+    before: Mapping[str, Entry]
+    is_last: bool
 
-    def take(self, *, of_running: bool) -> None:
-        """Send files that have changed.
-
-        Args:
-            of_running: send only the checkpoints of trials that have not ended, or all others. A
-                running trial can continue from an older checkpoint, so those come last.
-        """
-        for name, file in self._contents.files(self._begun):
-            is_open = self._is_open(name)
-            if of_running and not is_open:
-                continue
-            entry = self._before.get(name)
-            is_waiting = is_open and not self._is_last and may_be_incomplete(file)
-            if of_running is is_open and not is_waiting:
-                now = self._objects.of_file(name, file, before=entry)
-                entry = entry if self._has_ended_since(name, file) else now
-            if entry is not None:
-                self._entries[name] = entry
-            elif is_open:
-                self._missed.add(name)
+    def settled(self) -> dict[str, Entry]:
+        """Send all files but the checkpoints of running trials."""
+        taken = {}
+        for name, file in self.contents.files(self.begun):
+            if not self._is_open(name):
+                entry = self.objects.of_file(name, file)
+                if entry is None or self._has_ended_since(name, file):
+                    entry = self.before.get(name)
+                if entry is not None:
+                    taken[name] = entry
+        return taken
 
     @property
-    def files(self) -> dict[str, Entry]:
-        """What was taken, and the previous copy's checkpoints of trials whose new ones were missed.
+    def checkpoints_before(self) -> dict[str, Entry]:
+        """The checkpoints of running trials that the previous copy has."""
+        return {name: entry for name, entry in self.before.items() if self._is_open(name)}
 
-        Numbered checkpoints replace each other under new names, so those of a kind are compared.
+    def checkpoints_of_running(self) -> dict[str, Entry]:
+        """Send the checkpoints of trials that have not ended.
+
+        One that cannot be read now stays as it was. Numbered checkpoints replace each other under
+        new names, so that all of its kind stay, where none of that kind can be read.
         """
-        kinds = set(map(kind_of, self._missed)) - set(map(kind_of, self._entries))
-        earlier = {n: entry for n, entry in self._before.items() if kind_of(n) in kinds}
-        return {**self._entries, **earlier}
+        taken, missed = {}, set()
+        for name, file in self.contents.files(self.begun):
+            if self._is_open(name):
+                may_be_half = not self.is_last and _may_be_incomplete(file)
+                entry = None if may_be_half else self.objects.of_file(name, file)
+                entry = entry or self.before.get(name)
+                if entry is None:
+                    missed.add(_kind(name))
+                else:
+                    taken[name] = entry
+        missed -= set(map(_kind, taken))
+        return {**taken, **{n: entry for n, entry in self.before.items() if _kind(n) in missed}}
 
     def _is_open(self, name: str) -> bool:
         """Whether a name is that of a checkpoint whose trial has not ended in the copied study.
@@ -80,7 +81,7 @@ class Selection:
         run_id = rest.partition("/")[0]
         if folder != "checkpoints" or not run_id.isdigit():
             return False
-        trial = None if self._begun is None else self._begun.get(int(run_id))
+        trial = None if self.begun is None else self.begun.get(int(run_id))
         return trial is None or trial.has_open_checkpoints
 
     def _has_ended_since(self, name: str, file: Path) -> bool:
@@ -92,7 +93,21 @@ class Selection:
         folder, _, rest = name.partition("/")
         run_id, _, ending = rest.partition(".")
         is_notebook = folder == "notebooks" and ending == "ipynb"
-        trial = self._begun.get(int(run_id)) if self._begun and is_notebook else None
-        if self._is_last or trial is None or not trial.is_running:
+        trial = self.begun.get(int(run_id)) if self.begun and is_notebook else None
+        if self.is_last or trial is None or not trial.is_running:
             return False
         return (read_metadata(file) or {}).get("state") != TrialState.RUNNING
+
+
+def _may_be_incomplete(file: Path) -> bool:
+    """Whether a checkpoint is so new that it may still be written to, and no complete ZIP file."""
+    with suppress(OSError):
+        is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
+        return is_fresh and not zipfile.is_zipfile(file)  # as ours and those of torch are
+    return False
+
+
+def _kind(name: str) -> tuple[PurePosixPath, str]:
+    """Folder and suffix, which successive checkpoints of a trial have in common."""
+    path = PurePosixPath(name)
+    return path.parent, path.suffix

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,14 @@ from ..study_folder.patience import is_about_disk
 
 #: Schemes with real folders, which must be made; on an object storage that would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
-_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
 #: Schemes whose fsspec package can create an object only where there is none, in one step.
 _WITH_CREATE = {"gs", "gcs", "abfs", "memory"}
-#: S3 can also replace an object only if its content is still known, by the hash of the content.
-_WITH_REPLACE = {"s3", "s3a"}
 #: S3's errors for a conditional write that lost, and for stores that have no conditional writes.
 _CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"}
-_NOT_CONDITIONAL = {"NotImplemented"}
+_NOT_CONDITIONAL = "NotImplemented"
 #: The caller retries; botocore's own retries would block a call to a hanging store for minutes.
 _BRIEF = {"connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2}}
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "s3": {"config_kwargs": _BRIEF},
-    "s3a": {"config_kwargs": _BRIEF},
-}
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: Shorter values are placeholders, and may be part of ordinary words.
 _SECRET_CHARACTERS = 6
@@ -92,7 +86,8 @@ class Store:
     def _at(self, name: str) -> tuple[Any, str]:
         if self._opened is None:
             # A new instance, because fsspec's shared ones cache listings and connections.
-            options = {} if fsspec.config.conf.get(self._scheme) else _OPTIONS.get(self._scheme, {})
+            is_plain_s3 = self._scheme == "s3" and not fsspec.config.conf.get("s3")
+            options: dict[str, Any] = {"config_kwargs": _BRIEF} if is_plain_s3 else {}
             self._opened = fsspec.core.url_to_fs(self._url, skip_instance_cache=True, **options)
             if hasattr(self._opened[0], "retries"):
                 self._opened[0].retries = 1
@@ -122,13 +117,20 @@ class Store:
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object atomically; it may exist already."""
+        self._write(name, lambda fs, path: fs.pipe_file(path, data))
+
+    def put_file(self, name: str, file: Path) -> None:
+        """Write an object atomically from a file."""
+        self._write(name, lambda fs, path: fs.put_file(str(file), path))
+
+    def _write(self, name: str, write: Callable[[Any, str], object]) -> None:
         with self._errors():
             fs, path = self._at(name)
             if not self._has_folders:
-                fs.pipe_file(path, data)
+                write(fs, path)
                 return
             fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            fs.pipe_file(f"{path}.part", data)
+            write(fs, f"{path}.part")
             fs.mv(f"{path}.part", path)
 
     def version(self, name: str) -> str | None:
@@ -148,8 +150,8 @@ class Store:
     def put_if_unchanged(self, name: str, data: bytes, version: str | None) -> None:
         """Write an object only if no other process has written it since `version` was read.
 
-        S3 guarantees this. Google's and Azure's stores guarantee it where there was no object; all
-        other writes there and to other stores are unconditional.
+        S3 guarantees this, by the hash of the content. Google's and Azure's stores guarantee it
+        where there was no object; all other writes there and to other stores are unconditional.
 
         Args:
             version: what `version` has returned.
@@ -158,37 +160,24 @@ class Store:
             ConflictError: another process has written the object; with a lost answer this may also
                 be the earlier attempt of the same call.
         """
-        conditions: dict[str, str] = {}
-        if self._scheme in _WITH_REPLACE:
-            conditions = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        if self._scheme == "s3":
+            condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
         elif self._scheme in _WITH_CREATE and version is None:
-            conditions = {"mode": "create"}
-        if not conditions:
+            condition = {"mode": "create"}
+        else:
             self.put(name, data)
             return
         try:
             with self._errors():
                 fs, path = self._at(name)
-                fs.pipe_file(path, data, **conditions)
+                fs.pipe_file(path, data, **condition)
         except StoreError as error:
-            codes = set(_error_codes(error))
-            if codes & _NOT_CONDITIONAL:
-                self.put(name, data)
-            elif codes & _CONFLICTS:
+            code = _code_of(error)
+            if code in _CONFLICTS:
                 raise ConflictError(f"{self.display_url}/{name} was changed") from error
-            else:
+            if code != _NOT_CONDITIONAL:
                 raise
-
-    def put_file(self, name: str, file: Path) -> None:
-        """Write an object atomically from a file."""
-        with self._errors():
-            fs, path = self._at(name)
-            if not self._has_folders:
-                fs.put_file(str(file), path)
-                return
-            fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            fs.put_file(str(file), f"{path}.part")
-            fs.mv(f"{path}.part", path)
+            self.put(name, data)
 
     def get_file(self, name: str, file: Path) -> None:
         """Download an object to a file in an existing folder.
@@ -256,15 +245,16 @@ class Store:
             ) from error
 
 
-def _error_codes(error: BaseException | None) -> Iterator[str]:
-    """The codes with which a store has answered, of an error and its causes."""
+def _code_of(error: BaseException | None) -> str:
+    """S3's code for an error and its causes; empty where there is none."""
     while error is not None:
-        if isinstance(error, FileExistsError):
-            yield "PreconditionFailed"
+        if isinstance(error, FileExistsError):  # of the stores that can only create
+            return "PreconditionFailed"
         response = getattr(error, "response", None)  # botocore's errors have one
         if isinstance(response, dict):
-            yield str(response.get("Error", {}).get("Code"))
+            return str(response.get("Error", {}).get("Code"))
         error = error.__cause__
+    return ""
 
 
 def redact_url(url: str) -> str:

@@ -53,7 +53,6 @@ class Snapshot:
         counts: the number of trials in each state.
         best: the best trials, as in `SweepResult`.
         left_s: the estimated remaining time; None before it can be estimated.
-        copy_late_s: how far the remote copy is behind; None where there is none or it keeps up.
     """
 
     study: str
@@ -63,7 +62,6 @@ class Snapshot:
     running: Sequence[Progress]
     best: Sequence[TrialRecord]
     left_s: float | None = None
-    copy_late_s: float | None = None
 
 
 def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:

@@ -196,11 +196,6 @@ def test_of_many_different_errors_the_first_are_printed() -> None:
     assert lines[-1] == "  … and 3 more"
 
 
-def test_a_remote_copy_that_lags_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "copy" not in drawn(snapshot(), monkeypatch)[0]
-    assert drawn(snapshot(copy_late_s=40.2), monkeypatch)[0].endswith(" · copy 40s behind")
-
-
 def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:
     def text_with_lag(lag_s: float | None) -> str:
         return screen.summary(

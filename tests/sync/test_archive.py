@@ -28,8 +28,8 @@ OURS = ".notebook-hpo-data.json"
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Blocks of 1,000 bytes, so that an archive has many; and an empty store."""
-    monkeypatch.setattr(archive, "_BLOCK_BYTES", 1000)
+    """Blocks of 1 KiB, so that an archive has many; and an empty store."""
+    monkeypatch.setattr(archive, "_BLOCK_BYTES", 1024)
     monkeypatch.setattr(os, "sync", lambda: None)
     MemoryFileSystem.store.clear()
     yield
@@ -89,8 +89,9 @@ def fetched(dataset: Dataset, begun_with: str | None = None) -> list[str]:
 
 
 def test_what_one_machine_has_pushed_another_has_after_a_fetch(make: Make, gets: list[str]) -> None:
-    away = make("away")
-    version = pushed(make("home"))
+    home, away = make("home"), make("away")
+    version = pushed(home)
+    assert fetched(home) == []
     lines = fetched(away)
     assert content_of(away.place()) == FILES
     assert away.facts["version"] == version
@@ -99,50 +100,31 @@ def test_what_one_machine_has_pushed_another_has_after_a_fetch(make: Make, gets:
     assert pushed(make("third"), FILES) == version  # equal files, whenever they were written
 
 
-def test_a_machine_that_has_the_data_asks_the_store_for_nothing(
+def test_a_study_goes_on_with_its_version_and_a_new_one_takes_the_newest(
     make: Make, gets: list[str]
 ) -> None:
-    home, away = make("home"), make("away")
-    version = pushed(home)
-    assert fetched(home) == []
-    fetched(away)
-    away.close()
-    MemoryFileSystem.store.clear()
-    del gets[:]
-    write(away, {"mine": b"written by the notebook"})
-    assert fetched(make("away"), begun_with=version) == []
-    assert fetched(make("home", version=version[:6])) == []
-    assert gets == []
-
-
-def test_a_study_goes_on_with_its_version_and_a_new_one_takes_the_newest(make: Make) -> None:
     home, away = make("home"), make("away")
     old = pushed(home)
     new = pushed(home, {"more": b"x"})
     fetched(away, begun_with=old)
     assert (away.version, content_of(away.place())) == (old, FILES)
-    write(away, {"mine": b"x"})
-    with pytest.raises(DataError, match=r"another sweep uses .* in another version"):
-        fetched(make("away"))
-    away.close()
-
-    newest = make("away")
-    assert f"version {old} is in data.{old} now" in fetched(newest)
-    assert content_of(newest.place()) == {**FILES, "more": b"x"}
-    assert content_of(newest.place().with_name(f"data.{old}")) == {**FILES, "mine": b"x"}
-    newest.close()
-    MemoryFileSystem.store["/bucket/data/archives/" + f"{old}.tar"].truncate(0)
-    fetched(away, begun_with=old)  # which lies here, and is not fetched again
-    assert content_of(away.place()) == {**FILES, "mine": b"x"}
-    assert newest.version == new
-    with pytest.raises(DataError, match="has no versions abcdef; the newest is"):
-        fetched(make("fourth", version="abcdef"))
+    newest = make("third")
+    fetched(newest)
+    assert (newest.version, content_of(newest.place())) == (new, {**FILES, "more": b"x"})
+    with pytest.raises(DataError, match=r"archives/0123456789abcdef.* or data.version"):
+        fetched(make("fourth", version="0123456789abcdef"))
+    MemoryFileSystem.store.clear()
+    del gets[:]
+    write(away, {"mine": b"written by the notebook"})
+    fetched(make("away"), begun_with=old)
+    fetched(make("home", version=new))
+    assert gets == [], "a machine that has the version asks the store for nothing"
 
 
-def test_what_the_user_has_in_the_folder_is_never_changed(make: Make) -> None:
+def test_what_is_in_the_folder_is_never_changed(make: Make) -> None:
     old = pushed(make("home"))
     pushed(make("home"), {"more": b"x"})
-    with pytest.raises(DataError, match=r"has version .*, pushed from it, and the trials use"):
+    with pytest.raises(DataError, match=r"has version .*, and the trials use version .*push"):
         fetched(make("home", version=old))
     by_hand = make("away")
     write(by_hand, {"large.bin": b"mine"})
@@ -180,22 +162,25 @@ def test_half_a_push_is_never_used(make: Make, monkeypatch: pytest.MonkeyPatch) 
     pushed(home)
 
 
-def test_a_store_that_is_away_is_no_obstacle_where_the_data_is(
-    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_block_that_does_not_arrive_is_asked_for_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = make("home")
-    version = pushed(home)
+    away = make("away")
+    pushed(make("home"))
+    get_range, cuts = Store.get_range, [StoreError("cut"), StoreError("cut")]
 
-    def away(*_: Any) -> None:
-        raise StoreError("it is away", is_refusal=True)
+    def cut(self: Store, name: str, start: int, end: int) -> bytes:
+        if start >= 2000 and cuts:
+            raise cuts.pop()
+        return get_range(self, name, start, end)
 
-    monkeypatch.setattr(Store, "get", away)
-    fetched(home)
-    assert f"it is away; see the guide for credentials; the trials use version {version}" in (
-        caplog.text
-    )
-    with pytest.raises(DataError, match="it is away"):
-        fetched(make("away"))
+    monkeypatch.setattr(archive, "_LOOK_S", 0.01)
+    monkeypatch.setattr(Store, "get_range", cut)
+    fetched(away)
+    assert content_of(away.place()) == FILES
+    cuts.append(StoreError("no bucket", is_refusal=True))
+    with pytest.raises(DataError, match=r"no bucket.*see the guide for credentials"):
+        fetched(make("third"))
 
 
 @pytest.mark.parametrize("place", [600, 20_000])
@@ -216,8 +201,8 @@ def test_a_disk_without_room_is_named_before_anything_is_fetched(
     away = make("away")
     pushed(make("home"))
     away.settle()
-    monkeypatch.setattr(archive, "_free_bytes", lambda _: 100_000_100)
-    with pytest.raises(DataError, match=r"data needs 31 kB, and 100 MB are free there; make room"):
+    monkeypatch.setattr(archive, "_free_bytes", lambda _: 30_000)
+    with pytest.raises(DataError, match=r"data needs 31 kB, and 30 kB are free there; make room"):
         fetched(away)
     assert gets == []
 
@@ -240,7 +225,7 @@ def test_a_copy_of_the_notebooks_folder_leads_to_the_users_cache(
     fetched(home)
     for name in ("worker 1", "worker 2"):
         there = pickle.loads(pickle.dumps(home))
-        there.bring(lambda _: None, folder=tmp_path / name, is_copy=True)
+        there.bring(lambda _: None, copy=tmp_path / name)
         assert content_of(tmp_path / name / "data") == FILES
         n_gets = len(gets)
     assert len(gets) == n_gets
@@ -280,7 +265,7 @@ KILLED = """
 import os, pathlib, signal, sys
 from sweeper.settings.sections import Data
 from sweeper.sync import archive
-archive._BLOCK_BYTES, left = 1000, [15]
+archive._BLOCK_BYTES, left = 1024, [15]
 get = archive.Store.get_range
 def until_killed(*args):
     left[0] -= 1

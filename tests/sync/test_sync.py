@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
+import signal
 import socket
 import sqlite3
+import subprocess
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +29,10 @@ from studies import until
 from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.study import SamplerFactory, Study, facts_in
-from sweeper.sync import RemoteCopy, contents, restoring
-from sweeper.sync.contents import Contents, snapshot
+from sweeper.sync import RemoteCopy, restoring, selection
+from sweeper.sync.contents import Contents
 from sweeper.sync.manifest import Manifest, Owner
+from sweeper.sync.objects import snapshot
 from sweeper.sync.store import Store, StoreError
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialOutcome, TrialState, run_id_of
@@ -128,15 +132,18 @@ def objects() -> set[str]:
     return {name.removeprefix("digits/") for name in Store(URL).names("digits/objects")}
 
 
+def hashes_in(copy: Manifest) -> set[str]:
+    return {entry.hash for entry in copy.files.values()}
+
+
+def hash_of(content: bytes) -> str:
+    return hashlib.blake2b(content).hexdigest()
+
+
 def is_whole() -> bool:
     """Whether the manifest names only objects that exist with the right content."""
-    import hashlib
-
-    for entry in manifest().files.values():
-        data = Store(URL).get(f"digits/{entry.object}")
-        if data is None or hashlib.blake2b(data, digest_size=32).hexdigest() != entry.hash:
-            return False
-    return True
+    found = {n: Store(URL).get(f"digits/objects/{n}") for n in hashes_in(manifest())}
+    return all(data is not None and hash_of(data) == name for name, data in found.items())
 
 
 def as_if_dead(name: str = "digits") -> None:
@@ -176,26 +183,39 @@ def test_what_trials_have_saved_used_and_run_comes_back_on_another_machine(tmp_p
     a = Machine(tmp_path / "a")
     with a.opened():
         saved, used = a.paths.saved(a.run()) / "model.pt", a.paths.input("abc", "encoder.pt")
-        code = [a.paths.code / name for name in ("0123456789ab.json", "environment-01ab.json")]
-        left_out = a.paths.saved("0009") / "model.pt", a.paths.code / "0007" / "model.py"
-        for file in (saved, used, *code, *left_out):
+        code, of_later = a.paths.snapshot("0123456789ab"), a.paths.saved("0009") / "model.pt"
+        for file in (saved, used, code, of_later):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(file.name)
         a.now()
-        assert {"saved/0000/model.pt", "inputs/abc/encoder.pt"} < names_in_copy()
-        assert not {"saved/0009/model.pt", "code/0007/model.py"} & names_in_copy()
+        assert "saved/0009/model.pt" not in names_in_copy()
     as_if_dead()
     b = Machine(tmp_path / "b")
     with b.opened():
         assert (b.paths.saved("0000") / "model.pt").read_text() == "model.pt"
         assert b.paths.input("abc", "encoder.pt").read_text() == "encoder.pt"
-        assert {file.name for file in b.paths.code.iterdir()} == {file.name for file in code}
+        assert [file.name for file in b.paths.code.iterdir()] == [code.name]
+
+
+@contextmanager
+def sending(content: bytes, then: Callable[[], object]) -> Iterator[None]:
+    """Do something whenever a file with this content is about to be sent."""
+    put_file = Store.put_file
+
+    def put(store: Store, name: str, file: Path) -> None:
+        if content in file.read_bytes():
+            then()
+        put_file(store, name, file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "put_file", put)
+        yield
 
 
 def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "_SETTLED_S", 50)  # `checkpoint` makes older files
+    monkeypatch.setattr(selection, "_SETTLED_S", 50)  # `checkpoint` makes older files
     a = Machine(tmp_path)
     with a.opened():
         a.run(state=TrialState.RUNNING)
@@ -206,39 +226,27 @@ def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(
         a.now()
         assert manifest().files["checkpoints/0000/model.pt"] == before
         a.copy._copy(is_last=True)
-        assert manifest().files["checkpoints/0000/model.pt"].size == 4
+        assert manifest().files["checkpoints/0000/model.pt"].hash == hash_of(b"half")
         a.checkpoint(a.run(), "model.pt").touch()
         a.now()
         assert "checkpoints/0001/model.pt" in manifest().files, "its trial has ended"
 
 
-def test_ended_trials_are_copied_before_checkpoints_of_running_ones(
-    tmp_path: Path,
-) -> None:
+def test_ended_trials_are_copied_before_checkpoints_of_running_ones(tmp_path: Path) -> None:
     a = Machine(tmp_path)
     with a.opened():
         a.run(state=TrialState.RUNNING)
-        first = a.checkpoint("0000", "model.pt", b"first")
+        a.checkpoint("0000", "model.pt", b"first")
         a.now()
-        before = manifest().files["checkpoints/0000/model.pt"]
-        a.checkpoint("0000", "model.pt", bytes(4000))
+        a.checkpoint("0000", "model.pt", b"second")
         ended = a.run()
         seen: list[Manifest] = []
-        send = Store.put_file
-
-        def slowly(store: Store, name: str, file: Path) -> None:
-            if file.stat().st_size == 4000:
-                seen.append(manifest())
-            send(store, name, file)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Store, "put_file", slowly)
+        with sending(b"second", lambda: seen.append(manifest())):
             a.now()
-        assert [m.files["checkpoints/0000/model.pt"] for m in seen] == [before]
+        assert seen[0].files["checkpoints/0000/model.pt"].hash == hash_of(b"first")
         assert f"notebooks/{ended}.ipynb" in seen[0].files
-        assert manifest().files["checkpoints/0000/model.pt"].size == 4000
+        assert manifest().files["checkpoints/0000/model.pt"].hash == hash_of(b"second")
         assert is_whole()
-    assert first.exists()
 
 
 def test_a_copy_that_is_hurried_does_not_wait_for_its_turn(tmp_path: Path) -> None:
@@ -251,15 +259,6 @@ def test_a_copy_that_is_hurried_does_not_wait_for_its_turn(tmp_path: Path) -> No
         a.copy.hurry()
         until(lambda: f"notebooks/{run_id}.ipynb" in names_in_copy())
         assert a.copy.finish(10)
-
-
-def saved(file: Path, content: bytes) -> None:
-    """Write a checkpoint as `save_checkpoint` does."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    with zipfile.ZipFile(part, "w") as archive:
-        archive.writestr("content", content)
-    part.replace(file)
 
 
 def numbers_in_copy() -> list[str]:
@@ -285,42 +284,37 @@ def test_a_trial_that_ends_while_it_is_copied_is_not_ended_in_the_copy_without_i
         assert restored.metadata["sweeper"]["state"] == "running"
 
 
-def test_our_own_checkpoints_are_copied_however_young_they_are(tmp_path: Path) -> None:
+def write(file: Path, content: bytes) -> None:
+    """Write a checkpoint as `save_checkpoint` does."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    with zipfile.ZipFile(part, "w") as archive:
+        archive.writestr("content", content)
+    part.replace(file)
+
+
+def test_numbered_checkpoints_are_copied_however_young_and_while_they_are_replaced(
+    tmp_path: Path,
+) -> None:
     a = Machine(tmp_path)
     with a.opened():
         a.run(state=TrialState.RUNNING)
         folder = a.paths.checkpoints("0000")
-        for epoch in range(1, 4):
-            saved(folder / f"{epoch:06d}.ckpt", b"weights" * epoch)
-            (folder / f"{epoch - 1:06d}.ckpt").unlink(missing_ok=True)
-            a.now()
-            assert numbers_in_copy() == [f"{epoch:06d}.ckpt"]
-            assert is_whole()
-
-
-def test_a_checkpoint_that_is_replaced_while_it_is_sent_is_in_the_copy(tmp_path: Path) -> None:
-    a = Machine(tmp_path)
-    with a.opened():
-        a.run(state=TrialState.RUNNING)
-        folder = a.paths.checkpoints("0000")
-        saved(folder / "000001.ckpt", b"1")
+        write(folder / "000001.ckpt", b"weights 1")
         a.now()
-        saved(folder / "000002.ckpt", b"2")
+        assert numbers_in_copy() == ["000001.ckpt"]
+        write(folder / "000002.ckpt", b"weights 2")
         (folder / "000001.ckpt").unlink()
-        seen: list[set[str]] = []
-        send_file = Store.put_file
+        seen: list[str] = []
 
-        def put_file(store: Store, name: str, file: Path) -> None:
-            if zipfile.is_zipfile(file) and zipfile.ZipFile(file).read("content") == b"2":
-                seen.append(set(numbers_in_copy()))
-                saved(folder / "000003.ckpt", b"3")
-                (folder / "000002.ckpt").unlink()
-            send_file(store, name, file)
+        def replace() -> None:
+            seen.extend(numbers_in_copy())
+            write(folder / "000003.ckpt", b"weights 3")
+            (folder / "000002.ckpt").unlink()
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Store, "put_file", put_file)
+        with sending(b"weights 2", replace):
             a.now()
-        assert seen == [{"000001.ckpt"}], "the copy had none while the next was under way"
+        assert seen == ["000001.ckpt"], "the copy had none while the next was under way"
         assert numbers_in_copy() == ["000002.ckpt"]
         assert is_whole()
         a.now()
@@ -335,42 +329,33 @@ def test_a_checkpoint_that_is_replaced_while_the_folder_is_read_is_not_overlooke
     with a.opened():
         a.run(state=TrialState.RUNNING)
         folder = a.paths.checkpoints("0000")
-        saved(folder / "000001.ckpt", b"1")
-        saved(folder / "000001.json", b"1")
+        write(folder / "000001.ckpt", b"weights 1")
+        write(folder / "000001.json", b"1")
         files = a.copy._contents.files(None)
         found = [name for name, _ in (next(files), next(files))]
-        saved(folder / "000002.json", b"2")
+        write(folder / "000002.json", b"2")
         (folder / "000001.json").unlink()
         found += [name for name, _ in files]
         assert found[-1] == "checkpoints/0000/000001.json"
 
 
-def test_links_do_not_lead_out_of_the_study_nor_round_in_a_circle(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    secret = tmp_path / "secret.txt"
-    secret.write_text("not for the bucket")
+def test_links_do_not_lead_out_of_the_study_nor_round_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "big.bin").write_bytes(b"gigabytes")
+    (tmp_path / "data" / "secret.txt").write_text("not for the bucket")
     a = Machine(tmp_path)
     with a.opened():
         a.run()
         a.checkpoint("0000", "epoch-9.pt", b"weights")
         folder = a.paths.checkpoints("0000")
         (folder / "last.pt").symlink_to("epoch-9.pt")
-        (folder / "out.txt").symlink_to(secret)
-        (folder / "up.txt").symlink_to("../../../../secret.txt")
+        (folder / "out.txt").symlink_to(tmp_path / "data" / "secret.txt")
+        (folder / "up.txt").symlink_to("../../../../data/secret.txt")
         (folder / "data").symlink_to(tmp_path / "data")
         (folder / "again").symlink_to(".")
         (folder / "gone.pt").symlink_to("nowhere")
-        a.now()
+        os.mkfifo(folder / "pipe")
         a.now()
         assert numbers_in_copy() == ["epoch-9.pt", "last.pt"]
-        assert b"not for the bucket" not in b"".join(
-            Store(URL).get(f"digits/{n}") or b"" for n in objects()
-        )
-    messages = [r.getMessage() for r in caplog.records if "is a link to" in r.getMessage()]
-    assert len(messages) == 4, "once for each"
     b = Machine(tmp_path / "elsewhere")
     with b.opened():
         assert (b.paths.checkpoints("0000") / "last.pt").read_bytes() == b"weights"
@@ -503,10 +488,9 @@ def test_a_lost_connection_is_reported_once_and_the_copy_catches_up(
         a.run()
         a.copy.start()
         until(lambda: a.copy._before is not None)
-        assert a.copy.late_s is None
         is_away.set()
         a.run()
-        until(lambda: a.copy.late_s is not None)
+        until(lambda: a.copy._has_failed)
         is_away.clear()
         until(lambda: "notebooks/0001.ipynb" in manifest().files)
         until(lambda: not a.copy._has_failed)
@@ -617,7 +601,7 @@ def test_a_folder_that_was_left_behind_does_not_overwrite_what_went_on_elsewhere
         shutil.copytree(tmp_path / "a", tmp_path / "backup")
         a.run()
         a.now()
-    with pytest.raises(SyncError, match="is older than its copy"):
+    with pytest.raises(SyncError, match="another machine or folder has continued it; move"):
         Machine(tmp_path / "backup").copy._open(lambda: None)
     with b.opened():
         b.run()
@@ -625,7 +609,7 @@ def test_a_folder_that_was_left_behind_does_not_overwrite_what_went_on_elsewhere
     was = manifest()
     with pytest.raises(SyncError, match="another machine or folder has continued it; move"):
         Machine(tmp_path / "a").copy._open(lambda: None)
-    with pytest.raises(SyncError, match="another study of this name"):
+    with pytest.raises(SyncError, match="a copy of another study of this name"):
         other = Machine(tmp_path / "c")
         Study.open(other.storage_url, other.settings)
         other.copy._open(lambda: None)
@@ -705,35 +689,25 @@ def test_a_manifest_cannot_lead_out_of_the_studys_folders(tmp_path: Path) -> Non
         "artifacts/..",
         "artifacts",
         "code/../sweep.json",
-        "code/abc.json/../../x.json",
-        "code/0007/model.py",
         "sweep.json",
     ):
         with pytest.raises(ValueError, match="none of a study's"):
             contents.place(name)
 
 
-def test_a_store_that_is_away_at_the_start_is_waited_for_only_where_nothing_can_be_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_here", [False, True])
+def test_no_sweep_begins_while_the_store_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_here: bool
 ) -> None:
     def away(self: Store, name: str) -> bytes | None:
         raise StoreError("the line is cut")
 
-    get = Store.get
-    monkeypatch.setattr(Store, "get", away)
     a = Machine(tmp_path / "a")
-    with pytest.raises(SyncError, match="the copy may have this study"), a.opened():
+    if is_here:
+        Study.open(a.storage_url, a.settings)
+    monkeypatch.setattr(Store, "get", away)
+    with pytest.raises(SyncError, match="the line is cut; the copy may have more"), a.opened():
         pass
-    Study.open(a.storage_url, a.settings)
-    with (a := Machine(tmp_path / "a")).opened() as is_brought_back:
-        assert not is_brought_back
-        a.run()
-        a.copy.start()
-        time.sleep(0.2)
-        monkeypatch.setattr(Store, "get", get)
-        assert a.copy.finish(10)
-        assert a.copy.lag_s == 0
-    assert is_whole()
 
 
 def test_stores_on_servers_are_not_copied_and_need_the_same_output(tmp_path: Path) -> None:
@@ -825,69 +799,6 @@ def test_the_refusal_of_a_wrong_url_has_no_secrets(written: Any, fragments: list
 # --- a real S3 API on loopback -------------------------------------------------------------------
 
 
-class Line:
-    """A TCP connection to a server that can be cut, stalled and mended."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._is_cut = threading.Event()
-        self._flows = threading.Event()
-        self._flows.set()
-        self._open: list[socket.socket] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listening.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        self._is_cut.set()
-        for side in self._open:
-            with suppress(OSError):
-                side.shutdown(socket.SHUT_RDWR)
-
-    def stall(self) -> None:
-        """From now on keep the connection open and pass nothing on."""
-        self._flows.clear()
-
-    def mend(self) -> None:
-        self._is_cut.clear()
-        self._flows.set()
-
-    def close(self) -> None:
-        self.cut()
-        self._listening.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                here, _ = self._listening.accept()
-            except OSError:
-                return
-            if self._is_cut.is_set():
-                here.close()
-                continue
-            there = socket.create_connection(("127.0.0.1", self._to))
-            self._open += [here, there]
-            for pair in ((here, there), (there, here)):
-                threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                self._flows.wait()
-                target.sendall(data)
-        for side in (source, target):
-            side.close()
-
-
-@pytest.fixture
-def line(s3_port: int, s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
-    """A line to the server of `s3`, which the environment names in its place."""
-    line = Line(s3_port)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{line.port}")
-    yield line
-    line.close()
-
-
 CELL = """
 import pathlib, time, sweeper
 trial = sweeper.trial()
@@ -976,7 +887,7 @@ def check_mlflow(result: dict[str, Any], folder: Path) -> None:
 
 @pytest.mark.kernel
 def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
-    tmp_path: Path, line: Line
+    tmp_path: Path, s3: str
 ) -> None:
     name, trials = "killed", 8
     options: dict[str, Any] = {"trials": trials, "url": "s3://sweeps/x"}
@@ -1025,57 +936,23 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
 
 
 @pytest.mark.kernel
-def test_a_store_that_is_away_delays_no_trial_and_loses_no_data(tmp_path: Path, line: Line) -> None:
-    options: dict[str, Any] = {"trials": 12, "url": "s3://sweeps/x"}
-    a = Subprocess(tmp_path / "a", "cut", **options)
-    sweeping = a.start()
-    until(lambda: a.completed() >= 2 and remote("cut") is not None)
-    line.cut()
-    before, away_s = a.completed(), time.monotonic()
-    until(lambda: a.completed() >= before + 3, "trials do not go on")
-    time.sleep(max(0.0, 6 - (time.monotonic() - away_s)))  # until the copy has missed it, too
-    line.mend()
-    code, result = a.result(sweeping)
-    assert code == 0, a.stderr
-    assert result["sync_lag_s"] == 0
-    assert result["counts"]["completed"] == 12
-    assert a.stderr.count("trials go on, and it is tried again") == 1
-    assert a.stderr.count("is up to date again") == 1
-    shutil.rmtree(a.folder)
-    b = Subprocess(tmp_path / "b", "cut", **options)
-    code, result = b.run()
-    assert code == 0, b.stderr
-    assert "bringing the study back from s3://sweeps/x/cut" in b.stderr
-    assert [t["attempt"] for t in result["trials"]] == [1] * 12
-    check_mlflow(result, b.folder)
-
-
-@pytest.mark.kernel
-def test_a_missing_bucket_is_refused_before_any_kernel_starts(tmp_path: Path, line: Line) -> None:
-    a = Subprocess(tmp_path / "a", "lost", trials=1, url="s3://nowhere-at-all/x")
-    code, _ = a.run()
-    assert code == 2
-    assert len(a.stderr.splitlines()) == 2  # the first says that the sweep is prepared
-    assert "s3://nowhere-at-all/x" in a.stderr
-    assert not (a.folder / "out").exists()
-
-
-@pytest.mark.kernel
 def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
-    tmp_path: Path, line: Line
+    tmp_path: Path, s3: str, s3_server: tuple[subprocess.Popen[bytes], int]
 ) -> None:
-    a = Subprocess(tmp_path, "preempted", trials=5, url="s3://sweeps/x", grace_s=6)
+    a = Subprocess(tmp_path, "preempted", trials=5, url=f"{s3}/x", grace_s=6)
     hold = a.folder / "hold"  # trials from the fourth on do not end while it is there
     hold.touch()
     sweeping = a.start()
     until(lambda: a.completed() >= 2 and remote("preempted") is not None)
-    line.stall()
-    sweeping.terminate()
-    code, result = a.result(sweeping, limit_s=6 + 30)  # without the limit it waits a minute
+    s3_server[0].send_signal(signal.SIGSTOP)
+    try:
+        sweeping.terminate()
+        code, result = a.result(sweeping, limit_s=6 + 30)  # without the limit it waits a minute
+    finally:
+        s3_server[0].send_signal(signal.SIGCONT)
     assert code == 143
     assert result["sync_lag_s"] > 0
     assert result["counts"]["stopped"] >= 1
-    line.mend()
     hold.unlink()
     code, result = a.run()
     assert code == 0, a.stderr
