@@ -7,9 +7,9 @@ import contextlib
 import json
 import logging
 import os
-import select
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -119,7 +119,7 @@ class Kernel:
         make_ipython_folder(runtime_folder)
         own = {MARK_VARIABLE: mark, "IPYTHONDIR": str(ipython_folder(runtime_folder))}
         try:
-            run_sync(manager._async_start_kernel)(
+            run_sync(manager.start_kernel)(
                 env={**env, **own},
                 cwd=str(cwd),
                 stdout=kernel._stderr,
@@ -217,13 +217,12 @@ class Kernel:
             on_gone: called when all of them have ended.
         """
         if self.exit_code is None:
-            run_sync(self.manager._async_request_shutdown)()
+            control = self.manager.connect_control()
             # By default what has not left within 0.1 s is dropped, which is not long on a busy
             # machine; the kernel would then be waited for in vain, and hold its GPU meanwhile.
-            control = self.manager._control_socket
-            if control is not None:
-                control.linger = _DELIVERY_MS
-        self.manager._close_control_socket()
+            control.linger = _DELIVERY_MS
+            self.manager.session.send(control, "shutdown_request", {"restart": False})
+            control.close()
         thread = threading.Thread(target=self._end, args=[on_gone], name="kernel end", daemon=True)
         thread.start()
         return thread
@@ -231,7 +230,6 @@ class Kernel:
     def kill(self) -> None:
         """End the kernel at once, without exit handlers; for one that has run nothing."""
         self._signal(signal.SIGKILL)
-        self.manager._close_control_socket()
         self._end(lambda: None)
 
     def _end(self, on_gone: Callable[[], None]) -> None:
@@ -251,16 +249,11 @@ class Kernel:
             on_gone()  # else the trial's share of a GPU would never be given back
 
     def _exits_within(self, limit_s: float) -> bool:
-        if self._pidfd is not None:
-            poller = select.poll()
-            poller.register(self._pidfd, select.POLLIN)
-            return bool(poller.poll(limit_s * 1000))
-        waiting = threading.Event()
-        for _ in range(round(limit_s / _POLL_INTERVAL_S)):
-            if self._process.poll() is not None:
-                return True
-            waiting.wait(_POLL_INTERVAL_S)
-        return False
+        try:
+            self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _signal(self, number: int) -> None:
         """Send a signal to the kernel's process group, of which the kernel is the leader."""

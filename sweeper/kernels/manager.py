@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +26,6 @@ class QuickClient(AsyncKernelClient):
 
     @default("context")
     def _own_context(self) -> zmq.asyncio.Context:
-        self._created_context = True
         context = zmq.asyncio.Context()
         context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         # By default, of a kernel that prints faster than this reads, messages beyond 1000 are lost.
@@ -50,8 +48,7 @@ class QuickClient(AsyncKernelClient):
         """Wait for the kernel's first answer.
 
         Raises:
-            RuntimeError: the kernel died first, did not answer in time, or cannot be reached any
-                more because the folder with its sockets was removed.
+            RuntimeError: the kernel died first, or did not answer in time.
         """
         deadline = time.monotonic() + (timeout or 60.0)
         retry_s = _FIRST_RETRY_S
@@ -68,25 +65,12 @@ class QuickClient(AsyncKernelClient):
                 # The end of the last request came before this socket received.
                 asked.add(self.kernel_info())
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
-            if reply is None and not await self._async_is_alive():
+            if reply is None and not await self.is_alive():
                 raise RuntimeError("it died before its first answer")
-            if not (reply and is_connected) and self._has_lost_its_file():
-                raise RuntimeError("the folder with its sockets was removed")
             if time.monotonic() > deadline and not (reply and is_connected):
                 raise RuntimeError(f"no answer within {timeout:g} s")
-        self._handle_kernel_info_reply(reply)
+        self.session.adapt_version = int(reply["content"]["protocol_version"].split(".")[0])
         self.language_info = reply["content"]["language_info"]
-
-    def _has_lost_its_file(self) -> bool:
-        """Whether the connection file was removed; a kernel that finds none makes one of its own,
-        with another key."""
-        try:
-            key = json.loads(Path(self.connection_file).read_text(encoding="utf-8"))["key"]
-        except OSError:
-            return True
-        except (ValueError, KeyError):  # it is just being written
-            return False
-        return bool(key.encode() != self.session.key)
 
     async def _reply_within(self, limit_s: float) -> dict[str, Any] | None:
         with suppress(Empty):

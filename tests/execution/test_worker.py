@@ -28,7 +28,6 @@ from sweeper.execution.worker import Worker
 from sweeper.execution.workload import Workload
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool
-from sweeper.kernels.cells.engine import START_TIMEOUT_S
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks import ResearchNotebook, read_executed
 from sweeper.notebooks.scores import scrape
@@ -494,31 +493,22 @@ def test_a_kernel_that_does_not_start_is_an_outcome_with_its_last_words(
     assert set(statuses(node)) == {"pending"}
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "os.kill(os.getpid(), signal.SIGKILL)",
-        "shutil.rmtree(pathlib.Path(sys.argv[sys.argv.index('-f') + 1]).parent); time.sleep(600)",
-    ],
-)
-def test_a_kernel_that_loses_its_life_or_folder_before_its_first_answer_gets_another_chance(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str
+def test_a_kernel_that_dies_before_its_first_answer_gets_another_chance(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "import os, pathlib, shutil, signal, sys, time\n"
+        "import os, pathlib, signal\n"
         "first = pathlib.Path('faulted')\n"
         "if not first.exists():\n"
-        f"    first.touch(); {fault}\n"
+        "    first.touch(); os.kill(os.getpid(), signal.SIGKILL)\n"
         "from ipykernel.kernelapp import launch_new_instance as launch\n"
         "launch()"
     )
     install_kernel(bench, monkeypatch, "shaky", code, "-f")
-    started_s = time.monotonic()
     outcome, node = bench.run(REPORT, kernel="shaky")
     assert (bench.folder / "faulted").exists()
     assert outcome.state is TrialState.COMPLETED, outcome.message
     assert set(statuses(node)) == {"completed"}
-    assert time.monotonic() - started_s < START_TIMEOUT_S / 2
 
 
 def test_a_kernel_whose_folder_is_removed_as_it_answers_gets_another_chance(

@@ -2,7 +2,3 @@
 
 How the kernel comes to be and ends does not belong here.
 """
-
-from .papermill_import import import_papermill
-
-import_papermill()  # before any module here imports it

@@ -23,6 +23,7 @@ from ...notebook_api.messages import (
     STOP_VARIABLE,
     Point,
 )
+from ...notebooks.reading import cell_tags
 from ...notebooks.scores import PrintedScores, displayed_point
 from ...trials import GpuUse
 from ..forking.import_profile import IMPORT_PROFILE
@@ -33,7 +34,6 @@ from ..trial_environment import environment_code
 from .asking import AskingClient
 from .expressions import (
     GPU_USE,
-    IN_HISTORY,
     IPYKERNEL,
     NOT_REPLICABLE,
     ORDERLY_EXIT,
@@ -171,12 +171,8 @@ class SweepClient(AskingClient):
                 self.nb_man.cell_end(cell, self.nb_man.COMPLETED)
         finally:
             self.kc = own_client
-        for index, cell in enumerate(self.nb.cells[: shared.until]):
-            if "injected-parameters" in cell.metadata.get("tags", []):
-                count = shared.cells[index].execution_count
-                source = cell.source.rstrip("\n")  # as IPython keeps it
-                history = IN_HISTORY.format(count=count, source=source)
-                self._run_silently(f"{assignments}\n{history}")
+        if any("injected-parameters" in cell_tags(cell) for cell in self.nb.cells[: shared.until]):
+            self._run_silently(assignments)
 
     def disconnect(self) -> None:
         """Close the sockets; the kernel itself goes on."""

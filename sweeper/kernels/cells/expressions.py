@@ -24,18 +24,6 @@ ORDERLY_EXIT = (
 )
 #: The version of the ipykernel that runs the notebook.
 IPYKERNEL = "__import__('ipykernel').__version__"
-#: Puts the source of the injected cell, which had the fixed values only when it ran, into all the
-#: places where IPython remembers it.
-IN_HISTORY = (
-    "(lambda history, names, old, new: ("
-    "history.input_hist_raw.__setitem__({count}, new), "
-    "history.input_hist_parsed.__setitem__({count}, new), "
-    "names.__setitem__('_i{count}', new), "
-    "[setattr(history, n, new) for n in ('_i00', '_i', '_ii', '_iii') "
-    "if getattr(history, n) == old], "
-    "[names.__setitem__(n, new) for n in ('_i', '_ii', '_iii') if names.get(n) == old]"
-    "))(get_ipython().history_manager, get_ipython().user_ns, _i{count}, {source!r})"
-)
 _FINDERS = Path(finders.__file__).read_text(encoding="utf-8")
 
 
@@ -60,8 +48,12 @@ def keep_sockets_in(folder: Path) -> str:
     A worker that is ended by a signal leaves its own folder of sockets, `pymp-…`, in the temporary
     folder of the machine; so does each worker of a DataLoader that has not ended with its trial.
     """
-    process = "__import__('multiprocessing.process').process.current_process()"
-    return f"{process}._config.setdefault('tempdir', {str(folder)!r})\n"
+    return (
+        "(lambda files, mp: (lambda before: "
+        f"(setattr(files, 'tempdir', {str(folder)!r}), mp.util.get_temp_dir(), "
+        "setattr(files, 'tempdir', before)))(files.tempdir))"
+        "(__import__('tempfile'), __import__('multiprocessing.util'))\n"
+    )
 
 
 _CAP = """

@@ -10,10 +10,6 @@ from pathlib import PurePath
 
 #: The name of an interpreter's file.
 PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?(\.exe)?")
-#: Options of the interpreter whose argument may be a word of its own.
-_WITH_ARGUMENT = ("X", "W")
-#: Options after which the interpreter takes no kernel.
-_ENDING = frozenset("chV?")
 _MODULES = ("ipykernel_launcher", "ipykernel")
 _CONNECTION_FILE = "connection_file"
 
@@ -52,45 +48,20 @@ class KernelCommand:
         interpreter, *words = argv or [""]
         if PYTHON.fullmatch(PurePath(interpreter).name) is None:
             return _not_forked(kernelspec, argv, "is no Python interpreter", interpreter)
-        options: list[str] = []
-        while words and words[0].startswith("-"):
-            word = words.pop(0)
-            letters = word[1:]
-            module = letters.find("m")
-            if word.startswith("--"):
-                options.append(word)
-                if "=" not in word and words:
-                    options.append(words.pop(0))
-            elif letters[:1] in _WITH_ARGUMENT:
-                options.append(word)
-                if len(letters) == 1 and words:
-                    options.append(words.pop(0))
-            elif module >= 0:
-                options += [f"-{letters[:module]}"] if module else []
-                name = letters[module + 1 :] or (words.pop(0) if words else "")
-                return cls._of_module(argv, interpreter, options, name, words, kernelspec)
-            elif not _ENDING.isdisjoint(letters):
-                break
-            else:
-                options.append(word)
-        return _not_forked(kernelspec, argv, "does not run `-m ipykernel_launcher`", interpreter)
-
-    @classmethod
-    def _of_module(
-        cls,
-        argv: Sequence[str],
-        interpreter: str,
-        options: Sequence[str],
-        module: str,
-        words: Sequence[str],
-        kernelspec: str,
-    ) -> KernelCommand:
-        if module not in _MODULES:
-            what = f"runs `-m {module}`, not `-m ipykernel_launcher`"
-            return _not_forked(kernelspec, argv, what, interpreter)
-        arguments = [word for word in words if _CONNECTION_FILE not in word and word != "-f"]
-        place = len(argv) - len(words)
-        return cls(interpreter=interpreter, options=options, arguments=arguments, place=place)
+        place = next((place for place, word in enumerate(words) if word in _MODULES), 0)
+        # The option -m, alone or as the last of several letters: -Im
+        if place == 0 or re.fullmatch("-[a-zA-Z]*m", words[place - 1]) is None:
+            return _not_forked(
+                kernelspec, argv, "does not run `-m ipykernel_launcher`", interpreter
+            )
+        letters = words[place - 1][:-1]
+        arguments = words[place + 1 :]
+        return cls(
+            interpreter=interpreter,
+            options=[*words[: place - 1], *([letters] if letters != "-" else [])],
+            arguments=[word for word in arguments if _CONNECTION_FILE not in word and word != "-f"],
+            place=len(argv) - len(arguments),
+        )
 
     def arguments_in(self, command: Sequence[str]) -> list[str]:
         """ipykernel's name and its arguments in a command that starts a kernel."""

@@ -6,20 +6,20 @@ doubt, or any trouble, kernels are started.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from ...guard import MARK_VARIABLE
 from ..event_loop import has_pidfds
 from ..frozen_modules import FrozenModules
 from ..ipython_folder import ipython_folder, make_ipython_folder
 from .command import KernelCommand
-from .import_profile import ImportProfile
 from .origins import SWITCH_OFF, ForkAvailability, SharedRun
 from .process import ANSWER_S, ForkedProcess, request_fork
 from .sharing import NotShared, SharedCells, run_shared_cells
@@ -29,10 +29,8 @@ _log = logging.getLogger(__name__)
 
 #: How long a zygote may import; kernels are started meanwhile.
 _IMPORT_LIMIT_S = 120
-#: After so many zygotes that died, kernels are started for the rest of the sweep.
-_MOST_DEATHS = 3
-#: How often modules are left out of a zygote that could not repeat their effects.
-_MOST_EXCLUSIONS = 3
+#: How many zygotes are raised, each in place of one that died or could not fork with all modules.
+_MOST_ZYGOTES = 5
 #: `torch.cuda.is_available()` then asks NVML, and does not initialise CUDA, which cannot be forked.
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _UNKNOWN = "no trial had completed before this one began; the first that does shows what to import"
@@ -77,10 +75,10 @@ class ForkServer:
         self._shared_cells = shared_cells
         self._why_not_shared = ""
         self._lock = threading.Lock()
-        self._import_profile: ImportProfile | None = None
+        #: What a kernel has answered to `IMPORT_PROFILE`.
+        self._import_profile: Mapping[str, Any] | None = None
         self._excluded: frozenset[str] = frozenset()
-        self._exclusions = 0
-        self._deaths = 0
+        self._zygotes = 0
         self._has_warned = False
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
@@ -113,35 +111,24 @@ class ForkServer:
         with self._lock:
             if self._import_profile is not None:
                 return
-            self._import_profile = ImportProfile.read(profile, self._env)
+            self._import_profile = json.loads(profile)
         self._raise_zygote()
 
     @property
     def findings(self) -> list[str]:
         """What users should know of how kernels are forked, one sentence each."""
-        found = []
-        if self._why_not_shared:
-            found.append(
-                f"cells tagged 'shared' are run by each trial: {self._why_not_shared}; take the "
-                "tag off that cell and off those after it"
-            )
-        theirs = None if self._import_profile is None else self._import_profile.version
-        ours = _own_version()
-        if None not in (theirs, ours) and theirs != ours:
-            found.append(
-                f"notebooks import sweeper from notebook-hpo {theirs}, which the kernels' "
-                f"environment has, and this sweep is of {ours}; {self._command.interpreter} -m pip "
-                f"install notebook-hpo=={ours}, or pip uninstall it there: the sweep's own is lent "
-                "then"
-            )
-        return found
+        if not self._why_not_shared:
+            return []
+        return [
+            f"cells tagged 'shared' are run by each trial: {self._why_not_shared}; take the "
+            "tag off that cell and off those after it"
+        ]
 
     def fork(
         self,
         command: Sequence[str],
         *,
         env: Mapping[str, str],
-        cwd: str,
         output: int,
     ) -> ForkedProcess | None:
         """Fork a kernel's process; None when one has to be started instead.
@@ -151,18 +138,18 @@ class ForkServer:
             output: the file descriptor for what the process writes outside of any cell.
         """
         with self._lock:
-            path, shared = self._path, self._available.shared
+            path, shared, zygote = self._path, self._available.shared, self._zygote
         if path is None:
             return None
         argv = self._command.arguments_in(command)
-        request = {"argv": argv, "env": dict(env), "cwd": cwd}
+        request = {"argv": argv, "env": dict(env)}
         try:
             return ForkedProcess(*request_fork(path, request, [output]), shared=shared)
         except TimeoutError:
             _log.info("the zygote has not answered in %g s", ANSWER_S)
         except (ConnectionError, FileNotFoundError) as error:
             _log.info("the zygote has ended: %s", error)
-            self._replace_dead_zygote(path)
+            self._replace_zygote(zygote, "has died again and again")
         except OSError as error:  # such as too many open files: the zygote and its kernels go on
             if not self._has_warned:
                 _log.warning(
@@ -180,16 +167,23 @@ class ForkServer:
         self._end_zygote()
 
     def _raise_zygote(self) -> None:
-        assert self._import_profile is not None
+        profile = self._import_profile
+        assert profile is not None
         self._available = ForkAvailability(obstacle=_PREPARING)
+        self._zygotes += 1
         try:
             make_ipython_folder(self._runtime_folder)
+            frozen = self._frozen.file()
             zygote = ZygoteProcess(
                 [self._command.interpreter, *self._command.options],
                 env=self._env,
-                imports=self._import_profile.encode(
-                    argv=self._argv, without=self._excluded, frozen=self._frozen.file()
-                ),
+                cwd=self._cwd,
+                imports={
+                    "modules": [n for n in profile["modules"] if n not in self._excluded],
+                    "environment": profile["environment"],
+                    "argv": self._argv,
+                    "frozen": None if frozen is None else str(frozen),
+                },
                 runtime_folder=self._runtime_folder,
             )
         except OSError as error:
@@ -209,17 +203,19 @@ class ForkServer:
         report = zygote.wait_for_report(_IMPORT_LIMIT_S)
         if self._zygote is not zygote:  # closed meanwhile
             return
-        if report is not None and report["exclude"] and self._exclusions < _MOST_EXCLUSIONS:
-            self._raise_without(zygote, report["exclude"])
-            return
-        if report is None or report["refusal"] is not None:
+        if report is None:
             died = f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s"
-            self._refuse(f"{died}; {SWITCH_OFF}" if report is None else report["refusal"])
             self._end_zygote()
-            return
-        if report["acting"]:
-            _log.info("repeated in each forked kernel: imports of %s", ", ".join(report["acting"]))
-        self._fork_after_shared_cells(zygote, import_s=report["duration_s"])
+            self._refuse(f"{died}; {SWITCH_OFF}")
+        elif report["exclude"]:
+            _log.info("imported in each kernel: %s", ", ".join(report["exclude"]))
+            self._excluded |= frozenset(report["exclude"])
+            self._replace_zygote(zygote, "cannot fork with what the notebook imports")
+        elif report["refusal"] is not None:
+            self._end_zygote()
+            self._refuse(report["refusal"])
+        else:
+            self._fork_after_shared_cells(zygote, import_s=report["duration_s"])
 
     def _fork_after_shared_cells(self, zygote: ZygoteProcess, *, import_s: float) -> None:
         """Run the shared cells, if there are any; fork kernels from now on."""
@@ -238,7 +234,6 @@ class ForkServer:
                 zygote=zygote.path,
                 argv=self._argv,
                 env=self._env,
-                cwd=self._cwd,
                 runtime_folder=self._runtime_folder,
             )
         except NotShared as error:
@@ -248,29 +243,17 @@ class ForkServer:
             _log.info("the zygote does not answer: %s", error)
         return None
 
-    def _raise_without(self, zygote: ZygoteProcess, modules: Sequence[str]) -> None:
-        """Replace a zygote that cannot fork with what the import of some modules has done."""
-        _log.info("imported in each kernel: %s", ", ".join(modules))
+    def _replace_zygote(self, zygote: ZygoteProcess | None, why: str) -> None:
+        """Raise another zygote in place of one; only the first caller does."""
         with self._lock:
-            if self._zygote is not zygote:  # closed meanwhile
-                return
-            self._excluded |= frozenset(modules)
-            self._exclusions += 1
-        self._end_zygote()
-        self._raise_zygote()
-
-    def _replace_dead_zygote(self, path: str) -> None:
-        """Raise another zygote in place of one that has ended; only the first caller does."""
-        with self._lock:
-            if self._path != path:
+            if zygote is None or self._zygote is not zygote:
                 return
             self._path = None
         self._end_zygote()
-        self._deaths += 1
-        if self._deaths < _MOST_DEATHS:
+        if self._zygotes < _MOST_ZYGOTES:
             self._raise_zygote()
         else:
-            self._refuse(f"the process that forks kernels died {self._deaths} times; {SWITCH_OFF}")
+            self._refuse(f"the process that forks kernels {why}; {SWITCH_OFF}")
 
     def _refuse(self, obstacle: str) -> None:
         self._available = ForkAvailability(obstacle=obstacle, is_lasting=True)
@@ -284,10 +267,3 @@ class ForkServer:
             shared.lease.close()
         if zygote is not None:
             zygote.end()
-
-
-def _own_version() -> str | None:
-    try:
-        return version("notebook-hpo")
-    except PackageNotFoundError:  # it runs from a checkout
-        return None

@@ -21,7 +21,6 @@ class ForkingProvisioner(LocalProvisioner):
         forked = self._fork_server.fork(
             cmd,
             env=options["env"],
-            cwd=options["cwd"],
             output=options["stderr"].fileno(),
         )
         if forked is None:

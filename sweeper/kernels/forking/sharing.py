@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ...trials import Params
 from ..cells.inject import inject
 from .origins import RanCell, SharedRun
 from .process import request_fork
-from .zygote_process import read_report
+from .zygote.messages import receive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,6 @@ def run_shared_cells(
     zygote: str,
     argv: Sequence[str],
     env: Mapping[str, str],
-    cwd: Path,
     runtime_folder: Path,
 ) -> SharedRun:
     """Run the cells in a fork of a zygote, from which kernels can be forked then.
@@ -73,7 +72,6 @@ def run_shared_cells(
         zygote: the path of its socket.
         argv: arguments of all kernels but for the connection file.
         env: the environment of all kernels.
-        cwd: the working directory of all kernels.
         runtime_folder: a private folder with a short path, for sockets.
 
     Raises:
@@ -86,18 +84,12 @@ def run_shared_cells(
         "path": path,
         "argv": ["ipykernel_launcher", *argv],
         "env": dict(env),
-        "cwd": str(cwd),
     }
-    reading, writing = os.pipe()
-    try:
-        with open(Path(path).with_name("output"), "w+b") as output:
-            lease, _ = request_fork(zygote, request, [output.fileno(), writing])
-    except OSError:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    report = read_report(reading, None)
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs, open(Path(path).with_name("output"), "w+b") as output:
+            lease, _ = request_fork(zygote, request, [output.fileno(), theirs.fileno()])
+        report, _ = receive(ours)
     if report is None or report["why"] is not None:
         lease.close()
         if report is None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
+import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .process import ANSWER_S, is_readable
+from .process import ANSWER_S
+from .zygote.messages import receive, send
 
 _SCRIPT = Path(__file__).parent / "zygote" / "__main__.py"
 
@@ -22,7 +22,8 @@ class ZygoteProcess:
     Args:
         interpreter: the Python that runs the kernels, and its options.
         env: the whole environment of the process.
-        imports: what to import, from `ImportProfile.encode`.
+        cwd: its working directory, which is that of all kernels.
+        imports: what to import; see `serve_forks`.
         runtime_folder: the folder for the socket.
 
     Attributes:
@@ -37,55 +38,48 @@ class ZygoteProcess:
         interpreter: Sequence[str],
         *,
         env: Mapping[str, str],
-        imports: bytes,
+        cwd: Path,
+        imports: dict[str, Any],
         runtime_folder: Path,
     ) -> None:
         self.path = f"{tempfile.mkdtemp(prefix='z', dir=runtime_folder)}/s"
         self._has_reported = False
-        owned, self._owner = os.pipe()
-        self._report, writing = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                [*interpreter, str(_SCRIPT), self.path, str(owned), str(writing)],
-                env=env,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(owned, writing),
-                start_new_session=True,
-            )
-        except OSError:
-            os.close(self._owner)
-            os.close(self._report)
-            raise
-        finally:
-            os.close(owned)
-            os.close(writing)
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(imports)
-            self._process.stdin.close()
+        self._owner, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [*interpreter, str(_SCRIPT), self.path, str(theirs.fileno())],
+                    env=env,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except OSError:
+                self._owner.close()
+                raise
+        with contextlib.suppress(ConnectionError):  # it has ended; there is no report
+            send(self._owner, imports)
 
     def wait_for_report(self, limit_s: float) -> Mapping[str, Any] | None:
         """The report after the imports; None when the zygote ends before or takes longer."""
-        report: Mapping[str, Any] | None = read_report(self._report, limit_s)
+        self._owner.settimeout(limit_s)
+        try:
+            report, _ = receive(self._owner)
+        except OSError:
+            return None
         self._has_reported = report is not None
         return report
 
     def end(self) -> None:
         """End the zygote, and with it every process that it has forked."""
-        os.close(self._owner)
-        if not self._has_reported:  # it still imports, and does not watch its owner's pipe
+        self._owner.close()
+        if not self._has_reported:  # it still imports, and does not watch its owner's socket
             self._process.kill()
         try:
             self._process.wait(ANSWER_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def read_report(descriptor: int, limit_s: float | None) -> Any:
-    """Read a JSON message up to the end of a pipe; None when none comes in time."""
-    with open(descriptor, "rb") as stream:
-        message = stream.read() if is_readable(descriptor, limit_s) else b""
-    return json.loads(message) if message else None

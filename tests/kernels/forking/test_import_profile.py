@@ -21,7 +21,6 @@ def imported(folder: Path, module: str) -> bool:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     answer = json.loads(ast.literal_eval(done.stdout))
-    assert answer["version"] is None
     modules = answer["modules"]
     assert "json" in modules
     return module in modules

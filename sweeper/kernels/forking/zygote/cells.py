@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from . import generators, libraries
@@ -48,32 +47,20 @@ class SharedCells:
             for k in {*environment, *os.environ}
             if environment.get(k) != os.environ.get(k)
         }
-        self._cwd = Path.cwd()
-        kept = generators.kept()
         # What the cells have seeded goes on in each trial; any other generator begins anew there.
-        self._states = {
-            name: kept[name]
-            for name, state in generators.states().items()
-            if name in kept and name in start and generators.is_seeded_since(start[name], state)
-        }
+        self._states = generators.seeded_since(start)
         libraries.settle()
-        answer = libraries.in_a_fork(self._try_a_kernel)
-        if answer != "fine":
-            why = answer or "a kernel forked after it did not boot"
-            self.report.update(failed_at=len(sources) - 1, why=why)
 
-    def kernel(self, argv: Sequence[str]) -> App:
-        """In a fork: the kernel's application, ready to start."""
+    def attach(self, argv: Sequence[str]) -> None:
+        """In a fork: boot the second half of the kernel's application."""
         for name, value in self._environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        os.chdir(self._cwd)
         self._app.attach(connection_file_of(argv))
         # Last of all: a kernel's sockets may draw numbers, some of them on threads of their own.
         self._app.shell.events.register("pre_execute", self._go_on_drawing)
-        return self._app
 
     def _go_on_drawing(self) -> None:
         self._app.shell.events.unregister("pre_execute", self._go_on_drawing)
@@ -110,25 +97,12 @@ class SharedCells:
         self._written = size
         return data.decode(errors="replace")
 
-    def _try_a_kernel(self) -> str:
-        """In a throw-away fork: boot a kernel that no client connects to."""
-        import tempfile
-
-        with tempfile.TemporaryDirectory() as folder:
-            app: Any = self.kernel(["", "-f", f"{folder}/k.json"])
-            if not app.shell.run_cell("", silent=True).success:
-                return "no code runs in a kernel forked after it"
-            return f"leaves {libraries.GPU_IN_USE}" if libraries.cuda_is_lost() else "fine"
-
 
 def _lost() -> str | None:
     """What the cells have left that a fork would not have."""
     for thread in threading.enumerate():
         if type(thread).__name__ == "TMonitor":  # tqdm's; it makes another when it wants one
             thread.exit()  # type: ignore[attr-defined]
-    if libraries.lost_by_a_fork() is None:
-        return None
-    libraries.in_a_fork(str)  # OpenBLAS ends its threads then
     lost = libraries.lost_by_a_fork()
     return None if lost is None else f"leaves {lost}"
 

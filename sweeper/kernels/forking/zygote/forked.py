@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import atexit
-import gc
-import json
 import os
 import signal
+import socket
 import sys
-import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from . import generators
 from .cells import SharedCells, connection_file_of, reopen_files
+from .exit import FastExit
 from .finders import install_snapshot_finder, make_importable
 from .libraries import Libraries
+from .messages import receive, send
 from .server import Server
 from .shell import App
 
@@ -29,21 +30,20 @@ _FINDERS = Path(__file__).with_name("finders.py")
 _KEPT_HANDLERS = ("logging", "multiprocessing.util", "weakref")
 
 
-def serve_forks(
-    path: str, *, owner: int, report: int, thresholds: tuple[int, int, int]
-) -> NoReturn:
-    """Import what stdin lists, write to `report` whether kernels can be forked, and fork them.
+def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
+    """Import what the owner lists, report whether kernels can be forked, and fork them.
+
+    It returns in a fork, when its kernel has ended.
 
     Args:
         path: of the socket at which requests for forks come in.
-        owner: a pipe whose end ends this process.
-        report: where the report goes.
-        thresholds: those of the garbage collector in an interpreter that starts; it sleeps until
-            the imports are done.
+        owner: a socket whose end ends this process.
+        ending: how forked kernels end.
     """
-    asleep = gc.get_threshold()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is meant for the sweep
-    wanted = json.load(sys.stdin)
+    connection = socket.socket(fileno=owner)
+    wanted, _ = receive(connection)
+    assert wanted is not None
     before = dict(os.environ)
     try:
         app: App = App.instance(parent_handle=os.getppid())
@@ -54,41 +54,44 @@ def serve_forks(
             install_snapshot_finder(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
         libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
     except Exception as error:  # noqa: BLE001  an ipykernel of another version may have other parts
-        nothing = {"exclude": [], "acting": [], "duration_s": 0.0}
-        _write_report(report, {**nothing, "refusal": _why_not_booted(error)})
+        send(connection, {"refusal": _why_not_booted(error), "exclude": [], "duration_s": 0.0})
         os._exit(1)
-    if gc.get_threshold() == asleep:  # else an import has set others, as in a started kernel
-        gc.set_threshold(*thresholds)
-    server = Server(path, owner)
-    _write_report(
-        report,
-        {
-            "refusal": libraries.refusal,
-            "exclude": libraries.exclude,
-            "acting": list(libraries.acting),
-            "duration_s": libraries.duration_s,
-        },
-    )
+    server = Server(path, connection)
+    report = {name: getattr(libraries, name) for name in ("refusal", "exclude", "duration_s")}
+    send(connection, report)
     request, descriptors = server.serve()
     cells: SharedCells | None = None
     if "cells" in request:
         _take_over(request, descriptors[0], libraries)
         cells = SharedCells(request["cells"], app)
         server = Server(request["path"], None)
-        _write_report(descriptors[1], cells.report)
+        with socket.socket(fileno=descriptors[1]) as connection:
+            send(connection, cells.report)
         if cells.report["why"] is not None:
             os._exit(0)
         request, descriptors = server.serve()
     release_exit_handlers()
-    _become_kernel(request, descriptors[0], libraries, app, cells)
+    ending.begin()
+    _take_over(request, descriptors[0], libraries)
+    if cells is None:
+        app.attach(connection_file_of(request["argv"]))
+    else:
+        cells.attach(request["argv"])
+    try:
+        app.start()  # type: ignore[no-untyped-call]
+    except BaseException as error:
+        code = getattr(error, "code", 1)
+        ending.code = code if isinstance(code, int) else int(code is not None)
+        raise
 
 
 def _hold_exit_handlers() -> Callable[[], None]:
-    """Let no library register an exit handler until the returned function is called.
+    """Let no library have an exit handler until the returned function is called.
 
     Each fork would run it, and remove, say, a temporary folder that all of them use.
     """
     register: Any = atexit.register
+    finalize: Any = weakref.finalize.__init__
     held = [True]
 
     def register_later(function: Any, *arguments: Any, **options: Any) -> Any:
@@ -96,7 +99,12 @@ def _hold_exit_handlers() -> Callable[[], None]:
             return function
         return register(function, *arguments, **options)
 
+    def make_finalizer(self: Any, /, *arguments: Any, **options: Any) -> None:
+        finalize(self, *arguments, **options)
+        self.atexit = not held
+
     atexit.register = register_later  # type: ignore[assignment]
+    weakref.finalize.__init__ = make_finalizer  # type: ignore[method-assign]
     return held.clear
 
 
@@ -109,11 +117,6 @@ def _why_not_booted(error: Exception) -> str:
         f"({type(error).__name__}: {error}); with `pip install -U ipykernel` in their environment "
         "they can"
     )
-
-
-def _write_report(descriptor: int, message: dict[str, Any]) -> None:
-    with os.fdopen(descriptor, "w") as stream:
-        json.dump(message, stream)
 
 
 def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> None:
@@ -130,66 +133,6 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
     os.environ.clear()
     os.environ.update({**libraries.changed, **request["env"], "JPY_PARENT_PID": str(os.getppid())})
     time.tzset()
-    os.chdir(request["cwd"])
-    process: Any = sys.modules.get("multiprocessing.process")
-    if process is not None:
-        process.ORIGINAL_DIR = str(Path.cwd())  # where the workers that it spawns find modules
     sys.argv = request["argv"]
     reopen_files()
     generators.reseed()
-
-
-def _become_kernel(
-    request: dict[str, Any],
-    output: int,
-    libraries: Libraries,
-    app: App,
-    cells: SharedCells | None,
-) -> NoReturn:
-    code = 0
-    try:
-        _take_over(request, output, libraries)
-        if cells is None:
-            app.attach(connection_file_of(request["argv"]))
-        else:
-            cells.kernel(request["argv"])
-        # As deep as a started kernel, or the limit of recursion would lie elsewhere. Python before
-        # 3.12 also counts the builtin `exec` that runs the module of a started one.
-        _deeper(1 if sys.version_info < (3, 12) else 0, app.start)
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
-    except BaseException:  # noqa: BLE001  printed as an interpreter would
-        import traceback
-
-        traceback.print_exc(file=sys.__stderr__)
-        code = 1
-    _exit(app, code)
-
-
-def _deeper(frames: int, call: Callable[[], None]) -> None:
-    """Call with so many frames more on the stack, and one."""
-    if frames:
-        _deeper(frames - 1, call)
-    else:
-        call()
-
-
-def _exit(app: Any, code: int) -> NoReturn:
-    """End with the visible effects of an interpreter's end, without tearing down every module."""
-    import io
-
-    thread = getattr(app, "control_thread", None)
-    if thread is not None and thread.is_alive():
-        thread.join(1.0)
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        for thing in gc.get_objects():
-            if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
-                try:
-                    if not thing.closed:
-                        thing.flush()
-                except Exception:  # noqa: BLE001  as at the end of an interpreter
-                    continue
-    finally:
-        os._exit(code)

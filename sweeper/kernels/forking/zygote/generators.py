@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 #: Words of 32 bits in a Mersenne Twister, which both Python and NumPy use.
@@ -13,49 +13,76 @@ _WORDS = 624
 _MOST_REFILLS = 5000
 
 
-def states() -> dict[str, Any]:
-    """What `is_seeded_since` needs of each generator that exists in this process, by its name.
+def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
+    """The state of each generator that exists in this process, by its name.
 
-    Returns:
-        the words of a twister with its position, and the seed of torch's generator.
+    Args:
+        unfinished: modules that are just being imported, and have no generator yet.
     """
-    found: dict[str, Any] = {"random": random.getstate()[1]}
-    numpy_random, torch = _loaded("numpy.random"), _loaded("torch")
-    if numpy_random is not None:
-        state = numpy_random.get_state(legacy=False)
-        if state["bit_generator"] == "MT19937":
-            found["numpy"] = (*state["state"]["key"].tolist(), state["state"]["pos"])
-    if torch is not None:
-        found["torch"] = torch.default_generator.initial_seed()
-    return found
+    now: dict[str, Any] = {"random": random.getstate()}
+    numpy_random, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
+    if numpy_random is not None and "numpy.random" not in unfinished:
+        now["numpy"] = numpy_random.get_state(legacy=False)
+    if torch is not None and "torch" not in unfinished:
+        now["torch"] = torch.default_generator.get_state()
+    return now
 
 
-def is_seeded_since(start: Any, end: Any) -> bool:
-    """Whether a generator was seeded between two of its `states`, and did not only draw."""
-    if isinstance(end, int):
-        return bool(start != end)
+def plain(states: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that are equal where states are."""
+    values = dict(states)
+    if "numpy" in values:
+        inner = values["numpy"]["state"]
+        key = bytes(inner.get("key", b""))
+        values["numpy"] = repr({**values["numpy"], "state": {**inner, "key": key}})
+    if "torch" in values:
+        values["torch"] = values["torch"].numpy().tobytes()
+    return values
+
+
+def seeded_since(start: Mapping[str, Any]) -> dict[str, Any]:
+    """The states of the generators that were seeded since `start`, and did not only draw."""
+    return {
+        name: state
+        for name, state in states().items()
+        if name in start and _is_seeded(start[name], state)
+    }
+
+
+def _is_seeded(start: Any, end: Any) -> bool:
+    first, last = _words_of(start), _words_of(end)
+    if first is None or last is None:
+        return bool(_seed_of(start) != _seed_of(end))
     twister = random.Random()
-    twister.setstate((3, start, None))
+    twister.setstate((3, first, None))
     for _ in range(_MOST_REFILLS):
-        if twister.getstate()[1][:-1] == end[:-1]:
+        if twister.getstate()[1][:-1] == last[:-1]:
             return False
         twister.getrandbits(32 * _WORDS)
     return True
 
 
-def kept() -> dict[str, Any]:
-    """What `restore` needs to go on from here, by the generator's name."""
-    now: dict[str, Any] = {"random": random.getstate()}
-    numpy_random, torch = _loaded("numpy.random"), _loaded("torch")
-    if numpy_random is not None:
-        now["numpy"] = numpy_random.get_state(legacy=False)
-    if torch is not None:
-        now["torch"] = torch.default_generator.get_state()
-    return now
+def _words_of(state: Any) -> tuple[int, ...] | None:
+    """The words of a twister with its position; None for another generator."""
+    if isinstance(state, tuple):
+        words: tuple[int, ...] = state[1]
+        return words
+    if isinstance(state, dict) and state["bit_generator"] == "MT19937":
+        return (*state["state"]["key"].tolist(), state["state"]["pos"])
+    return None
+
+
+def _seed_of(state: Any) -> Any:
+    """The seed of a generator of torch; None for one that NumPy was given in place of its own."""
+    if isinstance(state, dict):
+        return None
+    generator = sys.modules["torch"].Generator()
+    generator.set_state(state)
+    return generator.initial_seed()
 
 
 def restore(states: Mapping[str, Any]) -> None:
-    """Put generators into states that `kept` has returned."""
+    """Put generators into states that `states` has returned."""
     if "random" in states:
         random.setstate(states["random"])
     if "numpy" in states:
@@ -64,32 +91,11 @@ def restore(states: Mapping[str, Any]) -> None:
         sys.modules["torch"].default_generator.set_state(states["torch"])
 
 
-def snapshot() -> dict[str, Any]:
-    """Plain values by the generator's name, which differ when a generator has moved."""
-    now = kept()
-    if "numpy" in now and "key" in now["numpy"]["state"]:
-        state = now["numpy"]
-        key, position = state["state"]["key"], state["state"]["pos"]
-        now["numpy"] = (key.tobytes(), position, state["has_gauss"], state["gauss"])
-    elif "numpy" in now:
-        now["numpy"] = repr(now["numpy"])
-    if "torch" in now:
-        now["torch"] = now["torch"].numpy().tobytes()
-    return now
-
-
 def reseed() -> None:
     """Give each generator the state of a new process: forks would all draw the same numbers."""
     random.seed()
-    numpy_random, torch = _loaded("numpy.random"), _loaded("torch")
+    numpy_random, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
     if numpy_random is not None:
         numpy_random.seed()
     if torch is not None:
         torch.default_generator.seed()
-
-
-def _loaded(name: str) -> Any:
-    """A module that has been imported to its end; None for any other."""
-    module = sys.modules.get(name)
-    spec = getattr(module, "__spec__", None)
-    return None if getattr(spec, "_initializing", False) else module

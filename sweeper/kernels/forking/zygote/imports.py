@@ -11,7 +11,6 @@ imported before come back.
 from __future__ import annotations
 
 import builtins
-import importlib
 import importlib.util
 import os
 import sys
@@ -20,53 +19,45 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# `importlib` has no public hook around the execution of a module's body.
-_bootstrap: Any = importlib._bootstrap
-
 
 class ImportWatch:
     """Notes which module imports which, and which have an effect that a notebook would see.
 
     Args:
-        effects: returns plain values that differ after an effect, by the effect's name.
-        keep: returns what is needed to verify an effect later.
+        effects: returns values that differ after an effect, by the effect's name; of the modules
+            that are just being imported it gets the names.
 
     Attributes:
-        acting: the modules with an effect, in the order in which their bodies began, with what
-            `keep` returned before and after.
+        acting: the modules with an effect, in the order in which their bodies began.
         threads: from the number of a thread of the system to the module whose import started it.
     """
 
-    def __init__(self, effects: Callable[[], Mapping[str, Any]], keep: Callable[[], Any]) -> None:
+    def __init__(self, effects: Callable[[list[str]], Mapping[str, Any]]) -> None:
         self._effects = effects
-        self._keep = keep
         self._known = set(sys.modules)
         self._imported_by: dict[str, set[str]] = {}
         self._running: list[str] = []
         self._began: list[str] = []
         self._last: Mapping[str, Any] = {}
         self._with_effect: set[str] = set()
-        self._around: dict[str, tuple[Any, Any]] = {}
         self._tasks: set[int] = set()
         self.threads: dict[int, str] = {}
 
     def __enter__(self) -> ImportWatch:
-        self._originals = (builtins.__import__, _bootstrap._gcd_import, _bootstrap._load_unlocked)
-        self._last, self._tasks = self._effects(), _threads()
+        self._last, self._tasks = self._effects([]), _threads()
+        self._original = builtins.__import__
         builtins.__import__ = self._import
-        _bootstrap._gcd_import = self._import_module
-        _bootstrap._load_unlocked = self._load
+        sys.meta_path.insert(0, self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        builtins.__import__ = self._originals[0]
-        _bootstrap._gcd_import = self._originals[1]
-        _bootstrap._load_unlocked = self._originals[2]
+        builtins.__import__ = self._original
+        sys.meta_path.remove(self)
 
     @property
-    def acting(self) -> dict[str, tuple[Any, Any]]:
+    def acting(self) -> list[str]:
         """The modules with an effect; see the class."""
-        return {name: self._around[name] for name in self._began if name in self._with_effect}
+        return [name for name in self._began if name in self._with_effect]
 
     def importers_of(self, names: Iterable[str]) -> set[str]:
         """These modules and all that import them, directly or not."""
@@ -90,25 +81,30 @@ class ImportWatch:
                         needs[importer].add(name)
             sys.meta_path.insert(0, _Hidden(modules, needs, self.acting))
 
-    # --- what is put in the place of the interpreter's own ---------------------------------------
+    def find_spec(self, name: str, *arguments: Any) -> ModuleSpec | None:
+        """Find a module as the other finders do, and watch its body."""
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find and find(name, *arguments)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Watched(spec.loader, self.run)  # type: ignore[assignment]
+                return spec
+        return None
 
-    def _load(self, spec: ModuleSpec) -> ModuleType:
-        """Execute a module's body, and note its effects without those of its imports."""
-        self._see()
-        before = self._keep()
-        self._running.append(spec.name)
-        self._began.append(spec.name)
+    def run(self, name: str, body: Callable[[], None]) -> None:
+        """Run a module's body, and note its effects without those of its imports."""
+        self._see(name)
+        self._running.append(name)
+        self._began.append(name)
         try:
-            module: ModuleType = self._originals[2](spec)
-            return module
+            body()
         finally:
             self._see()
             self._running.pop()
-            if spec.name in self._with_effect:
-                self._around[spec.name] = before, self._keep()
 
-    def _see(self) -> None:
-        now, tasks = self._effects(), _threads()
+    def _see(self, *beginning: str) -> None:
+        now, tasks = self._effects([*self._running, *beginning]), _threads()
         if self._running:
             body = self._running[-1]
             if any(now[name] != value for name, value in self._last.items()):
@@ -124,7 +120,7 @@ class ImportWatch:
         fromlist: Any = (),
         level: int = 0,
     ) -> ModuleType:
-        module: ModuleType = self._originals[0](name, globals, locals, fromlist, level)
+        module: ModuleType = self._original(name, globals, locals, fromlist, level)
         importer = str((globals or {}).get("__name__", ""))
         if fromlist or level:
             self._note(importer, module.__name__)
@@ -134,20 +130,29 @@ class ImportWatch:
             self._note(importer, name)
         return module
 
-    def _import_module(self, name: str, package: str | None = None, level: int = 0) -> Any:
-        module = self._originals[1](name, package, level)
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals.get("__name__") == "importlib":
-            frame = frame.f_back
-        self._note(str(frame.f_globals.get("__name__", "")), module.__name__)
-        return module
-
     def _note(self, importer: str, name: str) -> None:
         if name in sys.modules:
             self._imported_by.setdefault(name, set()).add(importer)
             while above := name.rpartition(".")[0]:  # an import begins with the packages above
                 self._imported_by.setdefault(above, set()).add(name)
                 name = above
+
+
+class _Watched:
+    """The loader of a module whose body is watched; the module is left with its own loader."""
+
+    def __init__(self, loader: Any, run: Callable[[str, Callable[[], None]], None]) -> None:
+        self._loader = loader
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the body of the module."""
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._run(module.__spec__.name, lambda: self._loader.exec_module(module))
 
 
 class _Hidden:
@@ -220,18 +225,6 @@ class _Hidden:
             spec.loader.exec_module(again)
         finally:
             sys.modules[name] = before
-
-
-def repeat(name: str) -> None:
-    """Run the body of a module with an effect, as after all that have run before it."""
-    for finder in sys.meta_path:
-        if isinstance(finder, _Hidden):
-            for earlier in list(finder._acting):
-                del finder._acting[earlier]
-                if earlier == name:
-                    break
-            finder._run_again(name)
-            return
 
 
 def _threads() -> set[int]:

@@ -8,14 +8,13 @@ import os
 import sys
 import threading
 import time
-import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from . import generators
-from .imports import ImportWatch, repeat
+from .imports import ImportWatch
 from .server import fork
 from .shell import App
 
@@ -25,7 +24,6 @@ DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
 #: Open where CUDA or ROCm is initialised. NVML opens others, and can be forked.
 _GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd")
-GPU_IN_USE = "a GPU in use, and CUDA cannot be forked"
 #: What a kernel has imported after its first cells, whatever they are.
 _FIRST_CELLS = ("import os\nprint(1)\n[1]", "raise ValueError('probe')")
 
@@ -35,15 +33,15 @@ class Libraries:
 
     Args:
         modules: in the notebook's order.
-        environment: variables that the notebook has set, of those that are read at import.
+        environment: the variables that libraries read when they are imported, as the notebook has
+            left them.
         app: the kernel's application, booted by half.
         before: the process's environment before that.
 
     Attributes:
         refusal: why no kernel can be forked; None when they can be.
-        exclude: modules without which a new zygote might do; their imports have effects that
-            cannot be repeated in a fork.
-        acting: modules whose effects are repeated in each fork where the notebook imports them.
+        exclude: modules without which a new zygote might do; they start threads, or what they do
+            when they are imported cannot be repeated in a fork.
         changed: what the boot and the imports did to the environment, as a notebook's own would.
         duration_s: how long the imports took.
     """
@@ -57,45 +55,39 @@ class Libraries:
         before: Mapping[str, str],
     ) -> None:
         self._app = app
-        self.refusal: str | None = None
-        self.exclude: list[str] = []
         # A child that boots returns what every kernel imports, with any notebook.
-        _import_all(in_a_fork(self._boot_and_list).split("\n"))
+        _import_all(in_a_fork(self._boot_and_list).split())
         app.recorder.take()
         started_s = time.perf_counter()
         # As in a cell, where `get_ipython` is a builtin: pandas looks for it when it is imported.
-        with app.shell.builtin_trap, ImportWatch(self._effects, self._keep) as watch:
+        with app.shell.builtin_trap, ImportWatch(self._effects) as watch:
             _import_all(modules)
         self.duration_s = time.perf_counter() - started_s
-        self._printed = app.recorder.take()
-        self.acting = watch.acting
-        watch.hide(watch.importers_of(self.acting))
+        app.recorder.take()
+        watch.hide(watch.importers_of(watch.acting))
         # What the imports did to the process, a fresh kernel would see at the same import.
         self.changed = {k: v for k, v in os.environ.items() if before.get(k) != v}
-        unlike = [n for n, value in environment.items() if self.changed.get(n) != value]
-        if unlike:
+        lost = lost_by_a_fork()
+        settle()
+        self.exclude = sorted(self._excluded(watch))
+        self.refusal: str | None = None
+        if unlike := [name for name, value in environment.items() if os.environ.get(name) != value]:
             self.refusal = (
                 f"the notebook sets {unlike[0]}, which libraries read when they are imported; set "
                 "it in the environment of the sweep instead"
             )
-        if in_a_fork(self._boot_and_list).startswith("cuda"):  # ends OpenBLAS's threads, too
-            self.refusal = "an import initialises CUDA; let a cell do so after the imports"
-        settle()
-        self._exclude(watch)
-        if self.refusal is None and (lost := lost_by_a_fork()) is not None:
+        elif lost is not None:
             self.refusal = (
                 f"after the imports there is what no fork has ({lost}); "
                 "`kernels: cold` spares the attempt"
             )
 
-    def _effects(self) -> Mapping[str, Any]:
-        return {**generators.snapshot(), "output": self._app.output_count()}
-
-    def _keep(self) -> tuple[Any, Mapping[str, Any]]:
-        return generators.kept(), self._effects()
+    def _effects(self, unfinished: Collection[str]) -> Mapping[str, Any]:
+        states = generators.plain(generators.states(unfinished))
+        return {**states, "output": self._app.output_count()}
 
     def _boot_and_list(self) -> str:
-        """Boot a kernel without a client; return `cuda` or `fine`, and what it has imported."""
+        """Boot a kernel without a client; return what it has imported."""
         before = set(sys.modules)
         import tempfile
 
@@ -103,43 +95,26 @@ class Libraries:
             self._app.attach(f"{folder}/k.json")
             for source in _FIRST_CELLS:
                 self._app.shell.run_cell(source)
-            new = (name for name in sys.modules if name not in before)
-            return "\n".join(["cuda" if cuda_is_lost() else "fine", *new])
+            return " ".join(name for name in sys.modules if name not in before)
 
-    def _exclude(self, watch: ImportWatch) -> None:
-        """Find what has to be left out, so that another zygote can fork with the rest."""
-        culprits = {name for name in self.acting if not self._repeats(name)}
-        foreign = set(_foreign_threads())
+    def _excluded(self, watch: ImportWatch) -> set[str]:
+        """What has to be left out, so that another zygote can fork with the rest."""
+        culprits = {
+            name
+            for name in watch.acting
+            if not in_a_fork(lambda name=name: importlib.import_module(name))
+        }
+        foreign = _foreign_threads()
         culprits |= {module for task, module in watch.threads.items() if task in foreign}
         excluded = watch.importers_of(culprits)
         # Their generators begin anew in each fork, which has to find them.
-        if not {"numpy", "torch"}.isdisjoint(watch.importers_of(self.acting)):
-            excluded |= watch.importers_of(self.acting)
-        self.exclude = sorted(excluded)
-
-    def _repeats(self, name: str) -> bool:
-        """Whether the body of a module does again what it did when it was imported."""
-        (states, before), (_, after) = self.acting[name]
-        output = _texts_of(self._printed[before["output"] : after["output"]])
-
-        def run() -> str:
-            generators.restore(states)
-            self._app.recorder.take()
-            with self._app.shell.builtin_trap:
-                repeat(name)
-            now = generators.snapshot()
-            is_same = all(now[generator] == after[generator] for generator in states)
-            return "same" if is_same and _texts_of(self._app.recorder.take()) == output else "other"
-
-        return in_a_fork(run) == "same"
+        if not {"numpy", "torch"}.isdisjoint(acting := watch.importers_of(watch.acting)):
+            excluded |= acting
+        return excluded
 
 
 def settle() -> None:
     """Prepare all objects of this process to be shared by many forks."""
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = (
-            False  # only this process runs it, or a child would remove shared folders
-        )
     gc.collect()
     gc.freeze()  # the collector would otherwise write to every shared page
 
@@ -166,8 +141,9 @@ def in_a_fork(call: Any) -> str:
 
 def lost_by_a_fork() -> str | None:
     """What this process has that a fork of it would not have; None when there is nothing."""
+    in_a_fork(str)  # OpenBLAS ends its threads at a fork
     if any(target.startswith(_GPU_FILES) for target in open_files().values()):
-        return GPU_IN_USE
+        return "a GPU in use, and CUDA cannot be forked"
     if threading.active_count() > 1:
         return "threads: " + ", ".join(t.name for t in threading.enumerate()[1:])
     if foreign := _foreign_threads():
@@ -186,12 +162,6 @@ def open_files() -> dict[int, str]:
     return found
 
 
-def cuda_is_lost() -> bool:
-    """In a fork: whether torch refuses to use CUDA here."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda._is_in_bad_fork())
-
-
 def _foreign_threads() -> dict[int, str]:
     """The names of threads that a fork would not have, by their numbers."""
     found = {}
@@ -199,13 +169,6 @@ def _foreign_threads() -> dict[int, str]:
         if int(thread.name) != os.getpid():
             found[int(thread.name)] = (thread / "comm").read_text().strip()
     return {task: name for task, name in found.items() if name not in _HARMLESS_THREADS}
-
-
-def _texts_of(messages: Iterable[Mapping[str, Any]]) -> str:
-    """The outputs in messages, as one text."""
-    return "".join(
-        str(m["content"].get("text", m["content"].get("data", m["msg_type"]))) for m in messages
-    )
 
 
 def _import_all(modules: Iterable[str]) -> None:

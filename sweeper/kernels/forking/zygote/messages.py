@@ -1,8 +1,7 @@
-"""What goes over the zygote's socket: JSON, and open files with it."""
+"""What goes over the zygote's sockets: JSON, and open files with it."""
 
 from __future__ import annotations
 
-import array
 import json
 import socket
 import struct
@@ -11,6 +10,9 @@ from typing import Any
 
 #: The request that all messages of shared cells answer.
 RECORDED = "recorded"
+#: How many open files come with one message at most.
+_MOST_FILES = 4
+_LENGTH = struct.Struct("<I")
 
 
 def send(
@@ -18,29 +20,20 @@ def send(
 ) -> None:
     """Send one JSON message, with open files."""
     data = json.dumps(message).encode()
-    ancillary = []
-    if descriptors:
-        rights = array.array("i", descriptors)
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
-    connection.sendmsg([struct.pack("<I", len(data))], ancillary)
+    socket.send_fds(connection, [_LENGTH.pack(len(data))], descriptors)
     connection.sendall(data)
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Receive one message and its files; (None, []) at the end."""
-    space = socket.CMSG_SPACE(4 * array.array("i").itemsize)
-    head, ancillary, _, _ = connection.recvmsg(4, space, socket.MSG_CMSG_CLOEXEC)
-    descriptors = array.array("i")
-    for _, kind, rights in ancillary:
-        if kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(rights[: len(rights) - len(rights) % descriptors.itemsize])
-    if len(head) < 4:
-        return None, list(descriptors)
-    (left,) = struct.unpack("<I", head)
+    """Receive one message and its files; None in place of the message at the end."""
+    head, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _MOST_FILES)
+    if len(head) < _LENGTH.size:
+        return None, descriptors
+    (length,) = _LENGTH.unpack(head)
     data = b""
-    while len(data) < left:
-        part = connection.recv(left - len(data))
+    while len(data) < length:
+        part = connection.recv(length - len(data))
         if not part:
-            return None, list(descriptors)
+            return None, descriptors
         data += part
-    return json.loads(data), list(descriptors)
+    return json.loads(data), descriptors

@@ -2,7 +2,7 @@
 
 Each child has a connection, which is also its lease: a request comes in with open files, the
 child's pid goes out, later its exit code. When the connection closes, the child and its session are
-killed; when the owner's pipe closes, all children are.
+killed; when the owner's socket closes, all children are.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Server:
     """Listens at a path. In a forked child `serve` returns what the child should become.
 
     Args:
-        owner: a pipe whose end ends the server; None for one that is killed with its parent.
+        owner: a socket whose end ends the server; None for one that is killed with its parent.
     """
 
-    def __init__(self, path: str, owner: int | None) -> None:
+    def __init__(self, path: str, owner: socket.socket | None) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(path)
         self._listener.listen(_BACKLOG)
@@ -62,7 +62,7 @@ class Server:
             pidfds = {c.pidfd: s for s, c in self._children.items() if c and not c.has_ended}
             ready, _, _ = select.select([*watched, *pidfds], [], [])
             for source in ready:
-                if source == self._owner:
+                if source is self._owner:
                     self._end()
                 elif source is self._listener:
                     connection, _ = self._listener.accept()
@@ -112,7 +112,7 @@ class Server:
             os._exit(1)
         self._listener.close()
         if self._owner is not None:
-            os.close(self._owner)
+            self._owner.close()
         for connection, child in self._children.items():
             connection.close()
             if child is not None:

@@ -7,12 +7,8 @@ on with. Until a kernel is attached, a session records messages in place of send
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
-import select
 import sys
-import termios
-import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -32,8 +28,6 @@ from .messages import RECORDED
 
 #: The method with which a comm sends its messages.
 _SEND = "publish_msg"
-#: How long a flush waits at most for the thread that reads the descriptor.
-_LAG_S = 2.0
 
 
 class Recorder(Session):
@@ -83,56 +77,12 @@ class _NoThread(iostream.IOPubThread):
 
 
 class _OutStream(iostream.OutStream):
-    """One object for each name, set up anew on each request: cells may have kept the object.
-
-    ipykernel reads what code writes to the descriptor itself (`os.write`, a child process, a C
-    library) in a thread, which may lag behind the cell's end: a client then drops the text. Here
-    `flush`, which ends each cell, waits for that thread.
-    """
+    """One object for each name, set up anew on each request: cells may have kept the object."""
 
     made: ClassVar[dict[str, _OutStream]] = {}
-    # ipykernel 6 sets it only where the descriptor is watched.
-    _fid: int | None = None
 
     def __new__(cls, _session: Any, _thread: Any, name: str, **_: Any) -> _OutStream:
         return cls.made.setdefault(name, super().__new__(cls))
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        #: Its lock is held from reading bytes until they are in the stream's buffer.
-        self._moved = threading.Condition()
-        self._n_moved = 0
-        super().__init__(*arguments, **options)
-
-    def flush(self) -> None:
-        """Send what has been printed, and what has been written to the descriptor."""
-        if self._fid is not None and os.getpid() == self._master_pid:
-            with self._moved:
-                until = self._n_moved + _n_waiting(self._fid)
-                self._moved.wait_for(lambda: self._n_moved >= until, timeout=_LAG_S)
-        super().flush()
-
-    def _watch_pipe_fd(self) -> None:
-        """Move bytes from the descriptor to the buffer and to the kernel's own output."""
-        descriptor = self._fid
-        assert descriptor is not None
-        try:
-            while self._should_watch:
-                select.select([descriptor], [], [])
-                with self._moved:
-                    data = os.read(descriptor, iostream.PIPE_BUFFER_SIZE)
-                    if not data or not self._should_watch:
-                        return
-                    self.write(data.decode(errors="replace"))
-                    self._n_moved += len(data)
-                    self._moved.notify_all()
-                os.write(self._original_stdstream_copy, data)
-        except Exception:  # noqa: BLE001  ipykernel prints it when the stream is closed
-            self._exc = sys.exc_info()
-
-
-def _n_waiting(descriptor: int) -> int:
-    """How many bytes a pipe holds."""
-    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 # Libraries look for the kernel's streams by this name.
