@@ -15,13 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ByteSize, TypeAdapter
+
 import sweeper
 from sweeper.cli.parser import make_parsers
 from sweeper.settings import Settings
 from sweeper.settings.messages import as_yaml
-from sweeper.settings.units import DURATION_SCHEMA, SIZE_SCHEMA
+from sweeper.settings.units import DURATION_SCHEMA
 from sweeper.settings.yaml_reader import read_yaml
 
+SIZE_SCHEMA = TypeAdapter(ByteSize).json_schema()
 FOLDER = Path(__file__).parent
 PAGE, EXAMPLE = FOLDER / "reference.md", FOLDER / "every-key.yml"
 
@@ -186,6 +189,8 @@ def _type_of_form(form: Mapping[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in form["enum"])
     if "const" in form:
         return f"`{form['const']}`"
+    if "$ref" in form:
+        return "mapping"
     if form.get("properties", {}).get("name"):
         return "`{name: …, …options}`"
     kind = form.get("type")
@@ -193,7 +198,7 @@ def _type_of_form(form: Mapping[str, Any]) -> str:
         return "any value"
     if kind == "array":
         inner = form["items"].get("type")
-        return "list of values" if isinstance(inner, list) else f"list of {_TYPES[inner]}s"
+        return f"list of {_TYPES[inner]}s" if isinstance(inner, str) else "list of values"
     least = form.get("minimum", form.get("exclusiveMinimum"))
     if kind in ("integer", "number") and least is not None and abs(least) < 2**53:
         return f"{_TYPES[kind]}, {'at least' if 'minimum' in form else 'more than'} {least:g}"

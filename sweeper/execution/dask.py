@@ -452,7 +452,7 @@ class DaskExecutor:
         if self._settings.class_ is not None:
             trials = self._workload.settings.study.trials
             at_once = trials if self._most is None else min(trials, self._most)
-            self._cluster.scale(max(self._settings.min, min(self._settings.max, at_once)))
+            self._cluster.scale(min(self._settings.max, at_once))
 
     # --- slots ------------------------------------------------------------------------------------
 
@@ -535,7 +535,7 @@ class DaskExecutor:
             self._released.add(member.worker)
             self._members.pop(member.worker, None)
         self._end([member], _END_S)
-        self._cluster.dismiss(member.worker, least=self._settings.min)
+        self._cluster.dismiss(member.worker)
 
 
 def _times(source: TrialSource) -> Mapping[str, Any]:

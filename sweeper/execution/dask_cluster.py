@@ -255,18 +255,14 @@ class DaskCluster:
         except Exception as error:  # noqa: BLE001  of whatever class it is
             _log.warning("%s: cannot have %d workers: %s", self.place, size, first_line(error))
 
-    def dismiss(self, worker: DaskWorker, *, least: int) -> None:
-        """Give back a worker on which nothing runs any more.
-
-        Args:
-            least: how many workers are to stay.
-        """
+    def dismiss(self, worker: DaskWorker) -> None:
+        """Give back a worker on which nothing runs any more."""
         cluster = self._cluster
         scale_down = getattr(cluster, "scale_down", None)
         # A job with several workers would take busy ones with it.
         is_one_job = worker.name in getattr(cluster, "worker_spec", ())
         with self._lock:
-            is_needed = self._size <= least or self._is_closed
+            is_needed = self._size == 0 or self._is_closed
             if cluster is None or is_needed or (scale_down is not None and not is_one_job):
                 return
             self._size -= 1

@@ -228,7 +228,7 @@ class Places:
             return cls(threads=resources.threads, is_hidden=True)
         driver, per_trial = driver or Nvml(), resources.gpus_per_trial
         gpus = chosen_gpus(
-            resources.gpus, driver, memory_bytes=resources.gpu_memory, per_trial=per_trial
+            resources.gpus, driver, memory_bytes=resources.claim_bytes, per_trial=per_trial
         )
         why = why_not(gpus, jobs=jobs, per_trial=per_trial) if resources.mps == "auto" else "off"
         if resources.mps == "auto" and why:
@@ -237,7 +237,7 @@ class Places:
             gpus,
             threads=resources.threads,
             driver=driver,
-            stated_bytes=resources.gpu_memory,
+            stated_bytes=resources.claim_bytes,
             per_trial=per_trial,
             mps=None if why else Mps(),
         )

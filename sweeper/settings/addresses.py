@@ -10,7 +10,7 @@ import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, quote, unquote
+from urllib.parse import quote, unquote
 
 #: The text in place of a password, also in a URL that a user has copied from our output.
 HIDDEN = "***"
@@ -80,16 +80,6 @@ class Address:
     def is_postgres(self) -> bool:
         """Whether it is the URL of a database on a PostgreSQL server."""
         return self._parts()[0].partition("+")[0] in ("postgres", "postgresql")
-
-    @property
-    def host(self) -> str:
-        """The name or the address of the server; empty where the URL names none, or a socket."""
-        rest = self._parts()[3]
-        host = re.split(r"[/?#]", rest, maxsplit=1)[0]
-        if not host:  # PostgreSQL takes it from the query as well
-            named = parse_qs(rest.partition("?")[2]).get("host", [""])[0]
-            return "" if named.startswith("/") else named
-        return host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
 
     @property
     def is_incomplete(self) -> bool:

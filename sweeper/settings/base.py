@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import datetime
 import keyword
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    ValidationError,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
 
 from .messages import as_yaml, nearest, problem
+from .units import DURATION_SCHEMA, parse_duration
 
 #: A plain value that is neither a list nor a mapping.
 Scalar = bool | int | float | str | None
@@ -74,8 +83,6 @@ def read_plain(value: Any, depth: int = 0) -> Any:
     Args:
         depth: how many lists and mappings the value is in.
     """
-    if isinstance(value, datetime.date | datetime.time):
-        raise problem(f"{value} is a date to YAML; put it in quotes to mean the text")
     if depth > _DEPTH:
         raise problem("is nested too deep, or holds itself through an anchor; write it out")
     if isinstance(value, list | tuple):
@@ -103,6 +110,31 @@ def _has_infinite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
+def expected(text: str) -> WrapValidator:
+    """A validator with one message for whatever is wrong with a value, which may have many forms.
+
+    Args:
+        text: what would be right.
+    """
+
+    def read(value: Any, validate: Callable[[Any], Any]) -> Any:
+        try:
+            return validate(value)
+        except ValidationError as error:
+            raise problem(f"expected {text}; got {as_yaml(value)}") from error
+
+    return WrapValidator(read)
+
+
+#: A duration in seconds, read from text with a unit, or from a number of seconds.
+Duration = Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)]
+if TYPE_CHECKING:
+    Size = int
+else:
+    #: A size in bytes, likewise.
+    Size = ByteSize
+#: A plain value: a number, text, true, false, null, a list or a mapping.
+PlainValue = Annotated[Any, BeforeValidator(read_plain)]
 #: A value that a trial can have: a finite number, text, true, false, null, a list or a mapping.
 ChoiceValue = Annotated[
     Any,

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from ..errors import SettingsError
+from .base import read_plain
 from .units import parse_duration
 from .yaml_reader import BadYaml, read_yaml
 
@@ -27,8 +28,8 @@ def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
     if not equals or not name.strip():
         raise SettingsError(f"{flag}{text}: expected NAME=VALUE, as in {flag}epochs=3")
     try:
-        return name.strip(), read_yaml(value)
-    except BadYaml as error:
+        return name.strip(), read_plain(read_yaml(value))
+    except (BadYaml, PydanticCustomError) as error:
         raise SettingsError(
             f"{flag}{name}={_brief(value)}: cannot read the value: {error}"
         ) from error

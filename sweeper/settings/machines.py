@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from ..errors import SettingsError
-from .base import SettingsModel
+from .base import Duration, PlainValue, SettingsModel, Size, expected
 from .messages import as_yaml, problem
-from .units import DURATION_SCHEMA, SIZE_SCHEMA, parse_duration, parse_size
 
 _LOCAL = re.compile(r"local:([1-9]\d{0,3})")
 #: Dask's addresses: tcp, tls, ucx, ws, wss; others come from its plug-ins.
@@ -19,60 +17,6 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@]+(:\d+)?(/\S*)?")
 #: The host in an address of Dask's protocols that encrypt nothing.
 _EXPOSED = re.compile(r"(?:tcp|ws|ucx)://(\[[^]]*\]|[^:/]*)")
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-_EXPECTED = (
-    "expected the address of a Dask scheduler, as in tls://host:8786, or local:N for N workers on "
-    "this machine"
-)
-_UNENCRYPTED = (
-    "is another host without encryption, where everybody on the network could run code on the "
-    "workers; expected tls://…, or in a private network cluster: {url: …, insecure: true} in the "
-    "parameters file"
-)
-
-
-def _read_gpus(value: Any) -> Any:
-    indices = tuple(value) if isinstance(value, list | tuple) else ()
-    if value in ("auto", "none"):
-        return value
-    twice = [index for place, index in enumerate(indices) if index in indices[:place]]
-    if twice:
-        raise problem(f"{as_yaml(twice[0])} stands twice among the GPUs; keep one of them")
-    if indices and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in indices):
-        return indices
-    raise problem(
-        f"expected auto, none or a list of GPU numbers such as [0, 1]; got {as_yaml(value)}"
-    )
-
-
-def _read_cpus(value: Any) -> Any:
-    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise problem(f"expected auto or a whole number of 1 or more; got {as_yaml(value)}")
-    return value
-
-
-def _read_count(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise problem(f"expected a whole number of 1 or more; got {as_yaml(value)}")
-    return value
-
-
-def _read_gpu_memory(value: Any) -> Any:
-    return None if value == "auto" else parse_size(value)
-
-
-_AUTO = {"enum": ["auto"]}
-_GPUS = {
-    "anyOf": [
-        {"enum": ["auto", "none"]},
-        {
-            "type": "array",
-            "items": {"type": "integer", "minimum": 0},
-            "minItems": 1,
-            "uniqueItems": True,
-        },
-    ]
-}
-_CPUS = {"anyOf": [_AUTO, {"type": "integer", "minimum": 1}]}
 
 
 class Resources(SettingsModel):
@@ -83,33 +27,37 @@ class Resources(SettingsModel):
     """
 
     gpus: Annotated[
-        Literal["auto", "none"] | tuple[int, ...],
-        BeforeValidator(_read_gpus),
-        WithJsonSchema(_GPUS),
+        Literal["auto", "none"]
+        | Annotated[
+            tuple[Annotated[int, Field(ge=0)], ...],
+            Field(strict=False, min_length=1),
+            AfterValidator(lambda gpus: tuple(dict.fromkeys(gpus))),
+        ],
+        expected("auto, none or a list of GPU numbers such as [0, 1]"),
     ] = "auto"
     """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1]. They are numbered as
     by nvidia-smi, or by CUDA_VISIBLE_DEVICES where it is set."""
-    gpu_memory: Annotated[
-        int | None,
-        BeforeValidator(_read_gpu_memory),
-        WithJsonSchema({"anyOf": [_AUTO, *SIZE_SCHEMA["anyOf"]], "default": "auto"}),
-    ] = None
+    gpu_memory: Annotated[Literal["auto"] | Size, expected("auto or a size such as 9GB")] = "auto"
     """The memory that one trial takes of a GPU: no more trials share one than fit. `auto` measures
     what trials take, and expects as much of those that follow."""
-    gpus_per_trial: Annotated[
-        int, BeforeValidator(_read_count), WithJsonSchema({"type": "integer", "minimum": 1})
-    ] = 1
+    gpus_per_trial: Annotated[int, Field(ge=1)] = 1
     """The number of GPUs that each trial gets; where it is more than one, they are its own."""
     mps: Literal["auto", "off"] = "off"
     """NVIDIA's Multi-Process Service, by which trials on one GPU compute at the same time instead
     of in turns: `auto` starts and ends it where it can be used. A fault of one trial then ends all
     on its GPU, and they are run again."""
     cpus_per_trial: Annotated[
-        Literal["auto"] | int, BeforeValidator(_read_cpus), WithJsonSchema(_CPUS)
+        Literal["auto"] | Annotated[int, Field(ge=1)],
+        expected("auto or a whole number of 1 or more"),
     ] = "auto"
     """The number of threads that each kernel computes with; `auto` is 1, whatever `--jobs` is."""
     preemption: Literal["none", "gcp", "aws"] = "none"
     """The cloud whose metadata service is asked whether the machine is about to be taken away."""
+
+    @property
+    def claim_bytes(self) -> int | None:
+        """The stated memory that one trial takes of a GPU; None where it is measured."""
+        return None if self.gpu_memory == "auto" else int(self.gpu_memory)
 
     @property
     def threads(self) -> int:
@@ -125,22 +73,15 @@ class Cluster(SettingsModel):
     machine."""
     class_: Annotated[str | None, Field(alias="class")] = None
     """The class that starts a cluster, as in dask_jobqueue.SLURMCluster; the sweep ends it."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, PlainValue] = Field(default_factory=dict)
     """The arguments of the class."""
-    min: Annotated[int, Field(ge=0)] = 0
-    """The workers that the class is asked for at least, also when fewer trials run."""
     max: Annotated[int, Field(ge=1)] = 1
     """The workers that the class is asked for at most; never more than trials run at once."""
-    wait: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 600.0
+    wait: Duration = 600.0
     """How long the sweep waits for a first worker, and for another one when all are lost."""
     insecure: bool = False
     """Whether a scheduler on another host may be used without encryption: everybody on its network
     can then run code on the workers and read the trials."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _url_alone(cls, value: Any) -> Any:
-        return {"url": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _is_one_place(self) -> Self:
@@ -151,10 +92,17 @@ class Cluster(SettingsModel):
             )
         if self.url is not None:
             if not (_LOCAL.fullmatch(self.url) or _ADDRESS.fullmatch(self.url)):
-                raise problem(f"url: {_EXPECTED}; got {as_yaml(self.url)}")
+                raise problem(
+                    "url: expected the address of a Dask scheduler, as in tls://host:8786, or "
+                    f"local:N for N workers on this machine; got {as_yaml(self.url)}"
+                )
             if is_exposed(self.url) and not self.insecure:
-                raise problem(f"url: {self.url} {_UNENCRYPTED}")
-            stated = [key for key in ("options", "min", "max") if key in self.model_fields_set]
+                raise problem(
+                    f"url: {self.url} is another host without encryption, where everybody on the "
+                    "network could run code on the workers; expected tls://…, or in a private "
+                    "network cluster: {url: …, insecure: true}"
+                )
+            stated = [key for key in ("options", "max") if key in self.model_fields_set]
             if stated:
                 raise problem(f"{stated[0]}: only a cluster that `class` starts has it; got a url")
         elif not _CLASS.fullmatch(str(self.class_)):
@@ -162,8 +110,6 @@ class Cluster(SettingsModel):
                 "class: expected a class with its module, as in dask_jobqueue.SLURMCluster; got "
                 f"{as_yaml(self.class_)}"
             )
-        if self.min > self.max:
-            raise problem(f"min: {self.min} is more than max, which is {self.max}")
         return self
 
     @property
@@ -188,16 +134,3 @@ def is_exposed(address: str) -> bool:
         return not ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name
         return host != "localhost"
-
-
-def check_cluster_flag(text: str) -> None:
-    """Refuse a wrong value of `--cluster`.
-
-    Raises:
-        SettingsError: it is neither `local:N` nor an address that may be used.
-    """
-    try:
-        Cluster.model_validate(text)
-    except ValidationError as error:
-        why = _UNENCRYPTED if is_exposed(text) else _EXPECTED
-        raise SettingsError(f"--cluster {text}: {why}") from error

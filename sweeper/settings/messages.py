@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,8 +51,6 @@ def _written(value: Any, depth: int) -> Iterator[str]:
         yield {None: "null", True: "true", False: "false"}[value]
     elif isinstance(value, float) and not math.isfinite(value):
         yield ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
-    elif isinstance(value, datetime.date | datetime.time):
-        yield str(value)
     else:
         yield "binary data" if isinstance(value, bytes) else repr(value)
 
@@ -110,6 +107,8 @@ _TEXTS = {
     "tuple_type": "expected a list",
     "too_short": "must not be empty",
     "finite_number": "expected a finite number",
+    "byte_size": "expected a size such as 10MB or 9GB",
+    "byte_size_unit": "expected a size such as 10MB or 9GB",
 }
 
 

@@ -17,7 +17,6 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationError,
-    WithJsonSchema,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
@@ -25,9 +24,9 @@ from pydantic_core import PydanticCustomError
 
 from ..errors import SettingsError
 from ..trials import Params
-from .base import SettingsModel, check_name, read_plain
+from .base import ChoiceValue, PlainValue, SettingsModel, check_name, read_plain
 from .inputs import InputSource, check_inputs, choices_of
-from .machines import Cluster, Resources, check_cluster_flag
+from .machines import Cluster, Resources
 from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
 from .sections import (
@@ -42,7 +41,7 @@ from .sections import (
     Sync,
     check_study_name,
 )
-from .space import DimensionEntry, DimensionForms, RangeDimension, SearchSpace, check_branches
+from .space import DimensionEntry, RangeDimension, SearchSpace, check_branches
 from .yaml_reader import BadYaml, read_yaml
 
 
@@ -54,16 +53,12 @@ def _read_objective(value: Any) -> Any:
     raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {as_yaml(value)}")
 
 
-_SYNC_URL = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*://"}
-_TEXT = {"type": "string"}
 _Direction = Literal["maximize", "minimize"]
 _ObjectivesAsWritten = Annotated[dict[str, _Direction | Objective], Field(min_length=1)]
 
 
-def _read_space(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        raise problem(f"expected a mapping from names to ranges or choices; got {as_yaml(value)}")
-    return value
+def _url_alone(value: Any) -> Any:
+    return {"url": value} if isinstance(value, str) else value
 
 
 class Settings(SettingsModel):
@@ -91,27 +86,24 @@ class Settings(SettingsModel):
     """Where to find scores that the notebook does not report: by name, each with one source."""
     space: Annotated[
         dict[str, DimensionEntry],
-        BeforeValidator(_read_space, json_schema_input_type=dict[str, DimensionForms]),
         Field(json_schema_extra={**IDENTIFIERS, "minProperties": 1}),
     ]
     """The search space: names that the notebook's parameters cell assigns, each with a range, as in
     {low: 1e-4, high: 1e-1, log: true}, or choices, as in [32, 64, 128]."""
-    fixed: Annotated[
-        dict[str, Annotated[Any, BeforeValidator(read_plain)]],
-        Field(json_schema_extra={**IDENTIFIERS}),
-    ] = Field(default_factory=dict)
+    fixed: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(
+        default_factory=dict
+    )
     """Names of the parameters cell that have this value in all trials instead of the notebook's."""
     inputs: Annotated[
         dict[str, InputSource],
         Field(json_schema_extra={**IDENTIFIERS}),
     ] = Field(default_factory=dict)
     """Names of the parameters cell that get the path of what a trial of another study has saved."""
-    start: tuple[dict[str, Any], ...] = ()
+    start: Annotated[tuple[dict[str, ChoiceValue], ...], Field(strict=False)] = ()
     """Trials to run first, each a mapping from swept names to values; some may be missing."""
-    smoke: Annotated[
-        dict[str, Annotated[Any, BeforeValidator(read_plain)]],
-        Field(json_schema_extra={**IDENTIFIERS}),
-    ] = Field(default_factory=dict)
+    smoke: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(
+        default_factory=dict
+    )
     """Values with which the notebook runs quickly, as in {epochs: 1}: the command `check` fixes
     them, a sweep does not."""
     confirm: Confirm | None = None
@@ -132,7 +124,7 @@ class Settings(SettingsModel):
 
     sync: Annotated[
         Sync | None,
-        WithJsonSchema({"anyOf": [_SYNC_URL, Sync.model_json_schema(schema_generator=AsWritten)]}),
+        BeforeValidator(_url_alone, json_schema_input_type=str | Sync | None),
     ] = None
     """The URL to which the study is copied while it is swept, as in s3://bucket/prefix, and from
     which the same command on a new machine brings it back."""
@@ -141,17 +133,10 @@ class Settings(SettingsModel):
     from: s3://bucket/datasets}. The command `data push` puts it there."""
     cluster: Annotated[
         Cluster | None,
-        WithJsonSchema({"anyOf": [_TEXT, Cluster.model_json_schema(schema_generator=AsWritten)]}),
+        BeforeValidator(_url_alone, json_schema_input_type=str | Cluster | None),
     ] = None
     """The Dask cluster that runs the trials: its scheduler, as in tls://host:8786, local:4 for four
     workers on this machine, or a class that starts one, as dask_jobqueue.SLURMCluster."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _lists_become_tuples(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and isinstance(data.get("start"), list):
-            return {**data, "start": tuple(data["start"])}
-        return data
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -304,7 +289,7 @@ class Settings(SettingsModel):
             SettingsError: an override is wrong.
         """
         fixed = dict(fixed or {})
-        self._check_overrides(study, fixed)
+        self._check_overrides(study, fixed, cluster)
         if confirm is not None and (why := self._why_not_confirmed({**self.fixed, **fixed})):
             raise SettingsError(f"--confirm {confirm}: {why}")
         data = self._plain
@@ -316,7 +301,6 @@ class Settings(SettingsModel):
         if cold:
             data["kernels"] = "cold"
         if cluster is not None:
-            check_cluster_flag(cluster)
             data["cluster"] = cluster
         data["space"] = {k: v for k, v in data["space"].items() if k not in fixed}
         data["inputs"] = {k: v for k, v in data.get("inputs", {}).items() if k not in fixed}
@@ -358,13 +342,18 @@ class Settings(SettingsModel):
         before = {} if self.confirm is None else self.confirm.model_dump()
         return {**before, **{key: value for key, value in stated.items() if value is not None}}
 
-    def _check_overrides(self, study: str | None, fixed: Params) -> None:
+    def _check_overrides(self, study: str | None, fixed: Params, cluster: str | None) -> None:
         """Refuse a wrong flag with a message that names the flag."""
         if study is not None:
             try:
                 check_study_name(study)
             except PydanticCustomError as error:
                 raise SettingsError(f"--study: {error}") from error
+        if cluster is not None:
+            try:
+                Cluster(url=cluster)
+            except ValidationError as error:
+                raise SettingsError(f"--cluster {cluster}: {error.errors()[0]['msg']}") from error
         for name, value in fixed.items():
             flag = _set_flag(name, value)
             try:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     WithJsonSchema,
     field_validator,
@@ -18,26 +17,24 @@ from pydantic import (
 )
 
 from ..trials import DEFAULT_BEST, DEFAULT_SEEDS
-from .base import SettingsModel, check_name
+from .base import Duration, PlainValue, SettingsModel, Size, check_name
 from .messages import as_yaml, nearest, problem
 from .schema import choice_of
-from .units import DURATION_SCHEMA, SIZE_SCHEMA, parse_duration, parse_size
 
 SAMPLERS = ("auto", "tpe", "gp", "random", "grid", "qmc", "cmaes", "nsga2", "brute_force")
 PRUNERS = (
     *("none", "auto", "median", "percentile", "hyperband"),
     *("asha", "patient", "threshold", "wilcoxon"),
 )
-_STUDY_NAME = re.compile(r"\w[\w .-]{0,99}")
-#: The same for editors, whose patterns cannot name the letters beyond ASCII.
-_STUDY_NAME_SCHEMA = r"^([A-Za-z0-9_]|[^\x00-\x7f])([A-Za-z0-9_ .-]|[^\x00-\x7f]){0,99}$"
+#: All characters beyond ASCII are allowed: the patterns of editors cannot name their letters.
+_STUDY_NAME = r"^([A-Za-z0-9_]|[^\x00-\x7f])([A-Za-z0-9_ .-]|[^\x00-\x7f]){0,99}$"
 
 
 class Algorithm(SettingsModel):
     """A sampler or pruner of Optuna by name, with its options."""
 
     name: str
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, PlainValue] = Field(default_factory=dict)
 
     @model_serializer
     def _as_written(self) -> dict[str, Any]:
@@ -72,7 +69,7 @@ def _read_algorithm(kind: str, known: Sequence[str]) -> BeforeValidator:
 
 def check_study_name(name: str) -> None:
     """Refuse a name that is not valid for a folder and an MLflow experiment on every machine."""
-    if not _STUDY_NAME.fullmatch(name):
+    if not re.fullmatch(_STUDY_NAME, name):
         raise problem(
             f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, "
             "beginning with a letter or digit, at most 100 of them"
@@ -82,7 +79,7 @@ def check_study_name(name: str) -> None:
 class StudySettings(SettingsModel):
     """The study: its name, its seed, its number of trials, its sampler and pruner."""
 
-    name: Annotated[str, Field(json_schema_extra={"pattern": _STUDY_NAME_SCHEMA})] | None = None
+    name: Annotated[str, Field(json_schema_extra={"pattern": _STUDY_NAME})] | None = None
     """Names the study, its folder and its MLflow experiment. Default: the file's name."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """The seed of the sampler and of the trials' own seeds. The same seed proposes the same first
@@ -140,17 +137,8 @@ class Objective(SettingsModel):
     """Which value of a reported series counts: the `last`, the `best` or the `mean` of all."""
 
 
-def _one_source(schema: dict[str, Any]) -> None:
-    text = {"type": "string"}
-    schema["oneOf"] = [
-        {"required": [key], "properties": {key: text}} for key in schema["properties"]
-    ]
-
-
 class ScoreSource(SettingsModel):
     """Where to find a score that the notebook does not report: exactly one of these keys."""
-
-    model_config = ConfigDict(json_schema_extra=_one_source)
 
     variable: str | None = None
     """The top-level variable of the notebook that holds the score at the end."""
@@ -183,15 +171,11 @@ class ScoreSource(SettingsModel):
 class Limits(SettingsModel):
     """Limits of one trial: time and output."""
 
-    trial: (
-        Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] | None
-    ) = None
+    trial: Duration | None = None
     """A trial that takes longer is stopped and has failed. Default: no limit."""
-    cell_output: Annotated[int, BeforeValidator(parse_size), WithJsonSchema(SIZE_SCHEMA)] = (
-        10_000_000
-    )
+    cell_output: Size = 10_000_000
     """The most that is kept of one cell's output; the rest is cut off."""
-    grace: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 25.0
+    grace: Duration = 25.0
     """How long trials that use `should_stop` or `on_stop` have to save when the sweep is stopped.
     On SIGTERM and a preemption notice the whole sweep ends within it."""
 
@@ -204,7 +188,7 @@ class CheckpointPolicy(SettingsModel):
     all."""
     pruned: Literal["keep", "remove"] = "remove"
     """The checkpoints of pruned trials: `keep` or `remove` all."""
-    limit: Annotated[int, BeforeValidator(parse_size), WithJsonSchema(SIZE_SCHEMA)] | None = None
+    limit: Size | None = None
     """The most that all checkpoints may take. Beyond it those of ended trials are removed, the
     oldest first and those of the best trial last. Default: no limit."""
 
@@ -261,13 +245,8 @@ class Sync(SettingsModel):
     url: Annotated[str, Field(json_schema_extra={"pattern": rf"^{_URL.pattern}$"})]
     """A folder in an object storage, as in s3://bucket/prefix, or any other URL of fsspec's.
     Credentials come from the environment."""
-    every: Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURATION_SCHEMA)] = 15.0
+    every: Duration = 15.0
     """How often what has changed is copied."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _url_alone(cls, value: Any) -> Any:
-        return {"url": value} if isinstance(value, str) else value
 
     @field_validator("url")
     @classmethod

@@ -49,11 +49,6 @@ def _one_value_or_several(value: Any) -> Any:
     return {k: tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in value.items()}
 
 
-#: JSON Schema takes 1 and 1.0 for equal, which are different inside of a list or mapping here.
-_DISTINCT: dict[str, Any] = {
-    "if": {"items": {"type": ["null", "boolean", "number", "string"]}},
-    "then": {"uniqueItems": True},
-}
 _VALUE_OR_VALUES = {
     "type": ["null", "boolean", "number", "string", "object", "array"],
     "minItems": 1,
@@ -76,28 +71,8 @@ class Dimension(SettingsModel):
 
 
 class RangeDimension(Dimension):
-    """A dimension from low to high."""
+    """A dimension from low to high, sampled on a logarithmic scale with `log`."""
 
-    def _check_range(self, low: float, high: float, step: float | None, log: bool) -> None:
-        if low > high:
-            raise problem(f"low ({low!r}) is greater than high ({high!r}); swap them")
-        if log and low <= 0:
-            raise problem(f"log: true needs low > 0; got {low!r}")
-        if log and step is not None:
-            raise problem("log: true and step exclude each other; drop one")
-        if step is not None and step <= 0:
-            raise problem(f"step must be greater than 0; got {step!r}")
-        if not math.isfinite(high - low):
-            raise problem(f"{low!r} to {high!r} is wider than a float can be (1.8e308); narrow it")
-        if step is not None and (high - low) / step > _LARGEST:
-            raise problem(f"step {step!r} makes more than {_LARGEST} steps; widen it")
-
-
-class FloatDimension(RangeDimension):
-    """A real number in [low, high], sampled on a logarithmic scale with `log`."""
-
-    type: Literal["float"] = "float"
-    """`float`; by default the type of low, high and step decides."""
     low: float
     """The least value."""
     high: float
@@ -109,8 +84,34 @@ class FloatDimension(RangeDimension):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        self._check_range(self.low, self.high, self.step, self.log)
+        low, high, step = self.low, self.high, self.step
+        if low > high:
+            raise problem(f"low ({low!r}) is greater than high ({high!r}); swap them")
+        if self.log and low <= 0:
+            raise problem(f"log: true needs low > 0; got {low!r}")
+        if self.log and step is not None:
+            raise problem("log: true and step exclude each other; drop one")
+        if step is not None and step <= 0:
+            raise problem(f"step must be greater than 0; got {step!r}")
+        if not math.isfinite(high - low):
+            raise problem(f"{low!r} to {high!r} is wider than a float can be (1.8e308); narrow it")
+        if step is not None and (high - low) / step > _LARGEST:
+            raise problem(f"step {step!r} makes more than {_LARGEST} steps; widen it")
         return self
+
+    @property
+    def hint(self) -> str:
+        """The allowed values, for a message."""
+        kind = "a whole number" if isinstance(self.low, int) else "a number"
+        by = "" if self.step is None else f" in steps of {self.step}"
+        return f"{kind} from {self.low} to {self.high}{by}"
+
+
+class FloatDimension(RangeDimension):
+    """A real number in [low, high]."""
+
+    type: Literal["float"] = "float"
+    """`float`; by default the type of low, high and step decides."""
 
     def allows(self, value: Value) -> bool:
         """Whether a trial may have this value."""
@@ -125,15 +126,9 @@ class FloatDimension(RangeDimension):
         """The number of values; None without a step."""
         return None if self.step is None else int((self.high - self.low) / self.step + 1e-9) + 1
 
-    @property
-    def hint(self) -> str:
-        """The allowed values, for a message."""
-        by = "" if self.step is None else f" in steps of {self.step}"
-        return f"a number from {self.low} to {self.high}{by}"
-
 
 class IntDimension(RangeDimension):
-    """A whole number in [low, high], sampled on a logarithmic scale with `log`."""
+    """A whole number in [low, high]."""
 
     type: Literal["int"] = "int"
     """`int`; by default the type of low, high and step decides."""
@@ -141,15 +136,8 @@ class IntDimension(RangeDimension):
     """The least value."""
     high: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     """The greatest value."""
-    log: bool = False
-    """Whether to sample on a logarithmic scale."""
     step: int | None = None
     """The distance between values, counted from low."""
-
-    @model_validator(mode="after")
-    def _sound(self) -> Self:
-        self._check_range(self.low, self.high, self.step, self.log)
-        return self
 
     def allows(self, value: Value) -> bool:
         """Whether a trial may have this value."""
@@ -161,12 +149,6 @@ class IntDimension(RangeDimension):
         """The number of values."""
         return (self.high - self.low) // (self.step or 1) + 1
 
-    @property
-    def hint(self) -> str:
-        """The allowed values, for a message."""
-        by = "" if self.step is None else f" in steps of {self.step}"
-        return f"a whole number from {self.low} to {self.high}{by}"
-
 
 class ChoiceDimension(Dimension):
     """One of several values without an order."""
@@ -177,7 +159,7 @@ class ChoiceDimension(Dimension):
     """`choice` or `categorical`; may be left out."""
     choices: Annotated[
         tuple[ChoiceValue, ...],
-        Field(strict=False, min_length=1, json_schema_extra=_DISTINCT),
+        Field(strict=False, min_length=1),
     ]
     """The values to choose from: numbers, text, true, false, null, or lists and mappings of
     these, as in [[32], [64, 64]]."""
@@ -231,12 +213,13 @@ def _long_form(entry: Any) -> Any:
 
 
 AnyDimension = FloatDimension | IntDimension | ChoiceDimension
-#: An entry of `space` in a record: read from its short or its long form.
-DimensionEntry = Annotated[AnyDimension, Field(discriminator="type"), BeforeValidator(_long_form)]
-#: An entry of `space` in the JSON schema: a dimension, or a plain list of choices.
-DimensionForms = (
-    Annotated[list[ChoiceValue], Field(min_length=1, json_schema_extra=_DISTINCT)] | AnyDimension
-)
+_Choices = Annotated[list[ChoiceValue], Field(min_length=1)]
+#: An entry of `space`: read from its short or its long form.
+DimensionEntry = Annotated[
+    AnyDimension,
+    Field(discriminator="type"),
+    BeforeValidator(_long_form, json_schema_input_type=_Choices | AnyDimension),
+]
 read_dimension: Callable[[Any], AnyDimension] = TypeAdapter(DimensionEntry).validate_python
 
 

@@ -1,4 +1,4 @@
-"""Read durations such as `90s` and sizes such as `10MB`."""
+"""Durations and sizes: read such as `90s`, and written for people."""
 
 from __future__ import annotations
 
@@ -11,21 +11,12 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 #: Timers overflow at longer durations.
 _LONGEST_S = 3650 * 86400.0
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?")
-_POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
 
 #: Durations in JSON Schema.
 DURATION_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "number", "exclusiveMinimum": 0},
         {"type": "string", "pattern": rf"^\s*{_DURATION.pattern}\s*$"},
-    ]
-}
-#: Sizes in JSON Schema.
-SIZE_SCHEMA: dict[str, Any] = {
-    "anyOf": [
-        {"type": "number", "minimum": 1},
-        {"type": "string", "pattern": rf"^\s*{_SIZE.pattern}\s*$"},
     ]
 }
 
@@ -48,25 +39,6 @@ def parse_duration(value: Any) -> float:
     if seconds > _LONGEST_S:
         raise problem(f"{as_yaml(value)} is too long; expected 10 years (3650d) or less")
     return seconds
-
-
-def parse_size(value: Any) -> int:
-    """Read a size into bytes: `10MB`, `9GB`, `512KiB`, or a number of bytes.
-
-    Raises:
-        PydanticCustomError: it is not a size of 1 byte or more.
-    """
-    match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
-    size = 0
-    if match is not None:
-        base = 1024 if match[3] else 1000
-        unit = match[2] if match[2] != "K" else "k"
-        size = int(float(match[1]) * base ** _POWERS[unit])
-    if size < 1:
-        raise problem(
-            f"cannot read {as_yaml(value)} as a size; expected something like 10MB or 9GB"
-        )
-    return size
 
 
 def duration(seconds: float) -> str:

@@ -30,7 +30,7 @@ def test_without_dask_the_command_that_installs_it_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "dask", None)
     with pytest.raises(SettingsError, match=r"pip install 'notebook-hpo\[dask\]'"):
-        DaskCluster.open(Cluster.model_validate("local:2"))
+        DaskCluster.open(Cluster(url="local:2"))
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
     dismissed: list[list[int]] = []
     dismiss = DaskCluster.dismiss
 
-    def watched(self: DaskCluster, worker: DaskWorker, *, least: int) -> None:
+    def watched(self: DaskCluster, worker: DaskWorker) -> None:
         assert _jobs(tmp_path)
         dismissed.append(list(ended))
-        dismiss(self, worker, least=least)
+        dismiss(self, worker)
         go.touch()
 
     monkeypatch.setattr(DaskCluster, "dismiss", watched)

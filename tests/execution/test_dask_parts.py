@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from sweeper.errors import SettingsError
 from sweeper.execution.acceptance import differences, imported_modules
 from sweeper.execution.dask_files import (
     PART_BYTES,
@@ -21,7 +21,7 @@ from sweeper.execution.dask_files import (
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook
 from sweeper.settings import Settings
-from sweeper.settings.machines import Cluster, check_cluster_flag, is_exposed
+from sweeper.settings.machines import Cluster, is_exposed
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import StudyPaths, TrialSpec
@@ -176,8 +176,8 @@ def test_only_this_machine_is_used_without_encryption_unless_that_is_stated(
     assert is_exposed(address) is is_refused
     assert Cluster.model_validate({"url": address, "insecure": True}).url == address
     if is_refused:
-        with pytest.raises(SettingsError, match=r"--cluster .* without encryption.*insecure: true"):
-            check_cluster_flag(address)
+        with pytest.raises(ValidationError, match=r"without encryption.*insecure: true"):
+            Cluster.model_validate({"url": address})
 
 
 @pytest.mark.slow

@@ -107,18 +107,3 @@ def test_the_message_for_a_missing_driver_has_its_package() -> None:
     )
     assert missing("pg8001") == ("the database driver pg8001 is not installed: pip install pg8001")
     assert driver_missing(ValueError("else")) is None
-
-
-@pytest.mark.parametrize(
-    ("url", "host"),
-    [
-        ("postgresql://me:hu@sh@db.internal:5432/optuna", "db.internal"),
-        ("postgresql://10.0.0.2/optuna", "10.0.0.2"),
-        ("postgresql+psycopg://me@[fd00::1]:5432/optuna", "fd00::1"),
-        ("postgresql://me@/optuna?host=db.internal", "db.internal"),
-        ("postgresql://me@/optuna?host=/run/postgresql", ""),
-        ("sqlite:////folder/study.db", ""),
-    ],
-)
-def test_the_server_of_an_address_is_known_without_port_and_user(url: str, host: str) -> None:
-    assert Address.of(url).host == host

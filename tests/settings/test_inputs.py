@@ -30,7 +30,7 @@ def settings_with(take: Any = None, **changes: Any) -> Settings:
         ("best", "best"),
         ("0007", "0007"),
         (7, "0007"),
-        ([3, "0007"], ("0003", "0007")),
+        ([3, "0007", 7], ("0003", "0007")),
     ],
 )
 def test_a_trial_is_taken_by_its_run_id_or_for_being_the_best(take: Any, read: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,6 @@ def test_the_hint_names_the_nearest_known_word_or_all() -> None:
         (float("-inf"), "-.inf"),
         ([1, {"low": 1.5, "when": None}], "[1, {low: 1.5, when: null}]"),
         ([], "[]"),
-        (datetime.date(2024, 1, 1), "2024-01-01"),
         (b"x", "binary data"),
         ([[[[[[1]]]]]], "[[[[…]]]]"),
     ],

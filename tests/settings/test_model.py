@@ -269,10 +269,11 @@ def test_a_file_whose_name_is_no_study_name_needs_study_name(tmp_path: Path) -> 
 def test_every_promised_key_loads(load_settings: Load) -> None:
     settings = load_settings(CONTRACT)
     assert settings.study.pruner.name == "median"
-    assert settings.resources.gpu_memory is None
-    assert load_settings(
-        CONTRACT.replace("gpu_memory: auto", "gpu_memory: 9GB")
-    ).resources.gpu_memory == (9_000_000_000)
+    assert settings.resources.claim_bytes is None
+    assert (
+        load_settings(CONTRACT.replace("gpu_memory: auto", "gpu_memory: 9GB")).resources.claim_bytes
+        == 9_000_000_000
+    )
     assert settings.cost is not None
     assert settings.cost.budget == 48
 
