@@ -145,12 +145,12 @@ def test_files_travel_both_ways_between_folders_of_their_own(
 def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(tmp_path: Path) -> None:
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"), {"x": [1.0, 2.0]})
     with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:9 cannot be reached.*dask sched"):
-        DaskExecutor.open(workload, Cluster.model_validate("tcp://127.0.0.1:9"), None)
+        DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
 
 
 def test_a_scheduler_with_encryption_needs_certificates_here() -> None:
     with pytest.raises(SettingsError, match=r"distributed\.comm\.tls\) name no certificates"):
-        DaskCluster.open(Cluster.model_validate("tls://127.0.0.1:9"))
+        DaskCluster.open(Cluster(url="tls://127.0.0.1:9"))
 
 
 def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Path) -> None:
