@@ -165,7 +165,7 @@ def test_home_needs_the_kernel_with_which_it_compares_the_workers(tmp_path: Path
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", kernel="no-such")
     workload = replace(workload_of(notebook, {"x": [1.0, 2.0]}), kernel_name="no-such")
     with pytest.raises(KernelError, match="the kernel 'no-such' is not installed"):
-        DaskExecutor.open(workload, Cluster.model_validate("tcp://127.0.0.1:9"), None)
+        DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
 
 
 def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
