@@ -8,7 +8,6 @@ SweepError
 ├── StudyError       the study's storage cannot be used, or belongs to somebody else
 │   └── StorageAwayError    the storage does not answer now, but may do so later
 ├── TrackingError    the MLflow store or server cannot be used
-│   └── TrackingAwayError    it cannot be used now, but may be later
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
 ├── DataError        the trials' data cannot be fetched or pushed, or is not what it was
 └── BrokenError      a sweep that had begun cannot go on
@@ -48,10 +47,6 @@ class StorageAwayError(StudyError):
 
 class TrackingError(SweepError):
     """The MLflow store or server cannot be reached or used."""
-
-
-class TrackingAwayError(TrackingError):
-    """The MLflow store's file cannot be read or written now: a full disk, a lock, a permission."""
 
 
 class SyncError(SweepError):

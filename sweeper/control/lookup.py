@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from ..execution.runtime import clear_up
 from ..settings.addresses import Address
 from ..study import StoredStudy, confirmation_of, is_storage
 from ..study_folder.ownership import is_held, owner_of, while_unswept
-from ..trials import Confirmation, Reason, StudyPaths, TrialRecord, TrialState, display_path
+from ..trials import Confirmation, StudyPaths, TrialRecord, TrialState, display_path
 
 # Optuna, the settings' model, nbformat and the tracker are imported where they are used: looking
 # at a study in a file needs none of them.
@@ -118,10 +118,7 @@ class ExistingStudy:
                 self.tracking,
                 study=self.study.name,
                 study_id=self.study.study_id,
-                embedded=self.paths.tracking,
-                artifacts=self.paths.artifacts,
-                cells=self.paths.page_notebooks,
-                saved=self.paths.all_saved,
+                paths=self.paths,
             )
         )
 
@@ -273,15 +270,7 @@ def _correct_runs(existing: ExistingStudy) -> None:
     """
     from ..tracking import usable
 
-    study, writer = existing.study, existing.runs()
+    writer = existing.runs()
     existing.opened().note_facts(experiment_id=writer.experiment_id)
     with usable(existing.tracking):
-        for record in study.records():
-            if writer.has_end_of(record):
-                continue
-            if not record.is_final:
-                writer.end(record, {}, {})
-            elif record.run_id in writer.runs:
-                # The next sweep finds another state there, and writes the series and tags.
-                stopped = replace(record, state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
-                writer.end(stopped, {}, {})
+        writer.kill_running()

@@ -32,12 +32,10 @@ class HeldFolder:
     """A study's folder while this process has its lock.
 
     Attributes:
-        is_new: whether it was made for this lock.
         is_needed: whether it stays when the lock is given back; one that was there stays anyway.
     """
 
-    def __init__(self, *, is_new: bool) -> None:
-        self.is_new = is_new
+    def __init__(self) -> None:
         self.is_needed = False
 
 
@@ -50,7 +48,7 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
         StudyError: another process holds the folder.
     """
     made = _make_folders(paths.folder)
-    held = HeldFolder(is_new=bool(made))
+    held = HeldFolder()
     try:
         lock = _take_lock(paths)
         beating = Heartbeat(paths.owner)

@@ -10,15 +10,13 @@ from contextlib import (
     closing,
     contextmanager,
     nullcontext,
-    suppress,
 )
 
-from ..errors import TrackingError
 from ..study import Study
 from ..study_folder.ownership import held_folder, held_outputs, held_storage
 from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
-from ..tracking import Tracker, View, is_sure_to_open, sqlite_file, store_of
+from ..tracking import Tracker, View, sqlite_file, store_of
 from .description import description
 from .inputs.data import bring_data, with_data
 from .inputs.resolving import INPUTS, facts_of, keep_inputs, with_inputs
@@ -42,11 +40,6 @@ def opened(
     """The plan with its inputs, the study and its tracker, held by this process.
 
     A refused call leaves nothing behind.
-
-    MLflow takes seconds to open its store. Where it is as good as certain that it can, a new study
-    does not wait for it: the tracker may then still refuse while the first trials run, upon which
-    the block is to raise that error. A store that a full disk keeps from being opened is no reason:
-    trials go on.
 
     Args:
         on_request: called with what another process asks for, from a thread of its own.
@@ -72,26 +65,13 @@ def opened(
         _note_places(plan, study)
         bring_data(plan, on_data, is_stopped)
         plan = keep_inputs(plan)
-        is_new = (
-            folder.is_new
-            and sqlite_file(plan.storage_url.full) == plan.paths.storage
-            and plan.remote is None
-        )
-        with _opened_tracker(plan, study, may_be_refused_late=is_new) as tracker:
+        with _opened_tracker(plan, study) as tracker:
             folder.is_needed = True
             if plan.workload.snapshot is not None:
                 keep_snapshot(plan.paths, plan.workload.snapshot)
             if plan.remote is not None:
                 plan.remote.start()
-            try:
-                yield plan, study, tracker
-            except TrackingError:
-                if is_new:  # trials have begun, of which nothing is to be left
-                    folder.is_needed = False
-                    for record in study.records():
-                        with suppress(OSError):
-                            record.notebook.unlink()
-                raise
+            yield plan, study, tracker
 
 
 @contextmanager
@@ -128,27 +108,26 @@ def _note_places(plan: SweepPlan, study: Study) -> None:
 
 
 @contextmanager
-def _opened_tracker(
-    plan: SweepPlan, study: Study, *, may_be_refused_late: bool
-) -> Iterator[Tracker]:
-    """Open MLflow and note in the study what other commands need to know of it."""
+def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
+    """Open MLflow and note in the study what other commands need to know of it.
+
+    MLflow takes two seconds to open a store, and no trial waits for the one beside the outputs:
+    what that does not take is written later. Any other one may be mistyped, or need a password.
+    """
     paths, settings = plan.paths, plan.settings
     store = store_of(
         plan.tracking_uri,
         study=study.name,
         study_id=study.study_id,
-        embedded=paths.tracking,
-        artifacts=paths.artifacts,
-        cells=paths.page_notebooks,
-        saved=paths.all_saved,
+        paths=paths,
         note=description(plan),
         view=View.of(settings.search_space, settings.objective),
     )
-    opens_later = may_be_refused_late and is_sure_to_open(store)
-    tracker = Tracker(store, tries_again=opens_later)
+    tracker = Tracker(store)
     try:
-        if not opens_later:
+        if not store.is_embedded:
             tracker.wait_until_open()
+        tracker.drop_others([record.run_id for record in study.records()])
         if settings.study.order == "fixed":
             _keep_order(plan, study)
         study.note_facts(

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ..display.in_jupyter import live_output
-from ..errors import BrokenError, StudyError, SweepError, TrackingError, first_line
+from ..errors import BrokenError, StudyError, SweepError, first_line
 from ..execution.executor import Executor
 from ..execution.workload import Workload
 from ..kernels import can_freeze
@@ -283,8 +283,6 @@ class Sweep:
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, files=files)
         with closing(house), closing(scheduler):
             tracker.watch(partial(self._carry_out, sender="the tag sweeper.stop"))
-            tracker.when_refused(partial(self.stop, "MLflow", now=True))
-            log.log_missed()
             self._events.announce(Event.SWEEP_STARTED)
             with deadline(plan, spending, self.stop):
                 findings = plan.executor.run(scheduler)
@@ -294,8 +292,6 @@ class Sweep:
             importances = self._importances(study)  # while MLflow gets the last trials
             left_s = stop_switch.left_s
             undelivered = log.finish(left_s=None if left_s is None else left_s / 2)
-        if tracker.refusal is not None:
-            raise TrackingError(tracker.refusal)
         compare_url = tracker.compare_url()
         if house.has_files() and scheduler.broken is None:
             study.note_facts(

@@ -10,8 +10,8 @@ from pathlib import Path
 from ..errors import OutputError, SyncError
 from ..files import write_atomically
 from ..notebooks import read_metadata
-from ..study import begun_in, move_records
-from ..tracking import drop_unknown_runs, move_artifacts, put_in_place
+from ..study import move_records
+from ..tracking import move_artifacts, put_in_place
 from ..trials import StudyPaths, display_path, run_id_of
 from .contents import STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
@@ -57,16 +57,9 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
         _move_study(study, paths, contents)
     if TRACKING in places:
         tracking = _fetched(store, prefix, manifest.files[TRACKING], places[TRACKING])
-        known = (
-            None
-            if study is None
-            else [run_id_of(number) for number in begun_in(study, paths.study)]
-        )
         move_artifacts(tracking, before=manifest.artifacts, now=paths.artifacts.as_uri())
         put_in_place(tracking, places[TRACKING])
         tracking.unlink(missing_ok=True)
-        if known is not None:
-            drop_unknown_runs(places[TRACKING], study_id=manifest.study_id, known=known)
     write_atomically(paths.copied, mark.text)
     if study is not None:
         _clear_log(places[STUDY])

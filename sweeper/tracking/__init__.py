@@ -6,9 +6,9 @@ that writes.
 Decisions about what runs do not belong here: no other folder reads MLflow.
 """
 
-from .files import drop_unknown_runs, move_artifacts, sqlite_file
+from .files import move_artifacts, sqlite_file
 from .new_store import put_in_place
-from .opening import free_port, is_sure_to_open, store_of, usable
+from .opening import free_port, store_of, usable
 from .runs import RunWriter
 from .tracker import Tracker
 from .ui import MlflowUi
@@ -20,9 +20,7 @@ __all__ = [
     "RunWriter",
     "Tracker",
     "View",
-    "drop_unknown_runs",
     "free_port",
-    "is_sure_to_open",
     "move_artifacts",
     "put_in_place",
     "run_params",

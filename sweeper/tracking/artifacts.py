@@ -9,12 +9,11 @@ import logging
 import os
 import urllib.parse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import first_line
 from ..notebooks import read_metadata, render, write_cells
-from ..trials import TrialRecord, run_id_of
+from ..trials import StudyPaths, TrialRecord, run_id_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -47,22 +46,13 @@ class Artifacts:
     """Logs the files of an experiment's runs.
 
     Args:
-        cells: the folder for rendered notebooks of the comparison page.
-        saved: the folder of what trials have saved; None where it is not logged.
+        paths: of the study, with the folder of its comparison page and what trials have saved.
     """
 
-    def __init__(
-        self,
-        client: MlflowClient,
-        experiment_id: str,
-        *,
-        cells: Path,
-        saved: Path | None = None,
-    ) -> None:
+    def __init__(self, client: MlflowClient, experiment_id: str, paths: StudyPaths) -> None:
         self._client = client
         self._experiment_id = experiment_id
-        self._cells = cells
-        self._saved = saved
+        self._paths = paths
         self._has_failed = False
 
     def log(self, mlflow_id: str, record: TrialRecord) -> str:
@@ -99,9 +89,7 @@ class Artifacts:
 
     def _log_saved(self, mlflow_id: str, record: TrialRecord) -> None:
         """Log what the trial has saved, but for what is large: the tag names its place."""
-        if self._saved is None:
-            return
-        folder = self._saved / run_id_of(record.first_number)
+        folder = self._paths.saved(run_id_of(record.first_number))
         for name, entry in _entries(record, "artifacts").items():
             path = folder / name
             is_small = entry["size_bytes"] <= LOGGED_BYTES
@@ -113,7 +101,7 @@ class Artifacts:
 
     def _write_cells(self, record: TrialRecord, rendered: RenderedNotebook) -> None:
         try:
-            write_cells(self._cells, record.run_id, rendered)
+            write_cells(self._paths.page_notebooks, record.run_id, rendered)
         except Exception as error:  # noqa: BLE001  `export` writes what is missing
             _log.info("trial %s is missing in the page: %s", record.run_id, first_line(error))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..settings.addresses import Address
-from ..trials import TrialRecord, TrialState
+from ..trials import StudyPaths, TrialRecord, TrialState
+from .files import sqlite_file
 from .views import View
 
 #: The (step, value) pairs of each score of a trial.
@@ -45,10 +45,7 @@ class Store:
 
     Attributes:
         study_id: runs of earlier studies of the same name have other ids and are left alone.
-        is_embedded: whether the store is the SQLite file beside the outputs.
-        artifacts: the folder of an embedded store's artifacts.
-        cells: the folder for rendered notebooks of the comparison page.
-        saved: the folder of what trials have saved; None where it is not to be logged.
+        paths: of the study, with its notebooks and what its trials have saved.
         note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
         view: with which MLflow's UI opens the experiment; None leaves it unchanged.
     """
@@ -56,12 +53,14 @@ class Store:
     address: Address
     study: str
     study_id: str
-    is_embedded: bool
-    artifacts: Path
-    cells: Path
-    saved: Path | None = None
+    paths: StudyPaths
     note: str | None = None
     view: View | None = None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the store is the SQLite file beside the outputs."""
+        return sqlite_file(str(self.address)) == self.paths.tracking
 
 
 class Call(NamedTuple):
@@ -76,20 +75,10 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-class Mark(NamedTuple):
-    """Asks for the answer `Reached`, when all calls before it have been carried out."""
-
-    number: int
-
-
-#: Ends the process.
-END = Mark(-1)
-
 # --- from the process ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class Opened(NamedTuple):
     """The store can be written; see the attributes of `RunWriter`."""
 
     experiment_id: str
@@ -97,53 +86,13 @@ class Opened:
     ends: Mapping[str, RunEnd]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """The store cannot be used.
+class Reply(NamedTuple):
+    """The answer to a call, and to the first message.
 
     Attributes:
-        message: why, for the user.
-        is_temporary: whether it may be used again without any change to it.
-    """
-
-    message: str
-    is_temporary: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """A call was carried out, but for its error.
-
-    Attributes:
-        mlflow_id: MLflow's id of the trial's run; None where it has none.
-        end: how the run has ended; None while it has not.
+        value: what the method has returned, or `Opened`.
         error: why MLflow did not take it; None where it did.
     """
 
-    method: str
-    about: str
-    mlflow_id: str | None
-    end: RunEnd | None
-    error: str | None
-
-
-class Reached(NamedTuple):
-    """All calls before a mark have been carried out."""
-
-    number: int
-
-
-class StopTagged(NamedTuple):
-    """A user has set the stop tag on a running trial's run."""
-
-    run_id: str
-
-
-class Logged(NamedTuple):
-    """A record of logging, for the log of the sweep's process."""
-
-    level: int
-    text: str
-
-
-Reply = Opened | Refused | Done | Reached | StopTagged | Logged
+    value: Any = None
+    error: str | None = None

@@ -2,17 +2,15 @@
 
 MLflow creates its tables in some 80 migrations, and can never open a file in which a kill or a full
 disk interrupted them. So a store is made beside its place and renamed. An empty one of the
-installed version is kept in the user's cache, to be copied from then on: that spares the 0.8 s of
-the migrations, and 1.5 s of importing MLflow where a file is only compared with it.
+installed version is kept in the user's cache, to be copied from then on, which spares 0.8 s.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from typing import Any
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-_log = logging.getLogger(__name__)
+from ..files import copy_atomically
 
 
 def make_store(place: Path) -> None:
@@ -33,15 +31,17 @@ def make_store(place: Path) -> None:
     with FileLock(f"{place}.lock"):  # two processes that create it at once would break it, too
         if place.exists():
             return
-        beside = place.with_name(f".{place.name}.part")
+        beside, kept = place.with_name(f".{place.name}.part"), _kept()
         _clear(beside)
         try:
-            kept = _kept()
-            if _revision(kept, is_checked=True) is not None:
+            if kept.exists():
                 shutil.copyfile(kept, beside)
             else:
                 _migrate(beside)
-                _keep(beside, kept)
+                with suppress(OSError):  # where the user's cache cannot be written
+                    if kept.is_absolute():  # not for a user without a home
+                        kept.parent.mkdir(parents=True, exist_ok=True)
+                        copy_atomically(beside, kept)
             _replace(beside, place)
         except BaseException:
             _clear(beside)
@@ -61,45 +61,9 @@ def put_in_place(file: Path, place: Path) -> bool:
         return True
 
 
-def has_tables_of_installed(file: Path) -> bool:
-    """Whether a store has the tables of the installed MLflow; False also where it is unknown."""
-    ours = _revision(_kept(), is_checked=True)
-    return ours is not None and _revision(file) == ours
-
-
 def _kept() -> Path:
-    """Where the installed version's empty store is kept; relative for a user without a home."""
+    """Where the installed version's empty store is kept."""
     return user_cache_path("notebook-hpo") / f"mlflow-{version('mlflow')}.db"
-
-
-def _keep(made: Path, kept: Path) -> None:
-    """Keep a copy of a store that was just made, where the user's cache can be written."""
-    if not kept.is_absolute():
-        return
-    beside = kept.with_name(f".{kept.name}.{os.getpid()}.part")
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(made, beside)
-        os.replace(beside, kept)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        _log.info("%s is not kept for the next study: %s", kept.name, error)
-
-
-def _revision(file: Path, *, is_checked: bool = False) -> Any:
-    """The revision of a store's tables; None where there is none, or another process writes.
-
-    Args:
-        is_checked: whether all pages are checked for damage first.
-    """
-    uri = f"{file.absolute().as_uri()}?mode=ro"
-    try:
-        with closing(sqlite3.connect(uri, uri=True, timeout=0)) as connection:
-            if is_checked and connection.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
-                return None
-            return connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.Error:
-        return None
 
 
 def _migrate(file: Path) -> None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import re
 import socket
-import sqlite3
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import TrackingAwayError, TrackingError, first_line
+from ..errors import TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
-from ..trials import display_path
-from .files import forget_connections, is_deleted, sqlite_file
+from ..trials import StudyPaths, display_path
+from .files import sqlite_file
 from .messages import Store
-from .new_store import has_tables_of_installed, make_store
+from .new_store import make_store
 from .views import VIEW_TAG, View
 
 if TYPE_CHECKING:
@@ -45,40 +42,26 @@ def store_of(
     *,
     study: str,
     study_id: str,
-    embedded: Path,
-    artifacts: Path,
-    cells: Path,
-    saved: Path | None = None,
+    paths: StudyPaths,
     note: str | None = None,
     view: View | None = None,
 ) -> Store:
     """Describe where a study's runs are written, after a look whether the server answers.
 
     Args:
-        uri: the MLflow store or server; None for the embedded store. A missing password is taken
-            from `MLFLOW_TRACKING_URI`, if that is the same address.
-        embedded: the SQLite file of the embedded store.
-        cells: the folder for rendered notebooks of the comparison page.
-        saved: the folder of what trials have saved; None where it is not to be logged.
+        uri: the MLflow store or server; None for the store beside the outputs. A missing password
+            is taken from `MLFLOW_TRACKING_URI`, if that is the same address.
+        note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
+        view: with which MLflow's UI opens the experiment; None leaves it unchanged.
 
     Raises:
         TrackingError: the server does not answer.
     """
-    stated = Address.of(uri or f"sqlite:///{embedded}")
+    stated = Address.of(uri or f"sqlite:///{paths.tracking}")
     address = stated.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
-    with usable(address):
+    if address.is_http:
         _probe(address)
-    return Store(
-        address=address,
-        study=study,
-        study_id=study_id,
-        is_embedded=sqlite_file(str(address)) == embedded,
-        artifacts=artifacts,
-        cells=cells,
-        saved=saved,
-        note=note,
-        view=view,
-    )
+    return Store(address=address, study=study, study_id=study_id, paths=paths, note=note, view=view)
 
 
 @contextmanager
@@ -87,25 +70,14 @@ def usable(address: Address) -> Iterator[None]:
 
     Raises:
         TrackingError: the store cannot be used.
-        TrackingAwayError: it may be used again without any change to it.
     """
     try:
         yield
     except TrackingError:
         raise
     except Exception as error:
-        kind = TrackingAwayError if _is_temporary(error) else TrackingError
-        raise kind(f"--tracking-uri {address}: {_why_unusable(address, error)}") from error
-
-
-def _is_temporary(error: BaseException) -> bool:
-    """Whether the disk is in the way, such as by being full, and not what the file contains."""
-    innermost = error
-    while innermost.__cause__ is not None:
-        innermost = innermost.__cause__
-    if isinstance(innermost, sqlite3.Error):
-        return getattr(innermost, "sqlite_errorname", "SQLITE_ERROR") not in _BROKEN
-    return isinstance(innermost, OSError)
+        why = _why_unusable(address, error)
+        raise TrackingError(f"--tracking-uri {address}: {why}") from error
 
 
 def _why_unusable(address: Address, error: BaseException) -> str:
@@ -177,16 +149,12 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     file = sqlite_file(str(address))
     if file is not None and not file.exists():
         make_store(file)
-    if file is not None:
-        forget_connections(address.full)
     client = MlflowClient(address.full)
     experiment = client.get_experiment_by_name(study)
     if experiment is None:
         # For a store in a file; a server has its own place for artifacts.
-        location = f"{store.artifacts.as_uri()}/{urllib.parse.quote(study)}"
-        is_ours = file is not None
-        made = client.create_experiment(study, artifact_location=location if is_ours else None)
-        experiment_id = str(made)
+        place = None if file is None else store.paths.study_artifacts.as_uri()
+        experiment_id = str(client.create_experiment(study, artifact_location=place))
     elif experiment.lifecycle_stage != "active":
         raise TrackingError(
             f"{address}: the experiment {study!r} was deleted in MLflow; restore it there, or "
@@ -201,24 +169,8 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     return client, experiment_id
 
 
-def is_sure_to_open(store: Store) -> bool:
-    """Whether MLflow will open a store, as far as that can be seen without importing MLflow.
-
-    True for an embedded store that is to be made, and for one with the tables of the installed
-    version of MLflow in which the experiment was not deleted.
-    """
-    file = sqlite_file(str(store.address))
-    if file is None or not store.is_embedded or importlib.util.find_spec("mlflow") is None:
-        return False
-    if not file.exists():
-        return True
-    return has_tables_of_installed(file) and not is_deleted(file, store.study)
-
-
 def _probe(address: Address) -> None:
     """Check within seconds that a server answers; MLflow's own client retries for four minutes."""
-    if not address.is_http:
-        return
     try:
         health = f"{address.bare.rstrip('/')}/health"
         urllib.request.urlopen(health, timeout=_PROBE_TIMEOUT_S).close()

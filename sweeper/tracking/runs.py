@@ -9,21 +9,20 @@ from __future__ import annotations
 import getpass
 import math
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..trials import GpuUse, TrialRecord, TrialState
 from .artifacts import Artifacts, stage_tags
-from .files import log_ahead, sqlite_file
+from .files import log_ahead
 from .messages import RunEnd, Series, Store, TimedPoint, end_of
 from .opening import NOTE_TAG, open_experiment, usable, without_repetition
 from .points import LoggedPoints
-from .values import TAG_CHARACTERS, as_tags, legal, metric, now_ms
+from .values import TAG_CHARACTERS, as_tags, legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run
+    from mlflow.entities import Metric, Param, Run
 
 _STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
 #: A user sets this tag on a run in MLflow's UI to stop the trial.
@@ -36,34 +35,21 @@ class RunWriter:
     Attributes:
         experiment_id: MLflow's id of the study's experiment.
         runs: MLflow's ids of the study's runs, by the trials' run ids.
-        ends: how the runs have ended, by the trials' run ids; without those that run.
+        ends: how the runs had ended when the store was opened, without those that ran.
     """
 
-    def __init__(
-        self,
-        client: MlflowClient,
-        *,
-        experiment_id: str,
-        study_id: str,
-        cells: Path,
-        saved: Path | None = None,
-    ) -> None:
+    def __init__(self, client: MlflowClient, experiment_id: str, store: Store) -> None:
         self.experiment_id = experiment_id
-        self.runs: dict[str, str] = {}
-        self.ends: dict[str, RunEnd] = {}
-        self._study_id = study_id
-        self._client = client
+        self._client, self._store = client, store
         self._points = LoggedPoints(client)
-        self._artifacts = Artifacts(client, experiment_id, cells=cells, saved=saved)
-        #: Trials whose start MLflow has not taken yet.
-        self._to_start: dict[str, tuple[TrialRecord, Mapping[str, str]]] = {}
-        #: Trials whose run may have been created, though no answer has said so.
-        self._unanswered: set[str] = set()
-        for run in self._search():
-            self.runs[run.info.run_name] = run.info.run_id
-            if run.info.status != "RUNNING":
-                attempt = run.data.tags.get(_ATTEMPT, "")
-                self.ends[run.info.run_name] = RunEnd(run.info.status, attempt)
+        self._artifacts = Artifacts(client, experiment_id, store.paths)
+        found = self._search()
+        self.runs = {str(run.info.run_name): str(run.info.run_id) for run in found}
+        self.ends = {
+            str(run.info.run_name): RunEnd(run.info.status, run.data.tags.get(_ATTEMPT, ""))
+            for run in found
+            if run.info.status != "RUNNING"
+        }
 
     @classmethod
     def open(cls, store: Store) -> RunWriter:
@@ -75,74 +61,64 @@ class RunWriter:
         with usable(store.address):
             client, experiment_id = open_experiment(store)
             if store.is_embedded:
-                file = sqlite_file(str(store.address))
-                assert file is not None
-                log_ahead(file)
-            return cls(
-                client,
-                experiment_id=experiment_id,
-                study_id=store.study_id,
-                cells=store.cells,
-                saved=store.saved,
-            )
-
-    def has_end_of(self, record: TrialRecord) -> bool:
-        """Whether MLflow has the end of this attempt at a trial."""
-        return self.ends.get(record.run_id) == end_of(record)
+                log_ahead(store.paths.tracking)
+            return cls(client, experiment_id, store)
 
     # --- one trial -----------------------------------------------------------------------------
     #
     # Raises of all of these: any exception of MLflow and its stores, which have their own.
 
-    def start(self, record: TrialRecord, described: Mapping[str, str]) -> None:
+    def start(self, record: TrialRecord, described: Mapping[str, str]) -> str:
         """Write that a trial has begun.
 
         Args:
             described: the trial's params as text, with `n/a` for those outside its branch.
+
+        Returns:
+            MLflow's id of its run.
         """
-        self._to_start[record.run_id] = record, described
-        mlflow_id = self.runs.get(record.run_id)
-        is_new = mlflow_id is None
-        if mlflow_id is None:
-            mlflow_id = self._create_run(record)
-        else:
+        is_new = record.run_id not in self.runs
+        mlflow_id = self._run_of(record)
+        if not is_new:
             self._client.update_run(mlflow_id, status="RUNNING")
             self._client.set_tag(mlflow_id, "sweeper.state", str(record.state))
-            self.ends.pop(record.run_id, None)
-        from mlflow.entities import Param
-
-        params = [Param(name, value) for name, value in described.items()]
-        self._client.log_batch(mlflow_id, params=params)
-        if record.state is TrialState.RUNNING:
-            self._points.begin(mlflow_id, is_new=is_new)
-        del self._to_start[record.run_id]
+        self._client.log_batch(mlflow_id, params=_as_params(described))
+        self._points.begin(mlflow_id, is_new=is_new)
+        return mlflow_id
 
     def log(self, run_id: str, points: Sequence[TimedPoint]) -> None:
-        """Write points of a running trial, without those that its run has already."""
-        self._points.log(self._begun(run_id), points)
+        """Write points of a running trial, without those that its run has already.
+
+        Nothing happens where MLflow has no such run: its end is written with all points.
+        """
+        if run_id in self.runs:
+            self._points.log(self.runs[run_id], points)
 
     def end(
         self,
         record: TrialRecord,
+        described: Mapping[str, str],
         series: Series,
         tags: Mapping[str, str],
-        at_ms: int | None = None,
-    ) -> None:
-        """Write that a trial has ended; its executed notebook is complete.
+        at_ms: int,
+    ) -> str:
+        """Write that a trial has ended, and what its run lacks of all else.
 
         Args:
+            described: as of `start`.
             series: all points of the trial; those that its run does not have yet are written.
             tags: tags of the run beside those made of the record.
-            at_ms: when it ended, since 1970; None for now.
+            at_ms: when it ended, since 1970.
+
+        Returns:
+            MLflow's id of its run.
         """
-        at_ms = now_ms() if at_ms is None else at_ms
-        if record.run_id in self.runs or record.run_id in self._to_start:
-            mlflow_id = self._begun(record.run_id)
-        else:  # the sweep was killed before it wrote the start
-            mlflow_id = self._create_run(record)
+        mlflow_id = self._run_of(record)
         if self._points.has_others(mlflow_id, series, final=record.scores):
             # Of an earlier attempt with other numbers; MLflow cannot take points back.
-            mlflow_id = self._replace_run(record, mlflow_id)
+            self._client.set_terminated(mlflow_id, status="KILLED")
+            self._delete_run(record.run_id)
+            mlflow_id = self._run_of(record)
         points = [(n, step, value, at_ms) for n, ps in series.items() for step, value in ps]
         self._points.log(mlflow_id, points)  # those that were scraped, not reported
         metrics = []
@@ -159,11 +135,25 @@ class RunWriter:
             failure = error
         else:
             all_tags[_ATTEMPT] = end.attempt
-        self._client.log_batch(mlflow_id, metrics=metrics, tags=as_tags(all_tags))
+        self._client.log_batch(
+            mlflow_id, metrics=metrics, params=_as_params(described), tags=as_tags(all_tags)
+        )
         self._client.set_terminated(mlflow_id, status=end.status, end_time=at_ms)
         if failure is not None:
             raise failure
-        self.ends[record.run_id] = end
+        return mlflow_id
+
+    def kill_running(self) -> None:
+        """Mark the runs that MLflow shows as running as killed; no sweep is alive."""
+        for run_id, mlflow_id in self.runs.items():
+            if run_id not in self.ends:
+                self._client.set_tag(mlflow_id, "sweeper.state", str(TrialState.STOPPED))
+                self._client.set_terminated(mlflow_id, status="KILLED")
+
+    def drop_others(self, run_ids: Collection[str]) -> None:
+        """Delete the runs of the study that are of none of these trials."""
+        for run_id in self.runs.keys() - set(run_ids):
+            self._delete_run(run_id)
 
     def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         """Add tags to the run of a trial; nothing happens where MLflow has no such run."""
@@ -188,14 +178,9 @@ class RunWriter:
 
     def take_stops(self) -> list[str]:
         """The run ids of running trials whose runs have the stop tag, which is removed."""
-        if not self._points:
-            return []
-        tagged = self._client.search_runs(
-            [self.experiment_id],
-            f"attributes.status = 'RUNNING' and tags.`{_STOP_TAG}` ILIKE '%'",
-        )
         stops = []
-        for run in tagged:
+        is_tagged = f"attributes.status = 'RUNNING' and tags.`{_STOP_TAG}` ILIKE '%'"
+        for run in self._search(is_tagged):
             if run.data.tags[_STOP_TAG].lower() not in ("false", "no", "0"):
                 stops.append(str(run.info.run_name))
             # Or the tag would stop the next attempt at the trial as well.
@@ -216,64 +201,43 @@ class RunWriter:
             page = self._client.search_runs(
                 [self.experiment_id], wanted, max_results=1000, page_token=token
             )
-            runs += [run for run in page if run.data.tags.get(_STUDY_ID) == self._study_id]
+            runs += [run for run in page if run.data.tags.get(_STUDY_ID) == self._store.study_id]
             token = page.token
             if not token:
                 return runs
 
-    def _create_run(self, record: TrialRecord) -> str:
-        """Create a trial's run once, also when a server dies before it answers."""
-        try:
-            return self._created(record)
-        except Exception:  # noqa: BLE001  each store has exceptions of its own
-            return self._created(record)
+    def _run_of(self, record: TrialRecord) -> str:
+        """MLflow's id of a trial's run, which is created if there is none.
 
-    def _created(self, record: TrialRecord) -> str:
-        """The trial's run that an earlier call has made without an answer; else a new one."""
+        A server may have created it for an earlier call, and died before it answered. So it is
+        looked for, which waits for a server that is away for a while, and then created once.
+        """
         run_id = record.run_id
-        if run_id in self._unanswered:  # this look waits for a server that is away for a while
+        if run_id not in self.runs and self._store.address.is_http:
             for run in self._search(f"attributes.run_name = '{run_id}'"):
                 self.runs[run_id] = str(run.info.run_id)
         if run_id not in self.runs:
-            self._unanswered.add(run_id)
             with without_repetition():
-                self.runs[run_id] = str(self._new_run(record).info.run_id)
-        self._unanswered.discard(run_id)
+                created = self._client.create_run(
+                    self.experiment_id,
+                    start_time=int(record.started_at_s * 1000),
+                    run_name=run_id,
+                    tags={
+                        "sweeper.run_id": run_id,
+                        "sweeper.state": str(record.state),
+                        _STUDY_ID: self._store.study_id,
+                        "mlflow.user": _user(),
+                        "mlflow.source.type": "NOTEBOOK",
+                        "mlflow.source.name": record.notebook.name,
+                    },
+                )
+            self.runs[run_id] = str(created.info.run_id)
         return self.runs[run_id]
 
-    def _new_run(self, record: TrialRecord) -> Run:
-        return self._client.create_run(
-            self.experiment_id,
-            start_time=int(record.started_at_s * 1000),
-            run_name=record.run_id,
-            tags={
-                "sweeper.run_id": record.run_id,
-                "sweeper.state": str(record.state),
-                _STUDY_ID: self._study_id,
-                "mlflow.user": _user(),
-                "mlflow.source.type": "NOTEBOOK",
-                "mlflow.source.name": record.notebook.name,
-            },
-        )
-
-    def _replace_run(self, record: TrialRecord, mlflow_id: str) -> str:
-        """Delete a trial's run, and create it anew without points."""
-        from mlflow.entities import Param
-
-        params = self._client.get_run(mlflow_id).data.params
-        self._client.set_terminated(mlflow_id, status="KILLED")
+    def _delete_run(self, run_id: str) -> None:
+        mlflow_id = self.runs.pop(run_id)
         self._client.delete_run(mlflow_id)
         self._points.end(mlflow_id)
-        del self.runs[record.run_id]
-        mlflow_id = self._create_run(record)
-        self._client.log_batch(mlflow_id, params=[Param(*it) for it in params.items()])
-        return mlflow_id
-
-    def _begun(self, run_id: str) -> str:
-        """The id of a trial's run; writes the trial's start first if MLflow does not have it."""
-        if run_id in self._to_start:
-            self.start(*self._to_start[run_id])
-        return self.runs[run_id]
 
     def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
         """The metrics of final values that differ from the last point of their series."""
@@ -292,6 +256,12 @@ class RunWriter:
             latest_ms = max((m.timestamp for m in history), default=0)
             metrics.append(metric(name, value, step or 0, max(at_ms, latest_ms + 1)))
         return [metric for metric in metrics if metric is not None]
+
+
+def _as_params(described: Mapping[str, str]) -> list[Param]:
+    from mlflow.entities import Param
+
+    return [Param(name, value) for name, value in described.items()]
 
 
 def _tags_of(record: TrialRecord) -> dict[str, str]:

@@ -1,56 +1,43 @@
 """What a sweep writes to MLflow, and what it knows of it; no trial waits for MLflow.
 
-A process of its own writes. If it dies, another one goes on; the ends of trials that it took with
-it are written at the sweep's end, from the executed notebooks, or by the next command.
+A process of its own writes. If it dies, another one goes on; the end of a trial that it took with
+it is written at the sweep's end, from the executed notebook, or by the next command.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import queue
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import partial
+from multiprocessing.connection import Connection
 
 from ..errors import TrackingError
 from ..notebook_api.messages import Point
 from ..trials import TrialRecord
 from . import writer
-from .messages import (
-    END,
-    Call,
-    Done,
-    Logged,
-    Mark,
-    Opened,
-    Reached,
-    Refused,
-    Reply,
-    RunEnd,
-    Series,
-    StopTagged,
-    Store,
-    end_of,
-)
+from .messages import Call, Opened, Reply, RunEnd, Series, Store, TimedPoint, end_of
 from .opening import free_port
 from .values import now_ms
 from .views import view_url
 
 #: The port of `mlflow ui`, if nothing else has it.
 USUAL_PORT = 5000
-#: The end of a sweep waits so long for a store that takes no further call, and for one that opens.
-_PATIENCE_S, _OPENING_S = 60, 300
-#: A call waits so long for others, with which it is sent; its slot starts the next trial meanwhile.
-_DELAY_S = 0.1
+#: The end of a sweep waits so long for a store that takes no further call.
+_PATIENCE_S = 60
+#: A call waits so long for others: the slot that makes it starts the next trial meanwhile, and one
+#: of MLflow's calls takes as long for many points as for one: 5 ms of CPU with a file (7 ms for ten
+#: points), a request with a server.
+_GATHER_S = 0.5
+#: The tag that stops a trial is looked for so often.
+_LOOK_S = 2.0
 #: A process that has ended is followed by another one after a pause, which doubles each time.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2, 60
-#: A store whose process dies so often before it is open is refused.
-_MOST_DEATHS = 3
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 #: The process may take so long to close the store.
 _END_S = 10
 _WHAT = {
@@ -58,6 +45,8 @@ _WHAT = {
     "log": "a report of trial",
     "end": "the end of trial",
     "describe": "the description of",
+    "drop_others": "the deletion of what is unknown to",
+    "take_stops": "a look for the tag sweeper.stop in",
 }
 
 _log = logging.getLogger(__name__)
@@ -66,62 +55,42 @@ _log = logging.getLogger(__name__)
 class Tracker:
     """Writes the trials of one study to MLflow, through a process of its own.
 
-    It begins to open the experiment, which is created if it does not exist.
-
-    Args:
-        tries_again: whether a store that cannot be opened for a while, such as on a full disk, is
-            opened later; otherwise it is refused.
+    It begins to open the experiment, which is created if it does not exist. A store that cannot be
+    opened is tried again until the sweep ends.
 
     Attributes:
         uri: the MLflow store or server, without its password.
         mlflow_run_ids: MLflow's ids of the runs, by the trials' run ids.
-        refusal: why MLflow cannot open the store; None before it has tried, and where it can.
-        n_deaths: how often the process has ended before it should.
-
-    Raises:
-        TrackingError: the process cannot be started.
+        experiment_id: MLflow's id of the study's experiment; empty before the store is open.
     """
 
-    def __init__(self, store: Store, *, tries_again: bool = False) -> None:
+    def __init__(self, store: Store) -> None:
         self.uri = str(store.address)
         self.mlflow_run_ids: dict[str, str] = {}
-        self.refusal: str | None = None
-        self.n_deaths = 0
+        self.experiment_id = ""
         self._store = store
-        self._tries_again = tries_again
         self._ui_port: int | None = None
-        self._experiment_id = ""
         self._ends: dict[str, RunEnd] = {}
-        #: The starts of trials whose ends MLflow does not have; a new process gets them first.
-        self._unended: dict[str, Call] = {}
-        self._reasons: set[str] = set()
+        self._warned: set[str] = set()
         self._on_open: Callable[[], object] = lambda: None
-        self._on_refusal: Callable[[], object] = lambda: None
         self._on_stop: Callable[[str], None] | None = None
-        self._calls: queue.SimpleQueue[Call | Mark] = queue.SimpleQueue()
-        self._marks = itertools.count()
-        #: Held while something is sent, so that all arrives in order.
-        self._sending = threading.Lock()
-        #: Notified of each answer, and of each death.
-        self._changed = threading.Condition()
-        self._reached, self._heard_s = -1, time.monotonic()
-        #: Set while a process takes calls, and when none will any more.
-        self._is_up = threading.Event()
+        #: An event among the calls is set when all before it have been carried out; None ends all.
+        self._calls: queue.SimpleQueue[Call | threading.Event | None] = queue.SimpleQueue()
+        #: Those that were in the queue together.
+        self._gathered: deque[Call | threading.Event | None] = deque()
+        #: The points of each run that the process has not been sent.
+        self._points: dict[str, list[TimedPoint]] = {}
+        self._adding = threading.Lock()
+        self._heard_s = self._looked_s = time.monotonic()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._launching = threading.Lock()
+        #: Set once a process has opened the store, or could not: for this reason.
+        self._has_tried, self._problem = threading.Event(), ""
+        self._is_open = False
         #: Set when the sweep's end waits for the last calls; when nothing is written any more.
         self._ending, self._over = threading.Event(), threading.Event()
-        self._pause_s, self._is_away = 0.0, False
-        try:
-            self._launch()
-        except OSError as error:
-            raise TrackingError(
-                f"the process that writes to MLflow cannot be started: {error}"
-            ) from error
-        self._threads = [
-            threading.Thread(target=self._send, name="tracker", daemon=True),
-            threading.Thread(target=self._receive, name="tracker replies", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
+        self._thread.start()
 
     def wait_until_open(self) -> None:
         """Wait until MLflow has opened the store.
@@ -129,20 +98,15 @@ class Tracker:
         Raises:
             TrackingError: it cannot.
         """
-        self._is_up.wait()
-        if self.refusal is not None:
-            raise TrackingError(self.refusal)
+        self._has_tried.wait()
+        if not self.experiment_id:
+            self._over.set()
+            raise TrackingError(self._problem)
 
     def when_open(self, call: Callable[[], object]) -> None:
         """Call a function, perhaps from another thread, once MLflow has opened the store."""
         self._on_open = call
-        if self._experiment_id:  # perhaps for the second time
-            call()
-
-    def when_refused(self, call: Callable[[], object]) -> None:
-        """Call a function, perhaps from another thread, if MLflow cannot open the store."""
-        self._on_refusal = call
-        if self.refusal is not None:  # perhaps for the second time
+        if self.experiment_id:  # perhaps for the second time
             call()
 
     # --- calls of the scheduler ------------------------------------------------------------------
@@ -153,31 +117,31 @@ class Tracker:
         Args:
             described: the trial's params as text, with `n/a` for those outside its branch.
         """
-        call = Call("start", record.run_id, (record, described))
-        self._unended[record.run_id] = call
-        self._ends.pop(record.run_id, None)
-        self._calls.put(call)
+        self._calls.put(Call("start", record.run_id, (record, described)))
 
     def reported(self, run_id: str, point: Point) -> None:
-        """Write a point; points that arrive soon after one another are written together."""
+        """Write a point, with others that arrive soon after."""
         if point.step is None:  # a final value, which is written with the trial's end
             return
         at_ms, step = now_ms(), point.step
-        points = [(name, step, value, at_ms) for name, value in point.metrics.items()]
-        self._calls.put(Call("log", run_id, (run_id, points)))
+        with self._adding:
+            if run_id not in self._points:
+                self._calls.put(Call("log", run_id, ()))
+            points = self._points.setdefault(run_id, [])
+            points += [(name, step, value, at_ms) for name, value in point.metrics.items()]
 
     def ended(
         self,
         record: TrialRecord,
+        described: Mapping[str, str],
         series: Series,
         tags: Mapping[str, str],
     ) -> None:
-        """Write that a trial has ended; its executed notebook is complete.
+        """Write all of a trial that has ended, also what was written before; see `RunWriter.end`.
 
-        Args:
-            series: all points of the trial; those that MLflow does not have yet are written.
+        Its executed notebook is complete.
         """
-        self._calls.put(Call("end", record.run_id, (record, series, tags, now_ms())))
+        self._calls.put(Call("end", record.run_id, (record, described, series, tags, now_ms())))
 
     def described(self, note: str, best: Mapping[str, str]) -> None:
         """Write the text that MLflow's UI displays above the runs.
@@ -188,50 +152,49 @@ class Tracker:
         """
         self._calls.put(Call("describe", "the study", (note, best)))
 
+    def drop_others(self, run_ids: Collection[str]) -> None:
+        """Delete the runs of the study's other trials.
+
+        MLflow may be newer than the copy from which the study was restored; other trials will get
+        the numbers of those.
+        """
+        self._calls.put(Call("drop_others", "the study", (run_ids,)))
+
     # --- the sweep's end -------------------------------------------------------------------------
 
     def wait(self, *, patience_s: float | None = None) -> bool:
-        """Wait until all calls have been carried out, or the process has died over one.
+        """Wait until all calls have been carried out.
 
         Args:
-            patience_s: how long to wait at most; None waits until a store that is open has carried
-                out nothing for a minute.
+            patience_s: how long to wait at most; None waits until nothing has been carried out for
+                a minute.
 
         Returns:
             False where the time is over, or MLflow takes nothing any more.
         """
         self._ending.set()
-        began_s, n_deaths, number = time.monotonic(), self.n_deaths, next(self._marks)
-        self._calls.put(Mark(number))
-        with self._changed:
-            while self._reached < number and self.n_deaths == n_deaths:
-                usual_s = _PATIENCE_S if self._is_up.is_set() else _OPENING_S
-                since_s = began_s if patience_s is not None else max(began_s, self._heard_s)
-                left_s = since_s + (usual_s if patience_s is None else patience_s)
-                left_s -= time.monotonic()
-                if left_s <= 0 or self._over.is_set():
-                    return False
-                self._changed.wait(left_s)
+        reached, began_s = threading.Event(), time.monotonic()
+        self._calls.put(reached)
+        while not reached.wait(0.05):
+            since_s = began_s if patience_s is not None else max(began_s, self._heard_s)
+            patient_s = _PATIENCE_S if patience_s is None else patience_s
+            if self._over.is_set() or time.monotonic() - since_s >= patient_s:
+                return False
         return True
 
-    def close(self, *, patience_s: float | None = None) -> int:
-        """Wait as `wait` does, and end the process.
-
-        Returns:
-            how many trials have begun whose ends MLflow does not have.
-        """
+    def close(self, *, patience_s: float | None = None) -> None:
+        """Wait as `wait` does, and end the process."""
         is_done = not self._over.is_set() and self.wait(patience_s=patience_s)
-        self._over.set()
-        self._calls.put(END)
-        if is_done:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_END_S)
-        self._process.kill()
-        self._process.wait()
-        self._is_up.set()
-        for thread in self._threads:
-            thread.join(_END_S)
-        return len(self._unended)
+        with self._launching:
+            self._over.set()
+        self._calls.put(None)
+        if self._process is not None:
+            if is_done:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_END_S)
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(_END_S)
 
     # --- what MLflow has ----------------------------------------------------------------------
 
@@ -242,11 +205,6 @@ class Tracker:
             on_stop: called with the run id of each running trial that has the tag.
         """
         self._on_stop = on_stop
-
-    @property
-    def experiment_id(self) -> str:
-        """MLflow's id of the study's experiment; empty before the store is open."""
-        return self._experiment_id
 
     def has_end_of(self, record: TrialRecord) -> bool:
         """Whether MLflow has the end of this attempt at a trial, once the store is open."""
@@ -261,152 +219,117 @@ class Tracker:
         ui = f"http://127.0.0.1:{self._ui_port}"
         return view_url(self._store.address, self.experiment_id, ui=ui)
 
-    # --- the thread that sends -------------------------------------------------------------------
+    # --- the thread that speaks with the process -------------------------------------------------
 
-    def _send(self) -> None:
-        while True:
-            calls = [self._calls.get()]
-            self._ending.wait(_DELAY_S)
-            while not self._calls.empty():
-                calls.append(self._calls.get())
-            is_sent = False
-            while not is_sent:
-                self._is_up.wait()
-                with self._sending, suppress(OSError):  # it has died, and another one goes on
-                    if is_sent := self._is_up.is_set():
-                        self._connection.send(calls)
-            if END in calls:
-                return
+    def _work(self) -> None:
+        """Have one process after another carry out all calls."""
+        pause_s = _FIRST_PAUSE_S
+        while (problem := self._use_process()) is not None:
+            self._problem = problem
+            self._has_tried.set()
+            if self._ending.is_set() and not self._is_open:
+                break  # it cannot be opened, and nobody waits until it can
+            pause_s = _FIRST_PAUSE_S if self._is_open else min(2 * pause_s, _LONGEST_PAUSE_S)
+            self._ending.wait(pause_s)
+            if self._over.is_set():
+                break
+            self._warn_once(problem, f"{problem}; trials go on, and another process tries again")
+        self._over.set()
 
-    # --- the thread that receives ----------------------------------------------------------------
+    def _use_process(self) -> str | None:
+        """Have a process carry out calls until it ends; why it did so, or None at the very end.
 
-    def _receive(self) -> None:
-        while True:
+        The call over which it has died is not repeated.
+        """
+        self._is_open = False
+        with self._launching:
+            if self._over.is_set():
+                return None
             try:
-                reply: Reply = self._connection.recv()
+                self._process, connection = writer.launch()
+            except OSError as error:
+                return f"the process that writes to MLflow cannot be started: {error}"
+        with connection:
+            try:
+                opened = self._ask(connection, self._store)
+                if opened.error is not None:
+                    return opened.error
+                self._take_opened(opened.value)
+                while (call := self._next_call()) is not None:
+                    self._take(call, self._ask(connection, call))
+                connection.send(None)
+                self._process.wait(_END_S)
             except (EOFError, OSError):
-                if not self._goes_on():
-                    return
-            else:
-                self._take(reply)
+                code = self._process.wait()
+                how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                return f"the process that writes to MLflow has died ({how})"
+            except subprocess.TimeoutExpired:
+                pass
+        return None
 
-    def _take(self, reply: Reply) -> None:
-        match reply:
-            case Opened():
-                self._take_opened(reply)
-            case Refused():
-                self._take_refusal(reply)
-            case Done():
-                self._take_done(reply)
-            case Reached(number):
-                self._reached = number
-            case StopTagged(run_id) if self._on_stop is not None and not self._ending.is_set():
-                self._tell(partial(self._on_stop, run_id))
-            case Logged(level, text):
-                _log.log(level, "%s", text)
-        if isinstance(reply, Done | Reached):
-            with self._changed:
-                self._pause_s, self._heard_s = 0.0, time.monotonic()
-                self._changed.notify_all()
+    def _ask(self, connection: Connection, message: Store | Call) -> Reply:
+        """Send a message; log what the process logs until its answer comes."""
+        connection.send(message)
+        while isinstance(received := connection.recv(), logging.LogRecord):
+            if _log.isEnabledFor(received.levelno):
+                _log.handle(received)
+        reply: Reply = received
+        return reply
+
+    def _next_call(self) -> Call | None:
+        """The next call, once there is one; None where there will be none any more."""
+        while True:
+            is_watching = self._on_stop is not None and not self._ending.is_set()
+            if is_watching and time.monotonic() - self._looked_s >= _LOOK_S:
+                self._looked_s = time.monotonic()
+                return Call("take_stops", "the runs", ())
+            if not self._gathered:
+                with suppress(queue.Empty):
+                    self._gathered.append(self._calls.get(timeout=_LOOK_S))
+                    self._ending.wait(_GATHER_S)
+                    while True:
+                        self._gathered.append(self._calls.get_nowait())
+                continue
+            match self._gathered.popleft():
+                case threading.Event() as reached:
+                    reached.set()
+                case Call("log", run_id, _):
+                    with self._adding:
+                        return Call("log", run_id, (run_id, self._points.pop(run_id)))
+                case call:
+                    return call
 
     def _take_opened(self, opened: Opened) -> None:
-        self._experiment_id = opened.experiment_id
         self.mlflow_run_ids.update(opened.runs)
         self._ends = dict(opened.ends)
-        if self._is_away:
-            _log.warning("the MLflow store can be used again")
-            self._is_away = False
-        if self.n_deaths:
-            with self._sending, suppress(OSError):
-                self._connection.send(list(self._unended.values()))
+        self.experiment_id, self._is_open = opened.experiment_id, True
+        self._heard_s = time.monotonic()
+        if self._problem:
+            _log.info("MLflow can be written again")
         self._tell(self._on_open)
-        self._is_up.set()
+        self._has_tried.set()
 
-    def _take_done(self, done: Done) -> None:
-        if done.mlflow_id is not None:
-            self.mlflow_run_ids[done.about] = done.mlflow_id
-        if done.error is not None:
-            is_new = done.error not in self._reasons  # a server that is away fails each call alike
-            self._reasons.add(done.error)
-            _log.log(
-                logging.WARNING if is_new else logging.INFO,
-                "MLflow did not take %s %s: %s",
-                _WHAT[done.method],
-                done.about,
-                done.error,
-            )
-        elif done.method == "end" and done.end is not None:
-            self._ends[done.about] = done.end
-            begun = self._unended.get(done.about)
-            if begun is not None and str(begun.arguments[0].attempt) == done.end.attempt:
-                del self._unended[done.about]
+    def _take(self, call: Call, reply: Reply) -> None:
+        self._heard_s = time.monotonic()
+        if reply.error is not None:  # a server that is away fails each call alike
+            what = f"{_WHAT[call.method]} {call.about}"
+            self._warn_once(reply.error, f"MLflow did not take {what}: {reply.error}")
+        elif call.method in ("start", "end"):
+            self.mlflow_run_ids[call.about] = reply.value
+            if call.method == "end":
+                self._ends[call.about] = end_of(call.arguments[0])
+        elif call.method == "take_stops":
+            for run_id in reply.value:
+                self._tell(self._on_stop, run_id)
 
-    def _take_refusal(self, refused: Refused) -> None:
-        if self._experiment_id or (refused.is_temporary and self._tries_again):
-            self._put_off(refused.message)
-        else:
-            self._refuse(refused.message)
+    def _warn_once(self, reason: str, message: str) -> None:
+        """Log a message, as a warning where its reason is new."""
+        _log.log(logging.INFO if reason in self._warned else logging.WARNING, "%s", message)
+        self._warned.add(reason)
 
-    def _put_off(self, message: str) -> None:
-        """Try again later, with another process; at the sweep's end no more."""
-        if self._ending.is_set():
-            _log.warning("%s; what MLflow lacks is written by the next sweep", message)
-            self._finish()
-        elif not self._is_away:
-            _log.warning("%s; trials go on, and it is tried again", message)
-            self._is_away = True
-
-    def _refuse(self, message: str) -> None:
-        self.refusal = message
-        self._finish()
-        self._tell(self._on_refusal)
-
-    def _finish(self) -> None:
-        """Nothing is written any more."""
-        self._over.set()
-        self._is_up.set()
-        with self._changed:
-            self._changed.notify_all()
-
-    def _tell(self, call: Callable[[], object]) -> None:
+    def _tell(self, call: Callable[..., object] | None, *arguments: str) -> None:
         try:
-            call()
+            if call is not None:
+                call(*arguments)
         except Exception as error:  # noqa: BLE001  what others do must not end this thread
             _log.info("%s", error)
-
-    # --- the process -----------------------------------------------------------------------------
-
-    def _launch(self) -> None:
-        self._process, self._connection = writer.launch()
-        self._connection.send(self._store)
-
-    def _goes_on(self) -> bool:
-        """After the end of the process start another one; False if there is to be none."""
-        code = self._process.wait()
-        if self._over.is_set():
-            return False
-        with self._sending:
-            self._is_up.clear()
-        with self._changed:
-            self.n_deaths += 1
-            self._changed.notify_all()
-        if code:
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            message = f"the process that writes to MLflow has died ({how})"
-            if not self._experiment_id and self.n_deaths >= _MOST_DEATHS:
-                self._refuse(message)
-                return False
-            _log.info("%s; another goes on", message)
-        self._pause_s = min(2 * self._pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        self._ending.wait(self._pause_s)
-        with self._sending:
-            self._connection.close()
-            if self._over.is_set():
-                return False
-            try:
-                self._launch()
-            except OSError as error:
-                _log.warning("%s; what MLflow lacks is written by the next sweep", error)
-                self._finish()
-                return False
-        return True

@@ -13,6 +13,7 @@ import pytest
 
 from sweeper import Settings
 from sweeper.cli import main
+from sweeper.control.lookup import find_studies
 from sweeper.study import SamplerFactory, Study
 from sweeper.study_folder.heartbeat import ALIVE_S
 from sweeper.study_folder.ownership import held_folder
@@ -75,6 +76,8 @@ def test_status_corrects_a_killed_sweep_while_mlflow_is_away_and_mlflow_when_it_
         assert states(killed) == [TrialState.STOPPED]
     assert main(["enqueue", "killed", "x=0.5", "--quiet"]) == 0
     there = f"sqlite:///{killed.tracking}"
+    (killed_study,) = find_studies("killed", storage=None, tracking_uri=there)
+    killed_study.runs().start(killed_study.record("0000"), {"x": "0.5"})
     caplog.clear()
     for _ in range(2):
         assert main(["status", "killed", "--tracking-uri", there]) == 0

@@ -24,7 +24,7 @@ from studies import until
 from sweeper.notebooks import read_metadata
 from sweeper.testing import write_notebook
 from sweeper.tracking import RunWriter, free_port, store_of
-from sweeper.trials import TrialRecord, TrialState
+from sweeper.trials import StudyPaths, TrialRecord, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
@@ -158,9 +158,7 @@ def test_a_run_whose_creation_got_no_answer_is_not_created_twice(
         f"http://127.0.0.1:{gate.server_port}",
         study="lost",
         study_id="1",
-        embedded=tmp_path / "mlflow.db",
-        artifacts=tmp_path,
-        cells=tmp_path,
+        paths=StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="lost"),
     )
     writer = RunWriter.open(store)
     record = TrialRecord(
@@ -171,9 +169,13 @@ def test_a_run_whose_creation_got_no_answer_is_not_created_twice(
         attempt=1,
         notebook=tmp_path / "0000.ipynb",
     )
+    from mlflow.exceptions import MlflowException
+
+    with pytest.raises(MlflowException):
+        writer.start(record, {"x": "0.5"})
+    assert lost
     writer.start(record, {"x": "0.5"})
     gate.shutdown()
-    assert lost
     (run,) = runs_of(mlflow, "lost")
     assert writer.runs == {"0000": run.info.run_id}
     assert run.data.params == {"x": "0.5"}

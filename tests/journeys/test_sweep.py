@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -703,19 +703,18 @@ def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
 ) -> None:
     starting = sweep("early", study={"trials": 2}, without_kernels=True)
     ask_to_stop(starting.plan.paths.requests, ALL)  # meant for an earlier sweep: dropped
-    wait_until_open = Tracker.wait_until_open
-
+    when_open = Tracker.when_open
     codes: list[int] = []
     stopping = threading.Thread(target=lambda: codes.append(main(["stop", "out/early"])))
 
-    def slowly(tracker: Tracker) -> None:
+    def slowly(tracker: Tracker, call: Callable[[], object]) -> None:
         assert not list(starting.plan.paths.requests.iterdir())
         assert main(["status", "out/early"]) == 0
         stopping.start()
         until(lambda: starting.stopped_by)
-        wait_until_open(tracker)
+        when_open(tracker, call)
 
-    monkeypatch.setattr(Tracker, "wait_until_open", slowly)
+    monkeypatch.setattr(Tracker, "when_open", slowly)
     stopped = starting.run()
     stopping.join(60)
     assert codes == [0]

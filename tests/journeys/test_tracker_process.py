@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -28,34 +26,6 @@ study: {trials: 3, sampler: random}
 """
 
 
-def start(folder: Path, *cells: str, **env: str) -> subprocess.Popen[str]:
-    write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
-    (folder / "p.yml").write_text(PARAMETERS)
-    command = [sys.executable, ROOT / "notebook_hpo.py", "-i", "nb.ipynb"]
-    command += ["-o", "out/{run_id}.ipynb", "-p", "p.yml", "-v", "--json"]
-    return subprocess.Popen(
-        [*map(str, command)],
-        cwd=folder,
-        env={**os.environ, **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_a_broken_mlflow_ends_the_sweep_with_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    broken = tmp_path / "a broken installation"
-    (broken / "mlflow").mkdir(parents=True)
-    (broken / "mlflow" / "__init__.py").write_text("raise ImportError('libfoo.so is missing')")
-    sweeping = start(tmp_path, "import time; time.sleep(600)", PYTHONPATH=str(broken))
-    _, stderr = sweeping.communicate(timeout=60)
-    assert sweeping.returncode == 2
-    message = "notebook_hpo.py: mlflow cannot be imported: libfoo.so is missing"
-    assert stderr.splitlines()[-1] == message, stderr
-    assert re.search(r"0000 started", stderr), "the first trial does not wait for MLflow"
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """A sweep whose trials wait for a file, and its process that writes to MLflow."""
@@ -63,7 +33,17 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proc
         "import sweeper, time, pathlib\nsweeper.report(0, val=x)",
         "while not pathlib.Path('go').exists(): time.sleep(0.01)\nval = x",
     ]
-    sweeping = start(tmp_path, *cells)
+    write_notebook(tmp_path / "nb.ipynb", *cells, parameters="x = 0.5")
+    (tmp_path / "p.yml").write_text(PARAMETERS)
+    command = [sys.executable, ROOT / "notebook_hpo.py", "-i", "nb.ipynb"]
+    command += ["-o", "out/{run_id}.ipynb", "-p", "p.yml", "--json"]
+    sweeping = subprocess.Popen(
+        [*map(str, command)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     until(lambda: list((tmp_path / "out").glob("*.ipynb")))
     until((tmp_path / "out" / "mlflow.db").exists)
     yield sweeping, writers(sweeping)[0]
@@ -104,7 +84,7 @@ def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
         assert {file.path for file in client.list_artifacts(run.info.run_id)} == {
             f"{run.info.run_name}.{suffix}" for suffix in ("ipynb", "html")
         }
-    died = "the process that writes to MLflow has died (SIGKILL); another goes on"
+    died = "the process that writes to MLflow has died (SIGKILL); trials go on"
     assert died in stderr, stderr
     assert not [p for p in psutil.process_iter() if is_writer(p) and p.ppid() == sweeping.pid]
 

@@ -29,9 +29,7 @@ def tracker(tmp_path: Path) -> Iterator[Tracker]:
         None,
         study="s",
         study_id="1",
-        embedded=tmp_path / "mlflow.db",
-        artifacts=tmp_path / "artifacts",
-        cells=tmp_path / "page" / "notebooks",
+        paths=StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s"),
     )
     tracker = Tracker(store)
     yield tracker

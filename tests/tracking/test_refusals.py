@@ -11,6 +11,7 @@ import pytest
 from sweeper.errors import TrackingError
 from sweeper.tracking import store_of
 from sweeper.tracking.opening import usable
+from sweeper.trials import StudyPaths
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -38,9 +39,7 @@ def test_a_server_that_does_not_know_its_host_needs_an_option_and_no_password(
         f"http://{place}",
         study="s",
         study_id="1",
-        embedded=tmp_path / "mlflow.db",
-        artifacts=tmp_path / "artifacts",
-        cells=tmp_path / "cells",
+        paths=StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s"),
     )
     try:
         with pytest.raises(TrackingError) as refused, usable(store.address):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import random
 import shutil
 import sqlite3
@@ -25,24 +24,20 @@ from sweeper.notebook_api.messages import Point
 from sweeper.notebooks import annotate
 from sweeper.study_folder.saved import saved_in
 from sweeper.tracking import RunWriter, Tracker, artifacts, store_of
-from sweeper.tracking.messages import END, Call, Done, Store
-from sweeper.tracking.writer import write_all
-from sweeper.trials import GpuUse, TrialRecord, TrialState
+from sweeper.tracking.messages import Call, Store
+from sweeper.tracking.writer import carried_out
+from sweeper.trials import GpuUse, StudyPaths, TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
+PARAMS = {"x": "0.5"}
+
+
 def store_in(folder: Path, study: str) -> Store:
-    return store_of(
-        None,
-        study=study,
-        study_id="one",
-        embedded=folder / "mlflow.db",
-        artifacts=folder / study,
-        cells=folder / "page" / "notebooks",
-        saved=folder / "saved",
-    )
+    paths = StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study=study)
+    return store_of(None, study=study, study_id="one", paths=paths)
 
 
 def opened(folder: Path, study: str = "digits") -> Tracker:
@@ -59,17 +54,12 @@ def writer_of(folder: Path, study: str) -> tuple[RunWriter, Store]:
 
 def written(writer: RunWriter, of_study: Store, *calls: Call) -> list[str | None]:
     """Why MLflow did not take each of these calls; None where it did."""
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    for item in [*calls, END]:
-        inbox.put(item)
-    answers: list[Any] = []
-    write_all(writer, of_study, inbox, answers.append)
-    return [it.error for it in answers if isinstance(it, Done)]
+    return [carried_out(call, writer, of_study).error for call in calls]
 
 
 def start_of(record: TrialRecord) -> Call:
     running = replace(record, state=TrialState.RUNNING)
-    return Call("start", record.run_id, (running, {"x": "0.5"}))
+    return Call("start", record.run_id, (running, PARAMS))
 
 
 def points_of(run_id: str, *points: tuple[int, float]) -> Call:
@@ -77,7 +67,16 @@ def points_of(run_id: str, *points: tuple[int, float]) -> Call:
 
 
 def end_of(record: TrialRecord, *points: tuple[int, float]) -> Call:
-    return Call("end", record.run_id, (record, {"val": points}, {}, 9))
+    return Call("end", record.run_id, (record, PARAMS, {"val": points}, {}, 9))
+
+
+def wrote(tracker: Tracker, *records: TrialRecord) -> bool:
+    """Write trials that have begun and ended; whether MLflow has their ends."""
+    for record in records:
+        tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
+        tracker.ended(record, PARAMS, {}, {})
+    tracker.close()
+    return all(map(tracker.has_end_of, records))
 
 
 def stopped(folder: Path) -> TrialRecord:
@@ -100,29 +99,16 @@ def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_nex
     record = replace(stopped(tmp_path), state=TrialState.COMPLETED, scores={"val": 1.0})
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
         storage.execute("BEGIN IMMEDIATE")
-        tracker.started(record, {"x": "0.5"})
-        tracker.ended(record, {}, {})
-        assert tracker.close(patience_s=0.5) > 0
+        tracker.ended(record, PARAMS, {}, {})
+        tracker.close(patience_s=0.5)
+        assert not tracker.has_end_of(record)
         again = opened(tmp_path)
         assert not again.has_end_of(record)
         storage.rollback()
-    again.started(record, {"x": "0.5"})
-    again.ended(record, {}, {})
-    assert again.close() == 0
-    assert opened(tmp_path).has_end_of(record)
-
-
-@pytest.mark.slow  # likewise
-def test_the_end_of_one_attempt_is_not_taken_for_that_of_another(tmp_path: Path) -> None:
-    tracker = opened(tmp_path)
-    first = stopped(tmp_path)
-    tracker.started(first, {"x": "0.5"})
-    tracker.ended(first, {}, {})
-    assert tracker.close() == 0
-    completed = replace(first, state=TrialState.COMPLETED, attempt=2, scores={"val": 1.0})
-    assert opened(tmp_path).has_end_of(first)
-    assert not opened(tmp_path).has_end_of(completed)
-    assert not opened(tmp_path).has_end_of(replace(first, attempt=2))
+    assert wrote(again, record)
+    last = opened(tmp_path)
+    assert last.has_end_of(record)
+    assert not last.has_end_of(replace(record, attempt=2)), "the end of another attempt"
 
 
 @pytest.mark.slow  # likewise
@@ -144,29 +130,24 @@ def test_a_kill_while_the_store_is_made_leaves_none_or_a_whole_one(tmp_path: Pat
         making.wait()
         assert beside.exists()
         assert not place.exists()
-    assert opened(tmp_path).close() == 0
+    opened(tmp_path).close()
     assert not beside.exists()
 
 
 @pytest.mark.slow  # likewise
-def test_a_store_out_of_the_cache_is_as_a_new_one_and_a_broken_cache_is_made_again(
+def test_a_store_out_of_the_cache_is_as_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    first, second, third = (opened_in(tmp_path / name) for name in ("a", "b", "c"))
-    kept = list((tmp_path / "cache" / "notebook-hpo").glob("mlflow-*.db"))
-    assert len(kept) == 1
-    assert first == second == third
+    first, second = (opened_in(tmp_path / name) for name in ("a", "b"))
+    assert len(list((tmp_path / "cache" / "notebook-hpo").glob("mlflow-*.db"))) == 1
+    assert first == second
     assert any("experiments" in statement for statement in first)
-    for damage in (b"", b"no database", kept[0].read_bytes()[:400_000]):
-        kept[0].write_bytes(damage)
-        assert opened_in(tmp_path / f"after-{len(damage)}") == first
-        assert len(kept[0].read_bytes()) > 400_000
 
 
 def opened_in(folder: Path) -> list[str]:
     """What an opened store consists of, but for its folder and times."""
-    assert opened(folder).close() == 0
+    opened(folder).close()
     with closing(sqlite3.connect(folder / "mlflow.db")) as made:
         made.execute("UPDATE experiments SET creation_time = 0, last_update_time = 0")
         dump = "\n".join(made.iterdump()).replace(str(folder), "folder")
@@ -232,38 +213,10 @@ def test_an_error_without_a_message_costs_one_message_to_mlflow_and_not_all_late
 ) -> None:
     writer, of_study = writer_of(store, "wordless")
     first = stopped(tmp_path)
-    fail_first(monkeypatch, writer, "create_run", MemoryError(), MemoryError())  # it is tried twice
+    fail_first(monkeypatch, writer, "create_run", MemoryError())
     errors = written(writer, of_study, start_of(first), start_of(replace(first, number=1)))
     assert errors == ["MemoryError", None]
     assert list(writer.runs) == ["0001"]
-
-
-@pytest.mark.slow  # MLflow
-def test_points_that_come_at_once_are_one_call_of_their_run_before_any_other_message(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer, of_study = writer_of(store, "at once")
-    calls: list[tuple[str, list[int]]] = []
-    proper = writer._client.log_batch
-
-    def log_batch(mlflow_id: str, metrics: Any = (), **others: Any) -> None:
-        if metrics:
-            run_id = {it: run_id for run_id, it in writer.runs.items()}[mlflow_id]
-            calls.append((run_id, [m.step for m in metrics if m.key == "val"]))
-        proper(mlflow_id, metrics=metrics, **others)
-
-    monkeypatch.setattr(writer._client, "log_batch", log_batch)
-    record = completed(tmp_path)
-    messages = [
-        *(start_of(replace(record, number=number)) for number in (0, 1)),
-        *(points_of(run_id, (n, n / 2)) for n in range(3) for run_id in ("0000", "0001")),
-        end_of(record, *((n, n / 2) for n in range(4))),
-        points_of("0001", (3, 1.5)),
-    ]
-    assert set(written(writer, of_study, *messages)) == {None}
-    points = [("0000", [0, 1, 2]), ("0001", [0, 1, 2]), ("0000", [3])]
-    assert [call for call in calls if call[1]][:3] == points
-    assert calls[-1] == ("0001", [3]), "nothing is left when the sweep ends"
 
 
 @pytest.mark.slow  # MLflow
@@ -272,9 +225,9 @@ def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
 ) -> None:
     writer, of_study = writer_of(store, "late")
     record = completed(tmp_path)
-    fail_first(monkeypatch, writer, "log_batch", OSError("away"), OSError("away"))
+    fail_first(monkeypatch, writer, "create_run", OSError("away"))
     calls = start_of(record), points_of("0000", (0, 0.25)), end_of(record, (0, 0.25), (1, 0.5))
-    assert written(writer, of_study, *calls) == ["away", "away", None]
+    assert written(writer, of_study, *calls) == ["away", None, None]
     run = writer._client.get_run(writer.runs["0000"])
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
     history = writer._client.get_metric_history(run.info.run_id, "val")
@@ -282,28 +235,11 @@ def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
 
 
 @pytest.mark.slow  # MLflow
-def test_what_the_end_of_a_trial_repeats_is_not_counted_as_lost_and_warned_of_once(
-    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (store / "late-file").write_text("in the way of the artifacts")
-    tracker = opened(store, "late-file")
-    record = completed(tmp_path)
-    tracker.started(replace(record, state=TrialState.RUNNING), {"x": "0.5"})
-    for _ in range(2):
-        tracker.ended(record, {}, {})
-    until(lambda: len(caplog.records) == 1)
-    (store / "late-file").unlink()
-    tracker.ended(record, {}, {})
-    assert tracker.close() == 0
-    (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert warning.startswith("MLflow did not take the end of trial 0000: ")
-
-
-@pytest.mark.slow  # MLflow
 def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved = store / "saved" / "0000"
+    writer, described = writer_of(store, "stages")
+    saved = described.paths.saved("0000")
     (saved / "tokenizer").mkdir(parents=True)
     (saved / "tokenizer" / "vocab").write_text("a b")
     (saved / "model.pt").write_text("weights")
@@ -312,9 +248,7 @@ def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     used = {"study": "pretrain", "run_id": "0003", "artifact": "model.pt", "sha256": "f00"}
     annotate(record.notebook, artifacts=saved_in(saved), inputs={"encoder": used})
     monkeypatch.setattr(artifacts, "LOGGED_BYTES", 10)
-    writer, described = writer_of(store, "stages")
-    writer.end(record, {}, {})
-    client, mlflow_id = client_of(store), writer.runs["0000"]
+    client, mlflow_id = client_of(store), writer.end(record, {}, {}, {}, 9)
     files = {file.path for file in client.list_artifacts(mlflow_id)}
     assert files == {"0000.ipynb", "0000.html", "model.pt", "tokenizer"}
     assert [file.path for file in client.list_artifacts(mlflow_id, "tokenizer")] == [
@@ -323,7 +257,6 @@ def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     tags = client.get_run(mlflow_id).data.tags
     assert tags["sweeper.input.encoder"] == "pretrain/0003/model.pt@f00"
     assert tags["sweeper.artifact.large.pt"].startswith("12 bytes, sha256 ")
-    assert described.saved == store / "saved"
 
 
 @pytest.mark.slow  # MLflow
@@ -332,10 +265,7 @@ def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(
 ) -> None:
     tracker = opened(store, "unrendered")
     record = completed(tmp_path, nbformat.v4.new_markdown_cell("![x](attachment:gone.png)"))
-    for number in range(2):
-        tracker.started(replace(record, number=number, state=TrialState.RUNNING), {"x": "0.5"})
-        tracker.ended(replace(record, number=number), {"val": [(0, 0.5)]}, {})
-    assert tracker.close() == 0
+    assert wrote(tracker, record, replace(record, number=1))
     again = opened(store, "unrendered")
     assert again.has_end_of(record)
     run = run_of(store, again, record)
@@ -352,22 +282,22 @@ def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(
 
 @pytest.mark.slow  # MLflow
 def test_a_store_that_takes_no_files_has_the_values_and_gets_the_files_from_the_next_sweep(
-    store: Path, tmp_path: Path
+    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (store / "full").write_text("in the way of the artifacts")
+    in_the_way = store_in(store, "full").paths.study_artifacts
+    in_the_way.parent.mkdir(exist_ok=True)
+    in_the_way.write_text("a file where a folder is to be")
     tracker = opened(store, "full")
     record = completed(tmp_path)
-    tracker.started(replace(record, state=TrialState.RUNNING), {"x": "0.5"})
-    tracker.ended(record, {}, {})
-    assert tracker.close() == 1
-    (store / "full").unlink()
+    assert not wrote(tracker, record, record)
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warning.startswith("MLflow did not take the end of trial 0000: ")
+    in_the_way.unlink()
     again = opened(store, "full")
     run = run_of(store, again, record)
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"val": 0.5})
     assert not again.has_end_of(record)
-    again.started(record, {"x": "0.5"})
-    again.ended(record, {}, {})
-    assert again.close() == 0
+    assert wrote(again, record)
     assert opened(store, "full").has_end_of(record)
     files = {file.path for file in client_of(store).list_artifacts(run.info.run_id)}
     assert files == {"0000.ipynb", "0000.html"}
@@ -391,21 +321,23 @@ def test_a_run_has_what_its_trial_took_of_a_gpu(store: Path, tmp_path: Path) -> 
     writer, _ = writer_of(store, "on a gpu")
     gpu = GpuUse(peak_bytes=8_412_000_000, was_short=True)
     record = replace(stopped(tmp_path), gpu=gpu, is_infeasible=True)
-    writer.end(record, {}, {})
-    tags = writer._client.get_run(writer.runs["0000"]).data.tags
+    tags = writer._client.get_run(writer.end(record, {}, {}, {}, 9)).data.tags
     assert tags["sweeper.infeasible"] == "true"
     assert tags["sweeper.gpu_peak_gb"] == "8.41"
     assert tags["sweeper.gpu_was_short"] == "true"
 
 
 @pytest.mark.slow  # MLflow
-def test_the_end_of_a_trial_whose_start_was_never_written_gets_a_run(
-    store: Path, tmp_path: Path
-) -> None:
-    tracker = opened(store, "killed")
-    tracker.ended(stopped(tmp_path), {}, {})
-    assert tracker.close() == 0
-    assert run_of(store, tracker, stopped(tmp_path)).info.status == "KILLED"
+def test_a_restored_study_has_no_run_of_a_trial_that_it_does_not_know(store: Path) -> None:
+    writer, of_study = writer_of(store, "restored")
+    record = stopped(store)
+    written(writer, of_study, *(start_of(replace(record, number=n)) for n in range(3)))
+    earlier = RunWriter.open(replace(of_study, study_id="an earlier study of the name"))
+    earlier.start(record, PARAMS)
+    again = RunWriter.open(of_study)
+    again.drop_others(["0000", "0001"])
+    assert {*again.runs} == {*RunWriter.open(of_study).runs} == {"0000", "0001"}
+    assert {*RunWriter.open(earlier._store).runs} == {"0000"}
 
 
 @pytest.mark.slow
@@ -417,9 +349,8 @@ def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
     tracker = opened(tmp_path)
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection, connection:
         connection.execute("DROP TABLE metrics")
-    tracker.started(replace(stopped(tmp_path), state=TrialState.RUNNING), {"x": "0.5"})
-    tracker.reported("0000", Point(step=0, metrics={"val": 1.0}))
-    assert tracker.close() > 0
+    tracker.ended(completed(tmp_path), PARAMS, {"val": [(0, 1.0)]}, {})
+    tracker.close()
     assert any("MLflow" in record.getMessage() for record in caplog.records)
     assert "Traceback" not in capfd.readouterr().err
 
@@ -453,26 +384,27 @@ def write_trials(tracker: Tracker, folder: Path, *, pause: Callable[[], None]) -
         shutil.copy(folder / "0000.ipynb", folder / "any.ipynb")
         if number:
             shutil.copy(folder / "any.ipynb", record.notebook)
-        tracker.started(replace(record, state=TrialState.RUNNING), {"x": "0.5"})
+        tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
         for step in range(20):
             pause()
             tracker.reported(record.run_id, Point(step=step, metrics={"val": step / 8}))
         series = {"val": [(step, step / 8) for step in range(20)]}
-        tracker.ended(record, series, {"sweeper.study": "any"})
+        tracker.ended(record, PARAMS, series, {"sweeper.study": "any"})
         pause()
 
 
 @pytest.mark.slow  # MLflow
-def test_all_of_many_points_arrive(store: Path, tmp_path: Path) -> None:
-    writer, of_study = writer_of(store, "many")
-    record = replace(completed(tmp_path), scores={"val": 0.5})
-    points = [(step, step / 2) for step in range(20_000)]
-    calls = [start_of(record), *(points_of("0000", it) for it in points), end_of(record, *points)]
-    assert set(written(writer, of_study, *calls)) == {None}
+def test_all_of_many_points_arrive_and_not_one_by_one(store: Path, tmp_path: Path) -> None:
+    tracker = opened(store, "many")
+    record = completed(tmp_path)
+    tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
+    for step in range(20_000):
+        tracker.reported("0000", Point(step=step, metrics={"val": step / 2}))
+    tracker.close(patience_s=45)  # each in a call of its own takes minutes
     with closing(sqlite3.connect(store / "mlflow.db")) as made:
-        run = (writer.runs["0000"],)
+        run = (tracker.mlflow_run_ids["0000"],)
         found = made.execute("SELECT count(*) FROM metrics WHERE run_uuid = ?", run).fetchone()
-    assert found == (20_001,)  # and the score
+    assert found == (20_000,)
 
 
 @pytest.mark.slow  # MLflow
@@ -507,23 +439,25 @@ def test_trials_go_on_being_written_after_the_process_was_killed(
     """What it took with it is written at the sweep's end; see the tests of sweeps."""
     undisturbed = opened(store, "undisturbed")
     write_trials(undisturbed, tmp_path, pause=lambda: None)
-    assert undisturbed.close() == 0
+    undisturbed.close()
 
     tracker = opened(store, "killed-often")
     draw = random.Random(7)
+    killed: list[subprocess.Popen[bytes]] = []
 
     def kill_at_times() -> None:
         time.sleep(0.02)
-        if tracker.n_deaths < 4 and draw.random() < 0.2:
-            until(tracker._is_up.is_set)
-            n_deaths = tracker.n_deaths
-            tracker._process.kill()
-            until(lambda: tracker.n_deaths > n_deaths)
+        if len(killed) < 4 and draw.random() < 0.2:
+            until(lambda: tracker._is_open)
+            process = tracker._process
+            assert process is not None
+            process.kill()
+            killed.append(process)
+            until(lambda: tracker._process is not process)
 
     write_trials(tracker, tmp_path, pause=kill_at_times)
-    assert tracker.n_deaths == 4
-    while not tracker._calls.empty():
-        assert tracker.wait()
+    assert tracker.wait()
+    assert len(killed) == 4
     write_trials(tracker, tmp_path, pause=lambda: None)  # as the sweep does with what is missing
-    assert tracker.close() == 0
+    tracker.close()
     assert dump(store, "killed-often") == dump(store, "undisturbed")

@@ -20,8 +20,6 @@ from ...trials import KernelUse, StudyPaths, TrialOutcome, TrialRecord, TrialSta
 
 _log = logging.getLogger(__name__)
 
-#: At a sweep's end the process that writes may die so often.
-_MOST_DEATHS = 3
 #: With these tags MLflow itself names the git commit of a run.
 _GIT_TAG = "mlflow.source.git"
 
@@ -54,7 +52,7 @@ class TrialLog:
 
     def started(self, record: TrialRecord) -> None:
         """Log that a trial has begun."""
-        self._tracker.started(record, run_params(self._settings.search_space, record.params))
+        self._tracker.started(record, self._described(record))
 
     def reported(self, run_id: str, point: Point) -> None:
         """Log a point that a trial has reported."""
@@ -63,44 +61,38 @@ class TrialLog:
     def ended(self, record: TrialRecord, outcome: TrialOutcome) -> None:
         """Log how a trial has ended."""
         tags = {**self._tags, **self._git(outcome.environment), **_kernel_tags(outcome.kernel)}
-        self._tracker.ended(record, outcome.series, tags)
-
-    def log_missed(self) -> None:
-        """Log from their executed notebooks the trials of earlier sweeps that MLflow lacks."""
-        for record in self._study.records():
-            if record.is_final and not self._tracker.has_end_of(record):
-                self._log_again(record)
+        self._tracker.ended(record, self._described(record), outcome.series, tags)
 
     def finish(self, *, left_s: float | None) -> int:
-        """Wait until MLflow has all trials, of which some were lost if its process has died.
-
-        Each of these is waited for alone: the process may die over one of them again.
+        """Wait until MLflow has all that it was sent, then log the trials whose ends it lacks.
 
         Args:
             left_s: how long this may take; None for as long as MLflow takes something every minute.
 
         Returns:
-            how many trials MLflow lacks. The next command on the study logs them.
+            how many trials MLflow lacks. The next sweep of the study logs them.
         """
         tracker, until_s = self._tracker, None if left_s is None else time.monotonic() + left_s
 
         def patience_s() -> float | None:
             return None if until_s is None else max(until_s - time.monotonic(), 0.0)
 
-        n_deaths, goes_on = tracker.n_deaths, tracker.wait(patience_s=patience_s())
-        for record in self._study.records():
-            is_missing = record.state is not TrialState.RUNNING and not tracker.has_end_of(record)
-            if is_missing and goes_on and tracker.n_deaths - n_deaths <= _MOST_DEATHS:
-                self._log_again(record)
-                goes_on = tracker.wait(patience_s=patience_s())
-        return tracker.close(patience_s=patience_s() if goes_on else 0.0)
+        is_in_time = tracker.wait(patience_s=patience_s())
+        for record in self._lacking() if is_in_time else ():
+            metadata = read_metadata(record.notebook) or {}
+            git = self._git(metadata.get("environment", ""))
+            tags = {**tags_as_run(self._tags, metadata), **git}
+            tracker.ended(record, self._described(record), self._series_of(record), tags)
+        tracker.close(patience_s=patience_s() if is_in_time else 0.0)
+        return len(self._lacking())
 
-    def _log_again(self, record: TrialRecord) -> None:
-        self.started(record)
-        metadata = read_metadata(record.notebook) or {}
-        git = self._git(metadata.get("environment", ""))
-        tags = {**tags_as_run(self._tags, metadata), **git}
-        self._tracker.ended(record, self._series_of(record), tags)
+    def _lacking(self) -> list[TrialRecord]:
+        """The trials that have ended, and whose ends MLflow does not have."""
+        ended = (it for it in self._study.records() if it.state is not TrialState.RUNNING)
+        return [record for record in ended if not self._tracker.has_end_of(record)]
+
+    def _described(self, record: TrialRecord) -> Mapping[str, str]:
+        return run_params(self._settings.search_space, record.params)
 
     def _series_of(self, record: TrialRecord) -> Mapping[str, list[tuple[int, float]]]:
         """The series that the notebook of a trial that ended earlier still has."""
