@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..display import screen
 from ..display.confirmed import confirmation_lines
-from ..display.quantities import duration
+from ..settings.units import duration
 from ..trials import Snapshot, SweepResult, TrialRecord, TrialState
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..display.quantities import duration, size
 from ..display.screen import params_line
 from ..errors import NotebookError
 from ..execution.capacity import available_bytes, memory_of, usable_cores
@@ -31,6 +30,7 @@ from ..notebooks import ResearchNotebook
 from ..notebooks.cell_code import assigned_values, parse, plain_python
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
+from ..settings.units import duration, size
 from ..sweep.inputs.data import bring_data, with_data
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.plan import SweepPlan

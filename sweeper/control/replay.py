@@ -277,16 +277,21 @@ class _Replays(SideTrials[ReplayTarget]):
             series = read_execution(item.record.notebook, self._existing.paths, settings).series
             n_points = {name: len(points) for name, points in series.items()}
             running.subscribe(_CutAsBefore(n_points, running))
-        spec = item.record.spec(
+        record = item.record
+        return TrialSpec(
             study=self._existing.study.name,
             study_id=self._existing.study.study_id,
+            number=record.number,
+            params=record.params,
             fixed=_decoded(item.metadata.get("fixed", {}), settings.fixed),
-            checkpoint_dir=paths.checkpoints(item.record.run_id),
-            artifact_dir=paths.saved(item.record.run_id),
+            seed=record.seed,
+            attempt=1,
+            notebook=item.replay,
+            checkpoint_dir=paths.checkpoints(record.run_id),
+            artifact_dir=paths.saved(record.run_id),
             inputs=item.inputs(self._existing.paths),
             code=str(item.metadata.get("code", "")),
         )
-        return replace(spec, attempt=1, notebook=item.replay)
 
     def end(self, item: ReplayTarget, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Compare a replay with its trial, and keep the verdict in the replay's notebook."""

@@ -53,11 +53,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         objectives=facts["objectives"],
         running=progress,
         best=best,
-        left_s=(
-            seconds_left(records, progress, to_start=to_start, at_once=len(progress))
-            if progress
-            else None
-        ),
+        left_s=(seconds_left(records, progress, to_start=to_start) if progress else None),
     )
     return result, snapshot
 

@@ -1,4 +1,4 @@
-"""Formats what people see of a sweep: lines, the live table, a plot; the only owner of rich.
+"""Formats what people see of a sweep: lines and the live table; the only owner of rich.
 
 What is printed when, and to which stream, belongs to the command line.
 """

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..trials import Confirmation, ConfirmedTrial
 
-#: How many trials that cannot be told apart from the best a line names.
+#: How many names a line has.
 _MOST_NAMES = 5
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first of several names in one line, and how many there are besides."""
+    n_more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")
 
 
 def won_by(confirmation: Confirmation | None) -> str:
@@ -58,11 +66,10 @@ def _doubts(confirmation: Confirmation) -> list[str]:
             "the score is too coarse; so nothing is known of how far luck goes"
         )
     elif winner is not None and alike:
-        names = ", ".join(one.run_id for one in alike[:_MOST_NAMES])
-        more = f" and {len(alike) - _MOST_NAMES} more" if len(alike) > _MOST_NAMES else ""
+        names = some_of([one.run_id for one in alike])
         lines.append(
-            f"  {winner.run_id} cannot be told apart from {names}{more}: 0 is in the 95 % interval "
-            "of their differences; more --seeds may"
+            f"  {winner.run_id} cannot be told apart from {names}: 0 is in the 95 % interval of "
+            "their differences; more --seeds may"
         )
     if confirmation.n_missing:
         lines.append(

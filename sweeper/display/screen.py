@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 from urllib.parse import urlsplit
 
+from ..settings.units import duration, size
 from ..trials import (
     Confirmation,
     KernelUse,
@@ -21,17 +22,15 @@ from ..trials import (
     display_path,
     value_text,
 )
-from .confirmed import confirmation_lines, won_by
-from .lessons import lesson_lines
-from .quantities import duration, size
+from .confirmed import confirmation_lines, some_of, won_by
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 #: How often the live table is drawn.
 _DRAWS_PER_S = 2
-#: How many different errors, and trials per error, a summary names.
-_MOST_FAILURES = 5
+#: How many different errors a summary names, and params that mattered.
+_MOST_FAILURES, _MOST_PARAMS = 5, 3
 
 
 def params_line(params: Params) -> str:
@@ -97,9 +96,7 @@ def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
             f"  {first.run_id} {ending_line(first, ())}\n    {display_path(first.notebook)}"
         )
         if others:
-            some = ", ".join(record.run_id for record in others[:_MOST_FAILURES])
-            n_more = len(others) - _MOST_FAILURES
-            lines.append(f"    likewise: {some}" + (f" and {n_more} more" if n_more > 0 else ""))
+            lines.append(f"    likewise: {some_of([record.run_id for record in others])}")
     left = sum(map(len, groups[_MOST_FAILURES:]))
     return [f"failed: {counted}", *lines, *([f"  … and {left} more"] if left else [])]
 
@@ -109,11 +106,9 @@ def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
     found = [record.run_id for record in records if record.is_infeasible]
     if not found:
         return []
-    some = ", ".join(found[:_MOST_FAILURES])
-    more = f" and {len(found) - _MOST_FAILURES} more" if len(found) > _MOST_FAILURES else ""
     return [
-        f"do not fit into memory, even alone: {some}{more}; the samplers tpe and gp avoid params "
-        "like theirs"
+        f"do not fit into memory, even alone: {some_of(found)}; the samplers tpe and gp avoid "
+        "params like theirs"
     ]
 
 
@@ -125,7 +120,7 @@ def summary(result: SweepResult) -> str:
         lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
     lines += best_lines(result.best, result.objectives, result.confirmation)
     lines += confirmation_lines(result.confirmation)
-    lines += lesson_lines(result)
+    lines += importance_lines(result)
     lines += failure_lines(result.records)
     lines += infeasible_lines(result.records)
     if result.page is not None:
@@ -178,13 +173,24 @@ def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
     if not found:
         return []
     names = list(dict.fromkeys(name for names in found for name in names))
-    some = ", ".join(names[:_MOST_FAILURES])
-    more = f" and {len(names) - _MOST_FAILURES} more" if len(names) > _MOST_FAILURES else ""
     trials = "1 trial" if len(found) == 1 else f"{len(found)} trials"
     return [
-        f"{trials} used operations that need not repeat bit for bit: {some}{more}; "
+        f"{trials} used operations that need not repeat bit for bit: {some_of(names)}; "
         "seed_everything(seed, strict=True) raises instead"
     ]
+
+
+def importance_lines(result: SweepResult) -> list[str]:
+    """Which params mattered most, one line for each objective; empty where that is not known."""
+    lines = []
+    for name, shares in result.importances.items():
+        if len(shares) > 1:  # a single param explains all there is
+            named = ", ".join(
+                f"{param} {it.share:.0%} ({100 * it.low:.0f} to {it.high:.0%})"
+                for param, it in list(shares.items())[:_MOST_PARAMS]
+            )
+            lines.append(f"what mattered for {name}: {named}")
+    return lines
 
 
 def cost_lines(result: SweepResult) -> list[str]:

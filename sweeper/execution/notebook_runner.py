@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from .. import kernels
 from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelPool, KernelResult
@@ -24,7 +24,6 @@ from ..trials import (
     TrialSpec,
     TrialState,
     Value,
-    to_metadata,
 )
 from .places import Place, Places, StoppedWaiting
 from .verdict import does_not_fit, judge
@@ -106,7 +105,7 @@ class NotebookRunner:
         outcome = does_not_fit(outcome, is_alone=place.is_alone, is_alone_on_gpu=has_all)
         if place.gpus:
             gpu = self.places.use_of(place, result.gpu)
-            file.metadata.update(to_metadata(gpu))
+            file.metadata["gpu"] = asdict(gpu)
             if result.ending is Ending.FINISHED or outcome.state is TrialState.PRUNED:
                 self.places.learn(place, gpu.peak_bytes)
             outcome = replace(outcome, gpu=gpu)

@@ -19,7 +19,7 @@ from optuna.trial import TrialState as OptunaState
 
 from ..notebook_api.messages import decode_float
 from ..notebooks import read_metadata
-from ..trials import Reason, TrialRecord, TrialState, use_in
+from ..trials import GpuUse, Reason, TrialRecord, TrialState
 from .samplers import CONSTRAINT, VIOLATED
 from .trial_codec import record_of
 
@@ -111,7 +111,7 @@ def _end_in_notebook(record: TrialRecord, *, study_id: str | None) -> TrialRecor
             message=metadata.get("message", ""),
             duration_s=float(metadata.get("duration_s", 0.0)),
             is_infeasible=metadata.get("is_infeasible") is True,
-            gpu=use_in(metadata),
+            gpu=GpuUse(**metadata["gpu"]) if "gpu" in metadata else None,
             not_replicable=tuple(metadata.get("not_replicable", ())),
             host=str(metadata.get("host", "")),
         )

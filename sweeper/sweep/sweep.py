@@ -35,7 +35,6 @@ from ..trials import (
     Snapshot,
     StudyPaths,
     SweepResult,
-    seconds_not_run,
 )
 from .confirming import confirming_plan, with_confirmation
 from .deadline import deadline
@@ -326,7 +325,6 @@ class Sweep:
             kernels=list(scheduler.kernels),
             findings=[*findings, *self._changed_code()],
             confirmation=confirmation,
-            not_run_s=seconds_not_run(records),
             importances=importances,
             duration_s=time.monotonic() - began_s,
         )

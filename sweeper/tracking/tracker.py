@@ -34,7 +34,7 @@ _PATIENCE_S = 60
 #: of MLflow's calls takes as long for many points as for one: 5 ms of CPU with a file (7 ms for ten
 #: points), a request with a server.
 _GATHER_S = 0.5
-#: The tag that stops a trial is looked for so often.
+#: The tag that stops a trial is looked for so often, by which the end of the process is noticed.
 _LOOK_S = 2.0
 #: A process that has ended is followed by another one after a pause, which doubles each time.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
@@ -73,7 +73,7 @@ class Tracker:
         self._ends: dict[str, RunEnd] = {}
         self._warned: set[str] = set()
         self._on_open: Callable[[], object] = lambda: None
-        self._on_stop: Callable[[str], None] | None = None
+        self._on_stop: Callable[[str], object] = lambda _: None
         #: An event among the calls is set when all before it have been carried out; None ends all.
         self._calls: queue.SimpleQueue[Call | threading.Event | None] = queue.SimpleQueue()
         #: Those that were in the queue together.
@@ -198,7 +198,7 @@ class Tracker:
 
     # --- what MLflow has ----------------------------------------------------------------------
 
-    def watch(self, on_stop: Callable[[str], None]) -> None:
+    def watch(self, on_stop: Callable[[str], object]) -> None:
         """From now on look for the tag that stops a trial.
 
         Args:
@@ -279,8 +279,8 @@ class Tracker:
     def _next_call(self) -> Call | None:
         """The next call, once there is one; None where there will be none any more."""
         while True:
-            is_watching = self._on_stop is not None and not self._ending.is_set()
-            if is_watching and time.monotonic() - self._looked_s >= _LOOK_S:
+            is_due = time.monotonic() - self._looked_s >= _LOOK_S
+            if is_due and not self._ending.is_set():
                 self._looked_s = time.monotonic()
                 return Call("take_stops", "the runs", ())
             if not self._gathered:
@@ -327,9 +327,8 @@ class Tracker:
         _log.log(logging.INFO if reason in self._warned else logging.WARNING, "%s", message)
         self._warned.add(reason)
 
-    def _tell(self, call: Callable[..., object] | None, *arguments: str) -> None:
+    def _tell(self, call: Callable[..., object], *arguments: str) -> None:
         try:
-            if call is not None:
-                call(*arguments)
+            call(*arguments)
         except Exception as error:  # noqa: BLE001  what others do must not end this thread
             _log.info("%s", error)

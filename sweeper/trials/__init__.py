@@ -11,9 +11,8 @@ from .confirmation import (
     best_trials,
     plan_of,
 )
-from .durations import mean_at_once, seconds_left, seconds_not_run
+from .durations import seconds_left
 from .events import Event, Events, Observer
-from .gpu_usage import to_metadata, use_in
 from .paths import StudyPaths, attempt_path, confirming_name, display_path, run_id_of
 from .records import (
     AloneOn,
@@ -76,12 +75,8 @@ __all__ = [
     "headline",
     "inputs_of",
     "left_to_begin",
-    "mean_at_once",
     "plan_of",
     "run_id_of",
     "seconds_left",
-    "seconds_not_run",
-    "to_metadata",
-    "use_in",
     "value_text",
 ]

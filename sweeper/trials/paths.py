@@ -14,11 +14,8 @@ _TRACKING_NAME = "mlflow.db"
 _ARTIFACTS_NAME = "mlflow-artifacts"
 #: Files and folders beside the studies' folders: no study can have one of these names.
 _SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
-#: The longest name of a file or folder that common file systems take.
-_NAME_BYTES = 255
-#: Reserved for what is added to a notebook's name: `.NAME.1234567.part` while it is written,
-#: `NAME.attempt12.ipynb` for an earlier attempt.
-_AFFIX_BYTES = 16
+#: File systems take names of 255 bytes; while a notebook is written it is `.NAME.1234567.part`.
+_NAME_BYTES = 239
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +72,12 @@ class StudyPaths:
             )
         if not template.endswith(".ipynb"):
             raise OutputError(f"output template {template!r} does not end in .ipynb; {right}")
-        _check_lengths(absolute.format(run_id="0000", study=study))
+        for name in Path(absolute.format(run_id="0000", study=study)).parts:
+            if len(os.fsencode(name)) > _NAME_BYTES:
+                raise OutputError(
+                    f"output template: the name {name[:20]}…{name[-20:]} has more than "
+                    f"{_NAME_BYTES} bytes; choose a shorter one with -o"
+                )
         root = Path(pieces[0][0] + "x").parent  # the folder before the first placeholder
         return cls(template=absolute, study=study, root=root)
 
@@ -207,23 +209,6 @@ class StudyPaths:
         matches = (pattern.fullmatch(entry) for entry in os.listdir(folder))
         found = {match[1]: self.notebook(match[1]) for match in matches if match}
         return {run_id: path for run_id, path in sorted(found.items()) if path.exists()}
-
-
-def _check_lengths(path: str) -> None:
-    """Refuse a path that file systems do not take.
-
-    Raises:
-        OutputError: a part of it is too long.
-    """
-    *folders, file = Path(path).parts
-    limits = [*((name, _NAME_BYTES) for name in folders), (file, _NAME_BYTES - _AFFIX_BYTES)]
-    for name, limit in limits:
-        size = len(os.fsencode(name))
-        if size > limit:
-            raise OutputError(
-                f"output template: the name {name[:20]}…{name[-20:]} has {size} bytes, and at most "
-                f"{limit} are possible; choose a shorter one with -o"
-            )
 
 
 def confirming_name(study: str) -> str:

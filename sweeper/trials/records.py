@@ -268,35 +268,3 @@ class TrialRecord:
     def run_id(self) -> str:
         """The trial's name for people, files and MLflow."""
         return run_id_of(self.number)
-
-    def spec(
-        self,
-        *,
-        study: str,
-        study_id: str,
-        fixed: Params,
-        checkpoint_dir: Path,
-        artifact_dir: Path,
-        inputs: Mapping[str, InputFile] | None = None,
-        code: str = "",
-        continues: Path | None = None,
-        alone_on: AloneOn | None = None,
-    ) -> TrialSpec:
-        """Make the spec of this attempt; `TrialSpec` says what the arguments are."""
-        return TrialSpec(
-            study=study,
-            study_id=study_id,
-            number=self.number,
-            params=self.params,
-            # A trial of an earlier call keeps the params with which it began.
-            fixed={name: v for name, v in fixed.items() if name not in self.params},
-            seed=self.seed,
-            attempt=self.attempt,
-            notebook=self.notebook,
-            checkpoint_dir=checkpoint_dir,
-            artifact_dir=artifact_dir,
-            inputs=inputs or {},
-            code=code,
-            continues=continues,
-            alone_on=alone_on,
-        )

@@ -106,7 +106,6 @@ class SweepResult:
             when no trial completed. Where the best were run again on fresh seeds, the winner.
         confirmation: what these runs, of another study, have come to; None where there are none.
         confirmation_page: the comparison page of that study; None where there is none.
-        not_run_s: how much longer pruned trials would have taken; None where none was pruned.
         importances: what matters for each objective, by param, the greatest share first; empty
             where there are too few trials to know.
         page: the comparison page; None where it has not been written.
@@ -140,7 +139,6 @@ class SweepResult:
     findings: Sequence[str] = ()
     confirmation: Confirmation | None = None
     confirmation_page: Path | None = None
-    not_run_s: float | None = None
     importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
 
     @property
@@ -186,7 +184,6 @@ class SweepResult:
                 name: {param: it.to_json() for param, it in shares.items()}
                 for name, shares in self.importances.items()
             },
-            "not_run_s": _rounded(self.not_run_s, 1),
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),
             "sync_lag_s": _rounded(self.sync_lag_s, 1),

@@ -13,6 +13,7 @@ import pytest
 from sweeper.display import screen
 from sweeper.trials import (
     GpuUse,
+    ImportanceRange,
     KernelUse,
     Progress,
     Reason,
@@ -196,44 +197,50 @@ def test_of_many_different_errors_the_first_are_printed() -> None:
     assert lines[-1] == "  … and 3 more"
 
 
-def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:
-    def text_with_lag(lag_s: float | None) -> str:
-        return screen.summary(
-            SweepResult(
-                study="digits",
-                storage="sqlite:///study.db",
-                tracking_uri="sqlite:///mlflow.db",
-                experiment_id="1",
-                objectives=["val_acc"],
-                records=[completed(0)],
-                best=[completed(0)],
-                mlflow_run_ids={},
-                compare_url=None,
-                sync_lag_s=lag_s,
-            )
-        )
+def result(**stated: Any) -> SweepResult:
+    usual: dict[str, Any] = {
+        "study": "digits",
+        "storage": "sqlite:///study.db",
+        "tracking_uri": "sqlite:///mlflow.db",
+        "experiment_id": "1",
+        "objectives": ["val_acc"],
+        "records": [completed(0), completed(1)],
+        "best": [completed(0)],
+        "mlflow_run_ids": {},
+        "compare_url": None,
+        "duration_s": 7200.0,
+    }
+    return SweepResult(**{**usual, **stated})
 
-    assert "remote copy" not in text_with_lag(None) + text_with_lag(0.0)
-    assert "remote copy: not complete, 1m30s behind" in text_with_lag(90)
+
+def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:
+    complete = screen.summary(result()) + screen.summary(result(sync_lag_s=0.0))
+    assert "remote copy" not in complete
+    lagging = screen.summary(result(sync_lag_s=90))
+    assert "remote copy: not complete, 1m30s behind" in lagging
 
 
 def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() -> None:
-    result = SweepResult(
-        study="s",
-        storage="sqlite:////my work/s/study.db",
-        tracking_uri="sqlite:////my work/mlflow.db",
-        experiment_id="1",
-        objectives=["val"],
-        records=[],
-        best=[],
-        mlflow_run_ids={},
-        compare_url=None,
-        findings=["kernels are started: because"],
+    found = result(
+        tracking_uri="sqlite:////my work/mlflow.db", findings=["kernels are started: because"]
     )
-    lines = screen.summary(result).splitlines()
+    lines = screen.summary(found).splitlines()
     ui = "mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db' --host 127.0.0.1"
     assert any(line.endswith(f": {ui}") for line in lines)
     assert lines[-1] == "note: kernels are started: because"
+
+
+def test_the_params_that_mattered_most_come_with_their_ranges() -> None:
+    def ranges(shares: dict[str, float]) -> dict[str, ImportanceRange]:
+        return {n: ImportanceRange(share=s, low=s / 2, high=s * 1.5) for n, s in shares.items()}
+
+    found = ranges({"lr": 0.62, "width": 0.2, "seed": 0.1, "other": 0.08})
+    several = result(importances={"val": found, "loss": ranges({"lr": 1.0})})
+    assert screen.importance_lines(several) == [
+        "what mattered for val: lr 62% (31 to 93%), width 20% (10 to 30%), seed 10% (5 to 15%)"
+    ]
+    shares = several.to_json()["importances"]["val"]
+    assert shares["lr"] == {"share": 0.62, "low": 0.31, "high": 0.93}
 
 
 def took(number: int, peak_bytes: int, *, was_short: bool = False) -> TrialRecord:
@@ -273,22 +280,6 @@ def test_a_summary_names_the_operations_that_need_not_repeat() -> None:
     (line,) = screen.replicability_lines([first, second])
     assert line.startswith("2 trials used")
     assert "grid_sampler_2d_backward_cuda, op_0, op_1, op_2 and 2 more;" in line
-
-
-def result(**stated: Any) -> SweepResult:
-    usual: dict[str, Any] = {
-        "study": "digits",
-        "storage": "sqlite:///study.db",
-        "tracking_uri": "sqlite:///mlflow.db",
-        "experiment_id": "1",
-        "objectives": ["val_acc"],
-        "records": [completed(0), completed(1)],
-        "best": [completed(0)],
-        "mlflow_run_ids": {},
-        "compare_url": None,
-        "duration_s": 7200.0,
-    }
-    return SweepResult(**{**usual, **stated})
 
 
 def test_a_summary_has_what_a_completed_trial_costs() -> None:

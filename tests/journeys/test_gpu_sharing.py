@@ -117,7 +117,7 @@ def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(shared: 
     assert {r.gpu.peak_bytes for r in result.records if r.gpu is not None} == {8_400_000_000}
     assert all(record.attempt == 1 for record in result.records)
     node = nbformat.read(result.records[0].notebook, as_version=4)
-    assert node.metadata["sweeper"]["gpu_peak_bytes"] == 8_400_000_000
+    assert node.metadata["sweeper"]["gpu"]["peak_bytes"] == 8_400_000_000
 
 
 def test_how_busy_the_gpu_was_and_what_it_held_is_measured_for_each_trial(shared: Shared) -> None:

@@ -127,7 +127,7 @@ def test_the_peak_of_each_trial_is_torchs_with_the_context_and_predicts_the_next
         assert record.gpu.peak_bytes is not None
         assert record.scores["digest"] + 100e6 < record.gpu.peak_bytes < 2.5 * 2**30 + 1.5e9
     node = nbformat.read(result.records[0].notebook, as_version=4)
-    assert node.metadata["sweeper"]["gpu_peak_bytes"] == result.records[0].gpu.peak_bytes  # type: ignore[union-attr]
+    assert node.metadata["sweeper"]["gpu"]["peak_bytes"] == result.records[0].gpu.peak_bytes  # type: ignore[union-attr]
 
 
 #: Takes a share of all memory that depends on `size`.

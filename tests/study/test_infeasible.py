@@ -16,6 +16,7 @@ from optuna.trial import TrialState as OptunaState
 from sweeper.notebooks import ExecutedNotebook
 from sweeper.settings import Settings
 from sweeper.study import SamplerFactory
+from sweeper.testing import trial_spec
 from sweeper.trials import Params, Reason, TrialOutcome, TrialState
 
 #: The wider the better, and the widest third does not fit.
@@ -159,13 +160,8 @@ def test_a_trial_whose_end_is_only_in_its_notebook_has_failed_only_if_it_was_alo
     monkeypatch.chdir(tmp_path)
     opened = begin(trials=9)
     record = opened.ask()
-    spec = record.spec(
-        study="s",
-        study_id=opened.study.study_id,
-        fixed={},
-        checkpoint_dir=Path("checkpoints"),
-        artifact_dir=Path("artifacts"),
-    )
+    study_id, notebook = opened.study.study_id, record.notebook
+    spec = trial_spec(record.number, study_id=study_id, notebook=notebook)
     file = ExecutedNotebook(nbformat.v4.new_notebook(), spec, started_at="")
     file.finish(replace(too_large(), is_infeasible=is_infeasible))
     record.notebook.parent.mkdir()

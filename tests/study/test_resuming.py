@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from optuna.trial import TrialState as OptunaState
 
 from sweeper.study import Study
 from sweeper.testing import write_notebook
-from sweeper.trials import GpuUse, Reason, TrialRecord, to_metadata
+from sweeper.trials import GpuUse, Reason, TrialRecord
 
 
 def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
@@ -146,7 +147,7 @@ def test_an_end_that_only_the_notebook_states_has_all_that_it_states(
     node = nbformat.read(write_notebook(record.notebook, "1"), as_version=4)
     ended = {"state": "completed", "attempt": 1, "scores": {"acc": 0.5}, "duration_s": 2.0}
     node.metadata["sweeper"] = {
-        "study_id": opened.study.study_id, **ended, **to_metadata(use),
+        "study_id": opened.study.study_id, **ended, "gpu": asdict(use),
         "not_replicable": ["put_"],
     }  # fmt: skip
     nbformat.write(node, record.notebook)

@@ -25,17 +25,3 @@ def test_a_stopped_trial_is_final_only_when_it_was_stopped_by_hand(
     assert record.is_final is (
         singled_out or state in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
     )
-
-
-def test_a_trial_keeps_its_params_whatever_a_later_call_fixes() -> None:
-    record = TrialRecord(
-        number=0, state=TrialState.STOPPED, params={"x": 1}, seed=0, attempt=1, notebook=Path()
-    )
-    spec = record.spec(
-        study="digits",
-        study_id="1",
-        fixed={"x": 2, "y": 3},
-        checkpoint_dir=Path(),
-        artifact_dir=Path(),
-    )
-    assert (spec.params, spec.fixed) == ({"x": 1}, {"y": 3})

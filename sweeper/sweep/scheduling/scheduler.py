@@ -36,7 +36,6 @@ from ...trials import (
     count_by_state,
     inputs_of,
     left_to_begin,
-    mean_at_once,
     run_id_of,
     seconds_left,
 )
@@ -102,7 +101,7 @@ class TrialScheduler:
             PruningThread(study, settings) if settings.study.pruner.name != "none" else None
         )
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
-        self._jobs, self._since_s = jobs, time.time()
+        self._jobs = jobs
         self._has_trial_ended = threading.Event()
         self.broken: Exception | None = None
         self.kernels: list[KernelUse] = []
@@ -220,7 +219,6 @@ class TrialScheduler:
             if number in records
         ]
         ended = [record for record in records.values() if record.is_final]
-        at_once = mean_at_once(ended, running, since_s=self._since_s, jobs=self._jobs())
         trials = self._settings.study.trials
         to_start = left_to_begin(records.values(), trials=trials)
         return Snapshot(
@@ -230,7 +228,7 @@ class TrialScheduler:
             objectives=list(self._settings.objective),
             running=running,
             best=self._best,
-            left_s=seconds_left(ended, running, to_start=to_start, at_once=at_once),
+            left_s=seconds_left(ended, running, to_start=to_start),
         )
 
     def lose(self, error: Exception) -> None:
@@ -279,10 +277,16 @@ class TrialScheduler:
         return max(0, left - free)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
-        return record.spec(
+        return TrialSpec(
             study=self._study.name,
             study_id=self._study.study_id,
-            fixed=self._settings.fixed,
+            number=record.number,
+            params=record.params,
+            # A trial of an earlier call keeps the params with which it began.
+            fixed={n: it for n, it in self._settings.fixed.items() if n not in record.params},
+            seed=record.seed,
+            attempt=record.attempt,
+            notebook=record.notebook,
             checkpoint_dir=self._paths.checkpoints(run_id_of(record.first_number)),
             artifact_dir=self._paths.saved(run_id_of(record.first_number)),
             inputs=inputs_of(self._inputs, record.params),
