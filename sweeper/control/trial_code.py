@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import OutputError, StudyError
 from ..notebooks import read_metadata
-from ..study_folder.snapshots import CodeSnapshot, read_snapshot
+from ..study_folder.snapshots import read_snapshot
 from ..trials import display_path
 from .lookup import ExistingStudy
 
@@ -16,25 +16,6 @@ from .lookup import ExistingStudy
 _ENVIRONMENT = "environment.json"
 #: What a trial used of other studies, beside its code.
 _INPUTS = "inputs.json"
-
-
-def snapshot_of_trial(existing: ExistingStudy, run_id: str) -> CodeSnapshot:
-    """Read the code of a trial, with the environment in which it ran, if that is known.
-
-    Raises:
-        StudyError: there is no such trial, or the files that have its code are gone.
-    """
-    notebook = existing.record(run_id).notebook
-    metadata = read_metadata(notebook) or {}
-    if "snapshot" not in metadata:
-        raise StudyError(
-            f"trial {run_id}: {display_path(notebook)}, which names its code, is missing or not an "
-            "executed notebook; choose a trial that has one"
-        )
-    environment = metadata.get("environment", "")
-    if environment and not existing.paths.environment(environment).exists():
-        environment = ""  # the code counts
-    return read_snapshot(existing.paths, metadata["snapshot"], environment=environment)
 
 
 def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path:
@@ -53,10 +34,17 @@ def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path
         StudyError: there is no such trial, or its code was not kept.
         OutputError: a file cannot be written, or would replace another one; nothing was written.
     """
-    snapshot = snapshot_of_trial(existing, run_id)
+    executed = existing.record(run_id).notebook
+    metadata = read_metadata(executed) or {}
+    if "snapshot" not in metadata:
+        raise StudyError(
+            f"trial {run_id}: {display_path(executed)}, which names its code, is missing or not an "
+            "executed notebook; choose a trial that has one"
+        )
+    snapshot = read_snapshot(existing.paths, metadata["snapshot"])
     folder = to or existing.paths.code / run_id
     contents = {snapshot.notebook_path: snapshot.notebook.encode() + b"\n"}
-    for path, source in snapshot.frozen.items():
+    for path, source in snapshot.frozen_in(snapshot.folder).items():
         contents[path] = source.encode("utf-8", "surrogateescape")
     # Modules outside of the notebook's folder keep their places to it.
     above = os.path.commonpath([os.path.dirname(path) for path in contents])
@@ -65,12 +53,11 @@ def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path
     if snapshot.parameters_name:
         beside = notebook.with_name(snapshot.parameters_name)
         files.setdefault(beside, snapshot.parameters.encode())
-    inputs = (read_metadata(existing.record(run_id).notebook) or {}).get("inputs")
-    if inputs:
+    if inputs := metadata.get("inputs"):
         files.setdefault(folder / _INPUTS, json.dumps(inputs, indent=1).encode() + b"\n")
-    if snapshot.environment:
-        described = json.dumps(snapshot.environment, indent=1)
-        files.setdefault(folder / _ENVIRONMENT, described.encode() + b"\n")
+    environment = existing.paths.environment(metadata.get("environment", ""))
+    if environment.exists():
+        files.setdefault(folder / _ENVIRONMENT, environment.read_bytes())
     _write(files, run_id)
     return notebook
 

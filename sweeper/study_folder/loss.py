@@ -6,6 +6,7 @@ Databases do not notice the removal of their file.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import BrokenError, StorageAwayError, SweepError, root_cause
@@ -43,21 +44,14 @@ class Presence:
 
         A lost file stays lost, because a new file may get the inode number of the old one.
         """
-        if self._lost is None:
-            self._lost = self._look()
-        return self._lost
-
-    def _look(self) -> Path | None:
         for file, known in self._files.items():
-            try:
+            with suppress(OSError):  # a file system that does not answer proves no loss
                 now = _identity(file)
-            except OSError:  # the file system does not answer, which proves no loss
-                continue
-            if known is None:
-                self._files[file] = now
-            elif now != known:
-                return file
-        return None
+                if known is None:
+                    self._files[file] = now
+                elif now != known:
+                    self._lost = self._lost or file
+        return self._lost
 
 
 def loss_message(error: Exception, *, storage: str, tracking: Path | None) -> str:

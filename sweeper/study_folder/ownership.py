@@ -11,7 +11,6 @@ import os
 import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,7 +21,7 @@ from filelock import FileLock, Timeout
 from ..errors import OutputError, StudyError
 from ..files import write_atomically
 from ..trials import StudyPaths, display_path
-from .heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
+from .heartbeat import ALIVE_S, elsewhere_s, this_machine
 
 #: How long to wait for a command that holds the lock while it cleans up after a killed sweep.
 _PATIENCE_S = 1.0
@@ -51,11 +50,9 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
     held = HeldFolder()
     try:
         lock = _take_lock(paths)
-        beating = Heartbeat(paths.owner)
         try:
             yield held
         finally:
-            beating.close()
             if _read_owner(paths).get("pid") == os.getpid():  # else another sweep has taken over
                 _remove(paths.owner)
             lock.release()
@@ -65,74 +62,50 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
 
 
 @contextmanager
-def held_outputs(paths: StudyPaths) -> Iterator[None]:
-    """Lock the executed notebooks of an output template while the study's folder is locked.
+def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
+    """Lock what two studies' folders could share, while the study's folder is locked.
 
-    Raises:
-        StudyError: a sweep of another study holds them.
-    """
-    if "{study}" in paths.template:  # no other study has these files
-        yield
-        return
-    rest = paths.template[len(str(paths.root)) :].strip(os.sep).replace(os.sep, "_")
-    with _held(paths.root / f".{rest}.lock") as is_free:
-        if not is_free:
-            raise StudyError(
-                f"{display_path(Path(paths.template))} are the outputs of "
-                f"{_sweep_with_outputs(paths)}, "
-                "which is running; choose other names with -o (for example with {study} in them), "
-                "or wait for it"
-            )
-        yield
-
-
-@contextmanager
-def held_storage(file: Path | None, paths: StudyPaths) -> Iterator[None]:
-    """Lock a study in an SQLite file against sweeps from other folders.
+    These are the executed notebooks of a template without `{study}`, and the study in an SQLite
+    file outside its folder.
 
     Args:
-        file: None where the storage is on a server, which has its own lock. A file in the study's
-            folder needs no lock beside that of the folder.
+        storage: that file; None where the storage is on a server, which has its own lock.
 
     Raises:
-        StudyError: a sweep from another folder holds the study.
+        StudyError: another sweep holds one of them.
+        OutputError: a lock cannot be made.
     """
-    is_elsewhere = file is not None and file != paths.storage and file.parent.is_dir()
-    if file is None or not is_elsewhere:
-        yield
-        return
+    template = display_path(Path(paths.template))
     with ExitStack() as held:
-        try:
-            lock = _held(file.with_name(f".{file.name}.{paths.study}.lock"))
-            is_free = held.enter_context(lock)
-        except OutputError as error:
-            raise StudyError(
-                f"--storage sqlite:///{file}: {error}; choose a file whose folder can be written"
-            ) from error
-        if not is_free:
-            raise StudyError(
-                f"the study {paths.study!r} in {display_path(file)} is being swept from another "
-                "folder; "
-                "wait for it or stop it, or choose another name with --study"
+        if "{study}" not in paths.template:
+            rest = paths.template[len(str(paths.root)) :].strip(os.sep).replace(os.sep, "_")
+            refusal = (
+                f"{template} are the outputs of another study, which is being swept; choose other "
+                "names with -o (for example with {study} in them), or wait for it"
             )
+            held.enter_context(_held(paths.root / f".{rest}.lock", refusal))
+        if storage is not None and storage != paths.storage and storage.parent.is_dir():
+            refusal = (
+                f"the study {paths.study!r} in {display_path(storage)} is being swept from another "
+                "folder; wait for it or stop it, or choose another name with --study"
+            )
+            lock = storage.with_name(f".{storage.name}.{paths.study}.lock")
+            held.enter_context(_held(lock, refusal))
         yield
 
 
 @contextmanager
-def _held(file: Path) -> Iterator[bool]:
-    """Hold a lock whose file exists only while it is held; yields whether the lock was free."""
+def _held(file: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock whose file exists only while it is held."""
     lock = FileLock(file)
     try:
         lock.acquire(timeout=0)
-    except (Timeout, OSError) as error:
-        # filelock also times out where the lock's file cannot be made.
-        if isinstance(error, Timeout) and file.exists():
-            yield False
-            return
-        why = "no file can be made there" if isinstance(error, Timeout) else error.strerror
-        raise OutputError(f"{display_path(file)}: cannot be written: {why or error}") from error
+    except Timeout as error:
+        raise StudyError(refusal) from error
+    except OSError as error:
+        raise _unwritable(file.parent, error) from error
     try:
-        yield True
+        yield
     finally:
         _remove(file)
         lock.release()
@@ -142,16 +115,6 @@ def _remove(file: Path) -> None:
     """Remove a file if possible; one that stays has no effect without its lock."""
     with suppress(OSError):
         file.unlink(missing_ok=True)
-
-
-def _sweep_with_outputs(paths: StudyPaths) -> str:
-    """The study and process that write to the same files, for messages."""
-    for owner in paths.root.glob(f"*/{paths.owner.name}"):
-        other = StudyPaths(template=paths.template, study=owner.parent.name, root=paths.root)
-        is_same = _read_owner(other).get("template") == paths.template
-        if other.study != paths.study and is_same and is_held(other):
-            return f"the study {other.study!r} ({owner_of(other)})"
-    return "another study"
 
 
 def is_held(paths: StudyPaths) -> bool:
@@ -227,8 +190,6 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         "host": socket.gethostname(),
         "machine": this_machine(),
         "pid": os.getpid(),
-        "started_at_s": time.time(),
-        "template": paths.template,
     }
     try:
         write_atomically(paths.owner, json.dumps(about))
@@ -259,13 +220,9 @@ def _make_folders(folder: Path) -> list[Path]:
 
 
 def _remove_folders(made: list[Path]) -> None:
-    """Remove the folders that `_make_folders` has made.
-
-    The first one, the study's own folder, is removed with its files; those above only if empty.
-    """
-    for index, path in enumerate(made):
-        if index == 0:
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.is_dir() and not any(path.iterdir()):
-            with suppress(OSError):
-                path.rmdir()
+    """Remove the study's own folder with its files, and those above it that are empty."""
+    for folder in made[:1]:
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in made[1:]:
+        with suppress(OSError):
+            folder.rmdir()

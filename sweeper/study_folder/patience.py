@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import errno
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from ..errors import first_line
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Patience:
-    """Repeats calls that fail temporarily. Safe to use from several threads.
+    """Repeats calls that fail temporarily, for several threads.
 
     Nothing is repeated before `begin` is called.
 
@@ -36,7 +37,6 @@ class Patience:
         self._what = what
         self._may_pass = may_pass
         self._limit_s: Callable[[], float] = lambda: 0.0
-        self._lock = threading.Lock()
         self._since_s: float | None = None
         self._is_away = False
 
@@ -92,25 +92,19 @@ class Patience:
         if limit_s == 0:
             return False
         self._is_gone(error, f"it is tried again for {limit_s:g} s")
-        with self._lock:
-            now_s = time.monotonic()
-            self._since_s = self._since_s or now_s
-            return now_s - self._since_s < limit_s
+        self._since_s = self._since_s or time.monotonic()
+        return time.monotonic() - self._since_s < limit_s
 
     def _is_gone(self, error: Exception, what_next: str) -> None:
-        with self._lock:
-            is_news, self._is_away = not self._is_away, True
-        if is_news:
-            message = str(error).partition("\n")[0] or type(error).__name__
+        if not self._is_away:
+            self._is_away = True
+            message = first_line(error)
             place = "" if message.startswith(self._what) else f"{self._what}: "
             _log.warning("%s%s; trials go on, and %s", place, message, what_next)
 
     def _is_back(self) -> None:
-        if not self._is_away:  # nearly all calls end here, without the lock
-            return
-        with self._lock:
-            is_news, self._is_away, self._since_s = self._is_away, False, None
-        if is_news:
+        if self._is_away:
+            self._is_away, self._since_s = False, None
             _log.warning("%s can be used again", self._what)
 
 

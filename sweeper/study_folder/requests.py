@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import first_line
+from ..trials import StudyPaths
+from .heartbeat import TOUCH_S
 
 _log = logging.getLogger(__name__)
 
@@ -30,18 +34,18 @@ def ask_to_stop(folder: Path, what: str) -> None:
 
 
 class Requests:
-    """Looks for requests while a sweep runs, on a thread of its own.
+    """Looks for requests while a sweep runs, on a thread of its own, and touches the owner's file.
 
     Requests that are there already were meant for an earlier sweep and are dropped. Make this
     object as soon as other commands can see that the sweep is alive, or their requests are lost.
 
     Args:
-        folder: the folder of the requests.
+        paths: of the study, whose folder this process holds.
         on_request: called with a run id, `ALL` or `NO_MORE`, once for each request.
     """
 
-    def __init__(self, folder: Path, on_request: Callable[[str], None]) -> None:
-        self._folder = folder
+    def __init__(self, paths: StudyPaths, on_request: Callable[[str], None]) -> None:
+        self._folder, self._owner = paths.requests, paths.owner
         self._on_request = on_request
         self._closing = threading.Event()
         self._take()
@@ -54,12 +58,17 @@ class Requests:
         self._thread.join()
 
     def _work(self) -> None:
+        touched_s = time.monotonic()
         while not self._closing.wait(_POLL_INTERVAL_S):
             for what in self._take():
                 try:
                     self._on_request(what)
                 except Exception as error:  # noqa: BLE001  later requests still count
                     _log.warning("the request to stop %s failed: %s", what, first_line(error))
+            if time.monotonic() - touched_s >= TOUCH_S:
+                touched_s = time.monotonic()
+                with contextlib.suppress(OSError):  # the disk may come back before it is too late
+                    os.utime(self._owner)
 
     def _take(self) -> list[str]:
         taken = []

@@ -7,28 +7,12 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..notebook_api.artifacts import PART, remove
 
 _log = logging.getLogger(__name__)
-
-_CHUNK = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
-    """A file or a folder, by what is in it.
-
-    Attributes:
-        sha256: of the bytes of a file; of a folder, that of the list of its files with theirs.
-        size_bytes: of all files.
-    """
-
-    sha256: str
-    size_bytes: int
 
 
 def saved_in(folder: Path) -> dict[str, dict[str, Any]]:
@@ -41,41 +25,40 @@ def saved_in(folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for name in sorted(name for name in os.listdir(folder) if not _is_passing(name)):
         try:
-            content = content_of(folder / name)
+            found[name] = content_of(folder / name)
         except OSError as error:  # a link to nothing, or a file that a library has just removed
             _log.warning("%s is no artifact: %s", folder / name, error.strerror or error)
-        else:
-            found[name] = {"sha256": content.sha256, "size_bytes": content.size_bytes}
     return found
 
 
-def content_of(path: Path) -> Content:
+def content_of(path: Path) -> dict[str, Any]:
     """Read a file, or all files of a folder, and hash what is in it.
+
+    Returns:
+        `sha256`, of the bytes of a file, or of the list of a folder's files with theirs; and
+        `size_bytes`, of all files.
 
     Raises:
         OSError: it is missing, is no file, or cannot be read.
     """
-    if not path.is_dir():
-        if path.exists() and not path.is_file():  # a pipe would be waited for
-            raise OSError(f"{path} is neither a file nor a folder")
-        digest, size_bytes = hashlib.sha256(), 0
+    if path.is_dir():
+        contents = {file: content_of(file) for file in _files_below(path)}
+        lines = [f"{f.relative_to(path).as_posix()}\0{c['sha256']}\n" for f, c in contents.items()]
+        digest = hashlib.sha256("".join(lines).encode())
+        size_bytes = sum(content["size_bytes"] for content in contents.values())
+    elif path.exists() and not path.is_file():  # a pipe would be waited for
+        raise OSError(f"{path} is neither a file nor a folder")
+    else:
         with path.open("rb") as opened:
-            while chunk := opened.read(_CHUNK):
-                digest.update(chunk)
-                size_bytes += len(chunk)
-        return Content(sha256=digest.hexdigest(), size_bytes=size_bytes)
-    listed, size_bytes = hashlib.sha256(), 0
-    for file in _files_below(path):
-        content = content_of(file)
-        listed.update(f"{file.relative_to(path).as_posix()}\0{content.sha256}\n".encode())
-        size_bytes += content.size_bytes
-    return Content(sha256=listed.hexdigest(), size_bytes=size_bytes)
+            digest = hashlib.file_digest(opened, "sha256")
+            size_bytes = opened.tell()
+    return {"sha256": digest.hexdigest(), "size_bytes": size_bytes}
 
 
 def is_intact(path: Path, recorded: Mapping[str, Any]) -> bool:
     """Whether a file or folder has the content that was recorded, with its `sha256`."""
     try:
-        return content_of(path).sha256 == str(recorded["sha256"])
+        return bool(content_of(path)["sha256"] == recorded["sha256"])
     except OSError:
         return False
 

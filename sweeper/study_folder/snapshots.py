@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ from ..files import write_atomically
 from ..trials import StudyPaths, display_path
 
 _DIGITS = 12
-#: The entries of a snapshot's file.
-_ENTRIES = ("folder", "notebook_name", "notebook", "parameters_name", "parameters", "files")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +35,6 @@ class CodeSnapshot:
         files: the code beside the notebook that its cells import or run: the sources by their paths
             relative to `folder`. Bytes that are not UTF-8 stand as lone surrogates
             (`surrogateescape`).
-        environment: where a trial ran (`environment_of` in `execution/environment.py`); empty where
-            that is not known.
     """
 
     folder: str
@@ -47,29 +43,22 @@ class CodeSnapshot:
     parameters_name: str = ""
     parameters: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Its name, twelve hexadecimal digits; equal code has equal names, wherever it ran."""
-        content = {entry: getattr(self, entry) for entry in _ENTRIES}
         # Notebooks from before format 4.5 get other cell ids each time they are read.
         node = json.loads(self.notebook)
         cells = [{k: v for k, v in cell.items() if k != "id"} for cell in node.get("cells", [])]
-        return _name_of({**content, "notebook": {**node, "cells": cells}, "files": {**self.files}})
+        return _name_of({**asdict(self), "notebook": {**node, "cells": cells}})
 
     @property
     def notebook_path(self) -> str:
         """The absolute path of the research notebook."""
         return os.path.join(self.folder, self.notebook_name)
 
-    @property
-    def frozen(self) -> dict[str, str]:
-        """The sources in `files` by their absolute paths."""
-        return self.frozen_in(self.folder)
-
     def frozen_in(self, folder: str) -> dict[str, str]:
-        """The sources in `files` by their absolute paths on a machine with another folder."""
+        """The sources in `files` by their absolute paths, on a machine with this folder."""
         return {
             os.path.normpath(os.path.join(folder, path)): source
             for path, source in self.files.items()
@@ -82,10 +71,9 @@ def keep_snapshot(paths: StudyPaths, snapshot: CodeSnapshot) -> str:
     Raises:
         OutputError: it cannot be written.
     """
-    content = {entry: getattr(snapshot, entry) for entry in _ENTRIES}
     name = snapshot.name
     try:
-        _keep(paths.snapshot(name), {**content, "files": {**snapshot.files}})
+        _keep(paths.snapshot(name), asdict(snapshot))
     except OSError as error:
         raise OutputError(
             f"{display_path(paths.snapshot(name))}: cannot be written: {error.strerror or error}; "
@@ -105,25 +93,22 @@ def keep_environment(paths: StudyPaths, environment: Mapping[str, Any]) -> str:
     return name
 
 
-def read_snapshot(paths: StudyPaths, name: str, *, environment: str = "") -> CodeSnapshot:
-    """Read a snapshot, with an environment of its trials.
+def read_snapshot(paths: StudyPaths, name: str) -> CodeSnapshot:
+    """Read a snapshot.
 
     Args:
         name: as `snapshot` in `metadata.sweeper` of a trial's executed notebook has it.
-        environment: as `environment` there has it; empty where that is not known.
 
     Raises:
-        StudyError: a file is missing, or is not what its name says.
+        StudyError: the file is missing, or is not what its name says.
     """
-    content = _read(paths.snapshot(name))
-    kept = {} if not environment else _read(paths.environment(environment))
+    file = paths.snapshot(name)
     try:
-        snapshot = CodeSnapshot(**{entry: content[entry] for entry in _ENTRIES}, environment=kept)
+        snapshot = CodeSnapshot(**_read(file))
         is_whole = snapshot.name == name
-    except (KeyError, ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError):
         is_whole = False
-    if not is_whole or (environment and _name_of(kept) != environment):
-        file = paths.snapshot(name) if not is_whole else paths.environment(environment)
+    if not is_whole:
         raise StudyError(f"{display_path(file)}: was changed after the sweep has written it")
     return snapshot
 

@@ -60,9 +60,11 @@ def changed_meanwhile(
         is_same = False
     if not is_same:
         kept.append(notebook.display_name)
-    for (path, source), file in zip(snapshot.files.items(), snapshot.frozen, strict=True):
+    for path, source in snapshot.files.items():
         try:
-            is_same = Path(file).read_bytes() == source.encode("utf-8", "surrogateescape")
+            is_same = Path(snapshot.folder, path).read_bytes() == source.encode(
+                "utf-8", "surrogateescape"
+            )
         except OSError:
             is_same = False
         if not is_same:

@@ -13,7 +13,7 @@ from contextlib import (
 )
 
 from ..study import Study
-from ..study_folder.ownership import held_folder, held_outputs, held_storage
+from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Tracker, View, sqlite_file, store_of
@@ -54,10 +54,9 @@ def opened(
     # Requests are received from the moment on at which other processes see that a sweep runs.
     with (
         held_folder(plan.paths) as folder,
-        held_outputs(plan.paths),
+        held_elsewhere(plan.paths, sqlite_file(plan.storage_url.full)),
         _watched(plan, on_request, on_preemption),
         _remote_copy(plan, on_restore) as is_restored,
-        held_storage(sqlite_file(plan.storage_url.full), plan.paths),
         _study_with_inputs(plan) as (plan, study),
     ):
         folder.is_needed = is_restored
@@ -181,7 +180,7 @@ def _watched(
 ) -> Iterator[None]:
     """Receive requests of other processes and the notice of a preemption."""
     with ExitStack() as watchers:
-        watchers.callback(Requests(plan.paths.requests, on_request).close)
+        watchers.callback(Requests(plan.paths, on_request).close)
         cloud = plan.settings.resources.preemption
         if cloud != "none":
             watchers.callback(PreemptionWatcher(cloud, on_preemption).close)

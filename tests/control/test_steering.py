@@ -102,7 +102,7 @@ def test_a_trial_is_stopped_by_a_request_and_waited_for(sweep: Sweep) -> None:
         sweep.study.tell(record.number, ended)
 
     with held_folder(sweep.paths):
-        requests = Requests(sweep.paths.requests, end)
+        requests = Requests(sweep.paths, end)
         steering.stop(sweep.existing(), [record.run_id], running_finish=False)
         requests.close()
     assert received == [record.run_id]
@@ -117,7 +117,7 @@ def test_a_sweep_is_asked_to_end_after_its_running_trials_and_not_waited_for(swe
         is_here.set()
 
     with held_folder(sweep.paths):
-        requests = Requests(sweep.paths.requests, receive)
+        requests = Requests(sweep.paths, receive)
         steering.stop(sweep.existing(), [], running_finish=True)
         assert is_here.wait(PATIENCE_S)
         requests.close()

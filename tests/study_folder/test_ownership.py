@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import until
 
 from sweeper.errors import OutputError, StudyError
-from sweeper.study_folder import heartbeat
-from sweeper.study_folder.heartbeat import ALIVE_S, Heartbeat, elsewhere_s, this_machine
+from sweeper.study_folder.heartbeat import ALIVE_S, elsewhere_s, this_machine
 from sweeper.study_folder.ownership import (
+    held_elsewhere,
     held_folder,
-    held_outputs,
-    held_storage,
     is_held,
     owner_of,
     while_unswept,
@@ -96,28 +93,6 @@ def test_an_owners_file_without_an_owner_is_ignored(paths: StudyPaths) -> None:
         assert not is_held(paths)
 
 
-def test_a_heartbeat_touches_its_file_until_it_is_closed(tmp_path: Path) -> None:
-    file = tmp_path / "alive"
-    file.touch()
-    os.utime(file, (1, 1))
-    beating = Heartbeat(file, every_s=0.01)
-    until(lambda: file.stat().st_mtime > 2)
-    file.unlink()  # a heartbeat does not create its file again
-    time.sleep(0.05)
-    beating.close()
-    assert not file.exists()
-
-
-def test_the_holder_of_a_folder_touches_the_owners_file(
-    paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeat.Heartbeat.__init__, "__kwdefaults__", {"every_s": 0.01})
-    with held_folder(paths) as held:
-        held.is_needed = True
-        os.utime(paths.owner, (1, 1))
-        until(lambda: paths.owner.stat().st_mtime > 2)
-
-
 def test_a_folder_in_which_the_owner_cannot_be_written_is_refused_and_stays_free(
     paths: StudyPaths,
 ) -> None:
@@ -139,21 +114,18 @@ def outputs(folder: Path, study: str, template: str = "out/{run_id}.ipynb") -> S
 
 def test_two_studies_do_not_write_to_the_same_outputs(tmp_path: Path) -> None:
     first, second = outputs(tmp_path, "first"), outputs(tmp_path, "second")
-    with held_folder(first) as held, held_outputs(first):
+    with held_folder(first) as held, held_elsewhere(first, None):
         held.is_needed = True
-        with pytest.raises(StudyError) as refused, held_folder(second), held_outputs(second):
-            pass
-        message = str(refused.value)
-        assert "out/{run_id}.ipynb" in message
-        assert "the study 'first' (process " in message
-        assert "choose other names with -o" in message
-        apart = outputs(tmp_path, "second", "out/{study}.{run_id}.ipynb")
-        with held_folder(apart), held_outputs(apart):
-            pass
-        beside = outputs(tmp_path, "second", "out/b.{run_id}.ipynb")
-        with held_folder(beside), held_outputs(beside):
-            pass
-    with held_folder(second), held_outputs(second):
+        message = (
+            r"out/{run_id}\.ipynb are the outputs of another study, .* choose other names with -o"
+        )
+        with pytest.raises(StudyError, match=message), held_folder(second):
+            held_elsewhere(second, None).__enter__()
+        for template in ("out/{study}.{run_id}.ipynb", "out/b.{run_id}.ipynb"):
+            beside = outputs(tmp_path, "second", template)
+            with held_folder(beside), held_elsewhere(beside, None):
+                pass
+    with held_folder(second), held_elsewhere(second, None):
         pass
     left = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")]
     assert sorted(left) == ["out", "out/first", "out/first/sweep.lock"]
@@ -161,13 +133,11 @@ def test_two_studies_do_not_write_to_the_same_outputs(tmp_path: Path) -> None:
 
 def test_a_study_in_a_file_elsewhere_is_swept_from_one_folder_at_a_time(tmp_path: Path) -> None:
     file = tmp_path / "studies.db"
-    here, there = (outputs(tmp_path / name, "kept") for name in ("here", "there"))
-    another = outputs(tmp_path / "there", "another")
-    with held_storage(file, here):
+    here, there = (outputs(tmp_path, "kept", f"{name}.{{study}}.{{run_id}}.ipynb") for name in "ab")
+    another = outputs(tmp_path, "another", "b.{study}.{run_id}.ipynb")
+    with held_elsewhere(here, file):
         with pytest.raises(StudyError, match=r"'kept' in .* is being swept from another folder"):
-            held_storage(file, there).__enter__()
-        with held_storage(file, another):
-            pass
-        with held_storage(here.storage, here), held_storage(None, here):
+            held_elsewhere(there, file).__enter__()
+        with held_elsewhere(another, file), held_elsewhere(there, there.storage):
             pass
     assert list(tmp_path.iterdir()) == []

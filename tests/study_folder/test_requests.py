@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from studies import PATIENCE_S
+from studies import PATIENCE_S, until
 
 from sweeper.study_folder.requests import ALL, NO_MORE, Requests, ask_to_stop
+from sweeper.trials import StudyPaths
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> StudyPaths:
+    return StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
 
 
 class Received:
@@ -27,34 +35,38 @@ class Received:
             raise RuntimeError("not now")
 
 
-def test_each_request_is_received_once(tmp_path: Path) -> None:
-    received = Received(2)
-    requests = Requests(tmp_path / "requests", received)
-    ask_to_stop(tmp_path / "requests", "0007")
-    ask_to_stop(tmp_path / "requests", ALL)
-    assert received.are_all_here.wait(PATIENCE_S)
-    requests.close()
-    assert sorted(received.requests) == ["0007", ALL]
-    assert list((tmp_path / "requests").iterdir()) == []
-
-
-def test_a_request_that_fails_is_logged_and_later_ones_are_received(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_each_request_is_received_once_and_one_that_fails_is_logged(
+    paths: StudyPaths, caplog: pytest.LogCaptureFixture
 ) -> None:
-    received = Received(2)
-    requests = Requests(tmp_path / "requests", received)
-    ask_to_stop(tmp_path / "requests", "fails")
-    ask_to_stop(tmp_path / "requests", NO_MORE)
+    received = Received(3)
+    requests = Requests(paths, received)
+    for what in ("0007", "fails", NO_MORE):
+        ask_to_stop(paths.requests, what)
     assert received.are_all_here.wait(PATIENCE_S)
     requests.close()
-    assert received.requests == ["fails", NO_MORE]
+    assert sorted(received.requests) == ["0007", "fails", NO_MORE]
     assert "the request to stop fails failed: not now" in caplog.text
+    assert list(paths.requests.iterdir()) == []
 
 
-def test_a_request_for_a_sweep_that_has_ended_is_dropped(tmp_path: Path) -> None:
-    ask_to_stop(tmp_path, "0007")
+def test_a_request_for_a_sweep_that_has_ended_is_dropped(paths: StudyPaths) -> None:
+    ask_to_stop(paths.requests, ALL)
     received = Received(1)
-    requests = Requests(tmp_path, received)
-    assert list(tmp_path.iterdir()) == []
-    requests.close()
+    Requests(paths, received).close()
+    assert list(paths.requests.iterdir()) == []
     assert received.requests == []
+
+
+def test_the_owners_file_is_touched_and_never_made(
+    paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.study_folder.requests.TOUCH_S", 0.0)
+    paths.folder.mkdir()
+    paths.owner.touch()
+    os.utime(paths.owner, (1, 1))
+    requests = Requests(paths, lambda _: None)
+    until(lambda: paths.owner.stat().st_mtime > 2)
+    paths.owner.unlink()
+    time.sleep(0.6)
+    requests.close()
+    assert not paths.owner.exists()

@@ -20,12 +20,12 @@ from sweeper.study_folder.snapshots import (
 from sweeper.trials import StudyPaths
 
 NOTEBOOK = json.dumps({"cells": [{"id": "a", "source": "x = 1"}], "nbformat": 4})
-LATIN = b"# \xe9t\xe9\r\nX = 1\n".decode("utf-8", "surrogateescape")
+BYTES = b"# \xe9t\xe9\r\nX = 1\n"
 SNAPSHOT = CodeSnapshot(
     folder="/project/notebooks",
     notebook_name="nb.ipynb",
     notebook=NOTEBOOK,
-    files={"model.py": LATIN, "../lib/deep.py": "Y = 2\n"},
+    files={"model.py": BYTES.decode("utf-8", "surrogateescape"), "../lib/deep.py": "Y = 2\n"},
 )
 
 
@@ -34,21 +34,16 @@ def paths(tmp_path: Path) -> StudyPaths:
     return StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
 
 
-def test_a_snapshot_comes_back_byte_for_byte_with_the_environment_of_a_trial(
-    paths: StudyPaths,
-) -> None:
-    name = keep_snapshot(paths, SNAPSHOT)
-    environment = keep_environment(paths, {"cores": 2, "python": {"packages": {"numpy": "2.0"}}})
-    found = read_snapshot(paths, name, environment=environment)
-    assert found == replace(SNAPSHOT, environment=read_environment(paths, environment))
-    assert found.environment["python"]["packages"] == {"numpy": "2.0"}
+def test_a_snapshot_and_an_environment_come_back_byte_for_byte(paths: StudyPaths) -> None:
+    found = read_snapshot(paths, keep_snapshot(paths, SNAPSHOT))
+    assert found == SNAPSHOT
+    frozen = found.frozen_in("/elsewhere/notebooks")
+    assert set(frozen) == {"/elsewhere/notebooks/model.py", "/elsewhere/lib/deep.py"}
+    assert frozen["/elsewhere/notebooks/model.py"].encode("utf-8", "surrogateescape") == BYTES
+    facts = {"cores": 2, "python": {"packages": {"numpy": "2.0"}}}
+    environment = keep_environment(paths, facts)
+    assert read_environment(paths, environment) == facts
     assert stat.S_IMODE(paths.environment(environment).stat().st_mode) == 0o600
-    assert (
-        found.frozen["/project/notebooks/model.py"]
-        .encode("utf-8", "surrogateescape")
-        .startswith(b"# \xe9t\xe9\r\n")
-    )
-    assert set(found.frozen) == {"/project/notebooks/model.py", "/project/lib/deep.py"}
 
 
 def test_equal_code_has_one_file_and_other_code_another(paths: StudyPaths) -> None:
