@@ -1,4 +1,4 @@
-"""Turn a cell into Python that can be parsed, list the names it assigns, guess the parameters cell.
+"""Turn a cell into Python that can be parsed, and list the names and plain values it assigns.
 
 Only this module knows IPython's syntax: magics, shell commands and help.
 """
@@ -9,35 +9,13 @@ import ast
 import io
 import tokenize
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 #: Cell magics whose text is not Python, or runs in another process or namespace.
 _FOREIGN = frozenset(
     "bash cmd file HTML html javascript js latex markdown perl pypy python python2 python3 ruby "
     "script sh svg SVG system sx timeit writefile R cython sql".split()
 )
-_CONSTANT = (
-    *(ast.Constant, ast.UnaryOp, ast.BinOp, ast.List, ast.Tuple, ast.Dict),
-    *(ast.operator, ast.unaryop, ast.expr_context),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParametersCandidate:
-    """A cell that could become the parameters cell.
-
-    Attributes:
-        number: its position among the code cells, counted from 1.
-        names: the names to which it assigns plain values, numbers first.
-        is_pure: whether it only imports and assigns plain values, so that the injected values,
-            which come after the cell, change all that depends on them.
-    """
-
-    number: int
-    names: Sequence[str]
-    is_pure: bool
 
 
 def plain_python(source: str) -> str:
@@ -119,26 +97,6 @@ def assigned_values(source: str) -> dict[str, tuple[Any, str]]:
     return found
 
 
-def find_parameters_candidate(sources: Sequence[str]) -> ParametersCandidate | None:
-    """Find the cell that most likely holds a notebook's parameters; None where none assigns any.
-
-    Args:
-        sources: the sources of the code cells.
-    """
-    found = []
-    for number, source in enumerate(sources, start=1):
-        tree = parse_or_none(plain_python(source))
-        values = {} if tree is None else dict(_plain_values(tree))
-        if tree is not None and values:
-            is_pure = all(map(_is_plain_or_import, tree.body))
-            numbers = [name for name, value in values.items() if _is_number(value)]
-            candidate = ParametersCandidate(
-                number=number, names=list(dict.fromkeys([*numbers, *values])), is_pure=is_pure
-            )
-            found.append(((bool(numbers), is_pure, len(numbers)), candidate))
-    return max(found, key=lambda both: both[0], default=(None, None))[1]
-
-
 def _cell_magic(tree: ast.Module) -> tuple[str, str] | None:
     """Name and text of the cell magic that the whole cell consists of; None where it is none."""
     match tree.body:
@@ -160,32 +118,3 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
     if isinstance(statement, ast.AnnAssign) and statement.value is not None:
         return [statement.target]
     return []
-
-
-def _plain_values(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Names with their values; most lists are columns or labels, so these do not count."""
-    for statement in tree.body:
-        for target in _targets(statement):
-            value = getattr(statement, "value", None)
-            several = isinstance(value, ast.List | ast.Tuple | ast.Dict)
-            if isinstance(target, ast.Name) and not several and _is_plain(value):
-                yield target.id, value
-
-
-def _is_number(value: ast.expr) -> bool:
-    return not any(
-        isinstance(node, ast.Constant) and not isinstance(node.value, float | int)
-        for node in ast.walk(value)
-    )
-
-
-def _is_plain(value: ast.expr | None) -> TypeGuard[ast.expr]:
-    return value is not None and all(isinstance(node, _CONSTANT) for node in ast.walk(value))
-
-
-def _is_plain_or_import(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Assign | ast.AnnAssign):
-        return _is_plain(statement.value)
-    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    is_magic = isinstance(statement, ast.Expr) and "get_ipython()" in ast.unparse(statement)
-    return is_text or is_magic or isinstance(statement, ast.Import | ast.ImportFrom)

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from .metadata import as_json
+
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 Points = Sequence[tuple[int, float]]
@@ -172,7 +174,7 @@ class Differences:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints; numbers that JSON does not have are text."""
-        data: dict[str, Any] = _as_json(asdict(self))
+        data: dict[str, Any] = as_json(asdict(self))
         return data
 
 
@@ -306,11 +308,3 @@ def _quoted(first: str, second: str) -> Iterator[str]:
     for text in (first, second):
         part = text[start : start + _QUOTED_CHARACTERS]
         yield repr(part) if text else _NONE
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _as_json(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,6 @@ come to is added by the notebook's runner.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from nbformat import NotebookNode
 from ..files import write_atomically
 from ..notebook_api.messages import Point, PointSource, encode_float
 from ..trials import TrialOutcome, TrialSpec, TrialState
-from .metadata import METADATA, read_metadata
+from .metadata import METADATA, as_json, read_metadata
 from .reading import read_notebook
 
 
@@ -33,7 +32,7 @@ class ExecutedNotebook:
     def __init__(self, node: NotebookNode, spec: TrialSpec, *, started_at: str) -> None:
         self.node = node
         if "parameters" in (papermill := node.metadata.get("papermill", {})):
-            papermill["parameters"] = _as_json(papermill["parameters"])
+            papermill["parameters"] = as_json(papermill["parameters"])
         self.path = spec.notebook
         self._lock = threading.Lock()
         self.metadata: dict[str, Any] = {
@@ -41,8 +40,8 @@ class ExecutedNotebook:
             "study_id": spec.study_id,
             "run_id": spec.run_id,
             "state": str(TrialState.RUNNING),
-            "params": _as_json(spec.params),
-            "fixed": _as_json(spec.fixed),
+            "params": as_json(spec.params),
+            "fixed": as_json(spec.fixed),
             "seed": spec.seed,
             "attempt": spec.attempt,
             "code": spec.code,
@@ -112,23 +111,8 @@ class ExecutedNotebook:
                 text = nbformat.v4.writes(self.node, indent=None, split_lines=False)
             else:
                 text = nbformat.v4.writes(self.node)
-            try:
-                self._put(text)
-            except FileNotFoundError:  # the folder was removed meanwhile
-                self._put(text)
-
-    def _put(self, text: str) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, text)
-
-
-def _as_json(value: Any) -> Any:
-    """Convert a value for JSON: NaN and infinities become strings, in lists and mappings too."""
-    if isinstance(value, float):
-        return encode_float(value)
-    if isinstance(value, Mapping):
-        return {key: _as_json(inner) for key, inner in value.items()}
-    return [_as_json(inner) for inner in value] if isinstance(value, list | tuple) else value
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, text)
 
 
 def read_executed(path: Path) -> NotebookNode:

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..settings import Settings
 from ..trials import value_text
+from .cell_code import parse_or_none
 from .research import ResearchNotebook
 
 #: JSON data: digests of the cells and of the code beside the notebook, and the keys of the
@@ -55,7 +56,7 @@ def fingerprint_of(
     code = local_code(notebook.code, notebook.path.parent) if code is None else code
     return {
         "cells": [_digest(source) for source in notebook.code],
-        "files": {name: _digest(text) for name, text in _texts(code, notebook.path.parent).items()},
+        "files": _digests(code, notebook.path.parent),
         "study.seed": settings.study.seed,
         "resources.cpus_per_trial": settings.resources.threads,
         "kernel": kernel_name,
@@ -63,22 +64,9 @@ def fingerprint_of(
     }
 
 
-def modules_beside(code: Sequence[str], folder: Path) -> dict[str, str]:
-    """Read the files beside a notebook that its cells import or run, directly or indirectly.
-
-    Args:
-        code: the sources of the notebook's code cells.
-        folder: the notebook's.
-
-    Returns:
-        the text of each file, by its path relative to the folder.
-    """
-    return _texts(local_code(code, folder), folder)
-
-
-def _texts(code: Mapping[Path, bytes], folder: Path) -> dict[str, str]:
-    """The texts of files, by their paths relative to a folder."""
-    return {os.path.relpath(path, folder): _text(code[path]) for path in sorted(code)}
+def _digests(code: Mapping[Path, bytes], folder: Path) -> dict[str, str]:
+    """The digests of files, by their paths relative to a folder."""
+    return {os.path.relpath(path, folder): _digest(_text(code[path])) for path in sorted(code)}
 
 
 def version(fingerprint: Fingerprint) -> str:
@@ -188,7 +176,7 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
     while waiting:
         source, file = waiting.pop(0)
         ran = [folder / name for name in _RUN.findall(source)]
-        tree = _parse_or_none(source)
+        tree = parse_or_none(_MAGIC.sub(r"\1pass", source))
         if tree is not None:
             roots += [folder / path for path in _added_to_path(tree)]
             ran += [
@@ -198,15 +186,6 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
             found[path] = path.read_bytes()
             waiting.append((_text(found[path]), path))
     return found
-
-
-def _parse_or_none(source: str) -> ast.Module | None:
-    if source.lstrip().startswith("%%"):
-        return None
-    try:
-        return ast.parse(_MAGIC.sub(r"\1pass", source))
-    except (SyntaxError, ValueError):
-        return None
 
 
 def _added_to_path(tree: ast.Module) -> Iterator[str]:

@@ -36,7 +36,7 @@ _TEMPLATE = (
     "{{ super() }}{% else %}{{ still }}{% endif %}{% endblock %}"
     for block in ("data_priority", "stream", "error")
 )
-_IMAGES = ("image/png", "image/jpeg", "image/svg+xml")
+_IMAGES = ("image/png", "image/jpeg")
 _SCRIPTS = ("application/javascript", "application/vnd.jupyter.widget-view+json")
 _HEAD = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
@@ -87,12 +87,10 @@ def render(path: Path) -> RenderedNotebook:
     """
     text = _exporter().rendered(read_notebook(path, str(path)))
     left, cells = _MOST_OF_NOTEBOOK, []
-    for cell in text.split(_CELL)[1::2]:
-        clean = _cleaned(cell)
-        if len(clean) > left:
-            clean = _line(f"{_size(len(clean))} more: open the notebook")
-        left -= len(clean)
-        cells.append(clean)
+    for cell in map(_cleaned, text.split(_CELL)[1::2]):
+        is_too_much = len(cell) > left
+        cells.append(_line(f"{_size(len(cell))} more: open the notebook") if is_too_much else cell)
+        left -= len(cells[-1])
     return RenderedNotebook(cells=cells)
 
 
@@ -171,7 +169,8 @@ def _still(output: Mapping[str, Any]) -> str | None:
     if is_script:
         for kind in _IMAGES:
             if kind in data:
-                return _image(kind, data[kind])
+                image = f'<img src="data:{kind};base64,{data[kind]}">'
+                return f'<div class="jp-RenderedImage">{image}</div>'
         return _line(_INTERACTIVE)
     sizes = [len(str(value)) for value in data.values()]
     if max(sizes, default=0) > _MOST_OF_OUTPUT:
@@ -196,14 +195,6 @@ def _shortened(text: str) -> str | None:
     return "".join(
         f'<div class="jp-RenderedText"><pre>{nh3.clean_text(p)}</pre></div>' for p in parts
     )
-
-
-def _image(kind: str, data: str) -> str:
-    if kind == "image/svg+xml":
-        import base64
-
-        data = base64.b64encode(data.encode()).decode()
-    return f'<div class="jp-RenderedImage"><img src="data:{kind};base64,{data}"></div>'
 
 
 def _line(text: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..notebook_api.messages import encode_float
+
 #: The key of sweeper's metadata in executed notebooks.
 METADATA = "sweeper"
 
@@ -33,3 +35,12 @@ def read_progress(path: Path) -> tuple[Mapping[str, Any], Sequence[str | None]]:
         return data["metadata"].get(METADATA, {}), statuses
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}, []
+
+
+def as_json(value: Any) -> Any:
+    """Convert a value for JSON: NaN and infinities become strings, in lists and mappings too."""
+    if isinstance(value, float):
+        return encode_float(value)
+    if isinstance(value, Mapping):
+        return {key: as_json(inner) for key, inner in value.items()}
+    return [as_json(inner) for inner in value] if isinstance(value, list | tuple) else value

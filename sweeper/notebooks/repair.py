@@ -29,30 +29,18 @@ def repair_notebook(notebook: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         A repaired copy.
     """
-    minor = notebook.get("nbformat_minor")
-    cells = notebook.get("cells")
+    minor, cells = notebook.get("nbformat_minor"), notebook.get("cells")
+    metadata = _mapping(notebook.get("metadata"))
+    spec = _mapping(metadata.get("kernelspec"))
+    if isinstance(spec.get("name"), str):  # nbformat removes a kernel without a name for people
+        metadata["kernelspec"] = {"display_name": spec["name"], **spec}
     ids: set[str] = set()
     return {
         "nbformat": 4,
         "nbformat_minor": max(minor, _MINOR) if isinstance(minor, int) else _MINOR,
-        "metadata": _metadata(_mapping(notebook.get("metadata"))),
+        "metadata": metadata,
         "cells": [_cell(cell, ids) for cell in cells] if isinstance(cells, list) else cells,
     }
-
-
-def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Repair the notebook's metadata: a kernelspec without a name is removed."""
-    spec = _texts(_mapping(metadata.pop("kernelspec", None)))
-    info = _mapping(metadata.pop("language_info", None))
-    if not isinstance(info.get("name"), str):
-        info = {}
-    if spec.get("name"):
-        metadata["kernelspec"] = {"display_name": spec["name"], **spec}
-    elif not info and spec.get("language"):
-        info = {"name": spec["language"]}
-    if info:
-        metadata["language_info"] = info
-    return metadata
 
 
 def _cell(cell: Any, ids: set[str]) -> Any:
@@ -73,8 +61,6 @@ def _cell(cell: Any, ids: set[str]) -> Any:
         kept.pop("id", None)
     else:
         ids.add(name)
-    if not isinstance(kept.get("attachments", {}), dict):
-        del kept["attachments"]
     if kind == "code":
         kept |= {"outputs": [], "execution_count": None}
     return kept
@@ -89,9 +75,3 @@ def _tags(tags: Any) -> list[str]:
 
 def _mapping(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, dict) else {}
-
-
-def _texts(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Remove the entries of a kernelspec that must be text and are not."""
-    text = ("name", "display_name", "language")
-    return {k: v for k, v in mapping.items() if k not in text or isinstance(v, str)}

@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 
 from ..errors import NotebookError
 from ..settings.messages import nearest
-from .cell_code import assigned_names, find_parameters_candidate, parse, plain_python
+from .cell_code import assigned_names, assigned_values, parse, plain_python
 from .metadata import METADATA
 from .reading import cell_tags, code_cells, read_notebook
 
@@ -163,14 +163,21 @@ class ResearchNotebook:
 
 
 def _what_to_tag(sources: Sequence[str]) -> str:
-    """Say what to do about a missing parameters cell, for a message."""
-    candidate = find_parameters_candidate(sources)
-    if candidate is None:
+    """Say what to do about a missing parameters cell: name the cell that assigns most numbers."""
+    numbers = [
+        [
+            name
+            for name, (value, _) in assigned_values(source).items()
+            if type(value) in (int, float)
+        ]
+        for source in sources
+    ]
+    most = max(numbers, key=len, default=[])
+    if not most:
         return f"put what should vary into one, as in `lr = 1e-3`, and tag it {_HOW_TO_TAG}"
-    names = ", ".join(candidate.names[:_MAX_NAMES])
-    more = len(candidate.names) - _MAX_NAMES
-    names += f" and {more} more" if more > 0 else ""
-    which = f"code cell {candidate.number} assigns {names}"
-    if candidate.is_pure:
-        return f"{which}: tag it {_HOW_TO_TAG}"
-    return f"{which} among other things: move these to a cell of their own, tagged {_HOW_TO_TAG}"
+    more = len(most) - _MAX_NAMES
+    names = ", ".join(most[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"code cell {numbers.index(most) + 1} assigns {names}: keep what should vary in a cell of "
+        f"its own, which computes nothing from it, and tag it {_HOW_TO_TAG}"
+    )

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from ..notebook_api.messages import Point, PointSource, decode_float
@@ -97,18 +97,9 @@ def _final_value(points: Sequence[tuple[int, float]], objective: Objective | Non
     if objective is None or objective.take == "last":
         return values[-1]
     if objective.take == "mean":
-        return _mean(values)
+        return float(statistics.mean(values))  # exact, whatever the sum is
     finite = [value for value in values if not math.isnan(value)] or values
     return max(finite) if objective.direction == "maximize" else min(finite)
-
-
-def _mean(values: Sequence[float]) -> float:
-    if not all(map(math.isfinite, values)):
-        return sum(values)  # `fsum` may refuse infinities
-    try:
-        return math.fsum(values) / len(values)
-    except OverflowError:  # the sum overflows, the mean does not
-        return float(sum(map(Fraction, values)) / len(values))
 
 
 def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, NoReturn
 import nbformat
 import pytest
 
-from sweeper.files import write_atomically
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks import (
     ExecutedNotebook,
@@ -110,22 +108,6 @@ def test_numbers_that_are_not_finite_are_written_as_valid_json(begin: Begin) -> 
     assert metadata["series"] == {"loss": {"steps": [0], "values": ["nan"]}}
     assert metadata["finals"] == {"best": "-inf"}
     assert metadata["scores"] == {"loss": "nan"}
-
-
-def test_a_file_is_written_though_its_folder_is_removed_at_the_same_moment(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = begin()
-    file.write()
-
-    def remove_first(path: Path, text: str) -> None:
-        monkeypatch.undo()
-        shutil.rmtree(path.parent)
-        write_atomically(path, text)
-
-    monkeypatch.setattr("sweeper.notebooks.executed.write_atomically", remove_first)
-    file.write()
-    assert read_metadata(file.path) is not None
 
 
 def test_a_reader_always_finds_a_whole_valid_notebook_while_it_is_written(begin: Begin) -> None:
