@@ -26,8 +26,6 @@ from .builders import trial_spec
 
 #: How long a trial that waits to be stopped waits at most, in seconds.
 _LONG_S = 60.0
-#: How long a call takes at most that waits for nothing, in seconds.
-_SOON_S = 20.0
 #: The name under which trials score the process id of their worker, which some tests kill.
 WORKER_PID = "worker_pid"
 
@@ -161,43 +159,17 @@ class ListedTrials:
 
 
 class LateStop(RunningTrial):
-    """A running trial whose first stop is late: it reaches the executor only when it is released.
+    """A running trial that keeps how its executor is asked to stop it, also when it has ended.
 
-    In a sweep, the thread that stops a trial may be suspended just before it calls the executor.
-
-    Attributes:
-        is_under_way: set once the stop has been asked for.
-        release: set by the test to let the stop reach the executor.
+    In a sweep, the thread that stops a trial may be suspended just before it asks.
     """
 
-    def __init__(self, *subscribers: Callable[[Point], None], trials_left: int = 0) -> None:
-        super().__init__(*subscribers, trials_left=trials_left)
-        self.is_under_way, self.release = threading.Event(), threading.Event()
-        self._stopper: threading.Thread | None = None
-
-    def stop_late(self, message: str) -> threading.Thread:
-        """Stop the trial from a thread of its own, which ends when the executor has the stop."""
-
-        def stop() -> None:
-            self.stop(StopReason.BY_HAND, message)
-            self.is_under_way.set()  # also where the executor never asked for stops
-
-        self._stopper = threading.Thread(target=stop, daemon=True)
-        self._stopper.start()
-        self.is_under_way.wait(_LONG_S)
-        return self._stopper
+    ask: Callable[[], object] | None = None
 
     def on_stop(self, callback: Callable[[], object] | None) -> None:
-        """Delay the callback in the thread of `stop_late`."""
-
-        def call() -> None:
-            if threading.current_thread() is self._stopper:
-                self.is_under_way.set()
-                self.release.wait(_LONG_S)
-            if callback is not None:
-                callback()
-
-        super().on_stop(None if callback is None else call)
+        """Keep the callback."""
+        self.ask = callback or self.ask
+        super().on_stop(callback)
 
 
 def _kill(pid: float) -> None:
@@ -240,30 +212,19 @@ class ExecutorContract(ABC):
             for number, name in enumerate(acts)
         ]
 
-    def test_each_trial_comes_back_once_with_its_outcome(self, tmp_path: Path) -> None:
-        """Completed trials with their scores, and no more of them at once than slots."""
-        source = ListedTrials(self.specs(tmp_path, *["complete"] * 4))
+    def test_each_trial_comes_back_once_after_its_points(self, tmp_path: Path) -> None:
+        """A slot goes on after a failure; `ListedTrials` fails on points that come late."""
+        source = ListedTrials(self.specs(tmp_path, "complete", "fail", "report", "complete"))
         executor = self.make(tmp_path, jobs=2)
         assert executor.jobs == 2
         executor.run(source)
-        assert source.states == ["completed"] * 4
-        assert {outcome.scores["val"] for outcome in source.outcomes.values()} == {3.0}
+        assert source.states == ["completed", "failed", "completed", "completed"]
+        assert {source.outcomes[number].scores["val"] for number in (0, 2, 3)} == {3.0}
+        assert "as asked" in source.outcomes[1].message
+        reported = [(p.step, p.metrics["val"]) for p in source.points[2] if p.step is not None]
+        assert reported == [(0, 0.0), (1, 1.0), (2, 2.0)]
         assert source.most_at_once <= 2
         assert source.reasons == []
-
-    def test_points_arrive_in_their_order_and_before_the_outcome(self, tmp_path: Path) -> None:
-        """`ListedTrials` fails on a point that comes late."""
-        source = ListedTrials(self.specs(tmp_path, "report"))
-        self.make(tmp_path, jobs=1).run(source)
-        reported = [(p.step, p.metrics["val"]) for p in source.points[0] if p.step is not None]
-        assert reported == [(0, 0.0), (1, 1.0), (2, 2.0)]
-
-    def test_a_failure_is_an_outcome_and_the_other_trials_run(self, tmp_path: Path) -> None:
-        """A slot goes on after a trial that failed."""
-        source = ListedTrials(self.specs(tmp_path, "fail", "complete"))
-        self.make(tmp_path, jobs=1).run(source)
-        assert source.states == ["failed", "completed"]
-        assert "as asked" in source.outcomes[0].message
 
     @pytest.mark.parametrize(
         ("reason", "state"),
@@ -363,26 +324,21 @@ class ExecutorContract(ABC):
     ) -> None:
         """It reaches the executor while the slot runs the next trial."""
         trials: dict[int, LateStop] = {}
-        stoppers: list[threading.Thread] = []
 
         def stop(spec: TrialSpec, running: RunningTrial) -> None:
             assert isinstance(running, LateStop)
-            if spec.number in trials:
-                return
+            if spec.number == 1 and 1 not in trials:
+                trials[0].stop(StopReason.BY_HAND, "too late")
+                if trials[0].ask is not None:
+                    trials[0].ask()
+                running.stop(StopReason.PRUNED, "in time")
             trials[spec.number] = running
-            if spec.number == 0:
-                stoppers.append(running.stop_late("too late"))
-                return
-            trials[0].release.set()
-            stoppers[0].join(_SOON_S)
-            running.stop(StopReason.PRUNED, "in time")
 
         specs = self.specs(tmp_path, "report", "wait")
         source = ListedTrials(specs, on_point=stop, make_running=LateStop)
         self.make(tmp_path, jobs=1).run(source)
-        assert not stoppers[0].is_alive(), "the stop of a trial that has ended never returns"
-        assert source.outcomes[1].state is TrialState.PRUNED
-        assert source.outcomes[1].message == "in time"
+        outcome = source.outcomes[1]
+        assert (outcome.state, outcome.message) == (TrialState.PRUNED, "in time")
 
     def _skip_without_workers(self) -> None:
         if not self.can_lose_workers:
