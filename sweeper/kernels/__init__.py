@@ -8,11 +8,10 @@ from .cells.inject import inject
 from .forking.origins import KernelOrigin
 from .forking.policy import ForkPolicy, Proof, Reference, Run, Verdict, judge
 from .forking.sharing import SharedCells
-from .frozen_modules import can_freeze
 from .kernel import Kernel
 from .pool import KernelPool
 from .request import Ending, ExecutionRequest, KernelResult
-from .specs import check_kernel, environment_of, interpreter_of, language_of
+from .specs import can_freeze, check_kernel, environment_of, interpreter_of, language_of
 
 __all__ = [
     "Ending",

@@ -6,8 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-#: History: each kernel would have a database of its own, and a thread that writes to it. The name
-#: of the database is the one that nbclient states.
+#: History: each kernel would have a database of its own, and a thread that writes to it.
 #: Debugger: nobody attaches one to a trial, and its import takes a fifth of a kernel's boot and
 #: 8 MB. Notebooks can still import it. ipykernel 6 imports it before it reads this.
 #: Outputs: by default, a socket that publishes drops messages beyond 1000 that its reader has not
@@ -31,7 +30,6 @@ def _init_iopub(self, context, _original=IPKernelApp.init_iopub):
 IPKernelApp.init_iopub = _init_iopub
 
 c.HistoryManager.enabled = False
-c.HistoryManager.hist_file = ":memory:"
 
 if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
     sys.modules["debugpy"] = None  # as if it were not installed

@@ -25,7 +25,6 @@ from .forking.fork_server import ForkServer
 from .forking.origins import KernelOrigin, SharedRun
 from .forking.process import ForkedProcess
 from .forking.provisioner import ForkingProvisioner
-from .frozen_modules import FrozenModules
 from .ipython_folder import ipython_folder, make_ipython_folder
 from .manager import PrivateKernelManager
 from .specs import runs_in_python
@@ -40,9 +39,6 @@ _TAIL_BYTES = 2000
 #: How far a kernel is before the sweep's own processes when the system ends one for want of memory:
 #: as if it took a fifth of the memory more than it does.
 _EARLIER = 200
-#: What nbclient adds to the command of a kernel with the name of an ipykernel; notebooks may read
-#: `sys.argv`.
-_AS_NBCLIENT = ["--HistoryManager.hist_file=:memory:"]
 
 
 class Kernel:
@@ -53,7 +49,7 @@ class Kernel:
         name: the name of the kernelspec.
         folder: private to the kernel, with a short path; it is removed when the kernel has ended.
         origin: how the kernel came to be.
-        frozen: the modules that it imports from a snapshot.
+        frozen: the sources of the modules that it imports from a snapshot, by their paths.
     """
 
     def __init__(
@@ -63,7 +59,7 @@ class Kernel:
         name: str,
         folder: Path,
         mark: str,
-        frozen: FrozenModules,
+        frozen: Mapping[str, str],
     ) -> None:
         self.manager = manager
         self.name = name
@@ -85,7 +81,7 @@ class Kernel:
         runtime_folder: Path,
         token: str,
         origin: KernelOrigin,
-        frozen: FrozenModules,
+        frozen: Mapping[str, str],
         fork_server: ForkServer | None = None,
     ) -> Kernel:
         """Start the process; it boots while the caller goes on.
@@ -95,7 +91,7 @@ class Kernel:
             runtime_folder: where its private folder is made; a short path.
             token: the beginning of the mark that it bears.
             origin: how it should come to be; it is started where it cannot be forked.
-            frozen: the modules that it imports from a snapshot.
+            frozen: the sources of the modules that it imports from a snapshot, by their paths.
             fork_server: where it is forked; None when there is none.
 
         Raises:
@@ -124,7 +120,6 @@ class Kernel:
                 cwd=str(cwd),
                 stdout=kernel._stderr,
                 stderr=kernel._stderr,
-                extra_arguments=_AS_NBCLIENT if manager.ipykernel else [],
             )
         except BaseException:
             kernel._remove()

@@ -13,7 +13,7 @@ import zmq
 import zmq.asyncio
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
-from traitlets import Type, default
+from traitlets import default
 
 #: How soon to try again to reach a kernel that has not bound its sockets yet.
 _RECONNECT_MS = 5
@@ -105,8 +105,6 @@ class PrivateKernelManager(AsyncKernelManager):
         folder: for the connection file and the sockets.
         is_local: whether to connect by Unix sockets; by TCP if not.
     """
-
-    client_factory = Type(klass=AsyncKernelClient, default_value=QuickClient)
 
     def __init__(self, *, folder: Path, is_local: bool, **options: Any) -> None:
         super().__init__(**options)

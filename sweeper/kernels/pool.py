@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -22,15 +20,8 @@ from .forking.fork_server import ForkServer
 from .forking.origins import ForkAvailability, KernelOrigin
 from .forking.policy import ForkPolicy
 from .forking.sharing import SharedCells
-from .frozen_modules import FrozenModules
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel, language_of
-from .trial_environment import can_set_environment
-
-_log = logging.getLogger(__name__)
-
-#: The ipykernels that may overlook a request (ipython/ipykernel#1529).
-_OVERLOOKING = re.compile(r"7\.[0-3]\b")
 
 
 class KernelPool:
@@ -65,16 +56,14 @@ class KernelPool:
     ) -> None:
         self.name = name
         self.language = language_of(name).lower()
-        #: Whether a trial's environment can be set in a kernel that was started before. A kernel of
-        #: Python that is no ipykernel need not take the requests that the sweep adds.
-        self.can_prepare = is_ipykernel(name) or (
-            self.language != "python" and can_set_environment(self.language)
-        )
+        #: Whether a trial's environment can be set in a kernel that was started before: other
+        #: kernels need not take the requests that the sweep adds.
+        self.can_prepare = self.language == "python" and is_ipykernel(name)
         self._env = env
         self.cwd = cwd
         self._runtime_folder = runtime_folder
         self._token = token
-        self._frozen = FrozenModules(folder=runtime_folder, sources=frozen or {})
+        self._frozen = frozen or {}
         self._fork_server: ForkServer | None = None
         self._never_available = ForkAvailability()
         command = KernelCommand.read(command_of(name), kernelspec=name, language=self.language)
@@ -98,13 +87,13 @@ class KernelPool:
         self._in_use: set[Kernel] = set()
         self._ending: list[threading.Thread] = []
         self.policy = ForkPolicy(kernels)
-        self._overlooking = self._advice = ""
+        self._advice = ""
 
     @property
     def findings(self) -> list[str]:
         """What users should know of how the kernels ran, one sentence each."""
         of_forks = [] if self._fork_server is None else self._fork_server.findings
-        return [*self.policy.findings, *of_forks, *filter(None, [self._overlooking, self._advice])]
+        return [*self.policy.findings, *of_forks, *([self._advice] if self._advice else [])]
 
     @property
     def _knows_imports(self) -> bool:
@@ -123,20 +112,6 @@ class KernelPool:
         """
         if self._fork_server is not None:
             self._fork_server.record_imports(profile)
-
-    def record_overlooked(self, version: str) -> None:
-        """Note that a kernel had begun a request only when it was connected to anew.
-
-        Args:
-            version: of its ipykernel; empty where it is not known.
-        """
-        _log.info("a kernel overlooked a request for a while (ipykernel %s)", version or "unknown")
-        if _OVERLOOKING.match(version):
-            self._overlooking = (
-                f"some cells began seconds late, as ipykernel {version} overlooks a request now "
-                f"and then; pip install -U 'ipykernel>=7.4' in the environment of the kernelspec "
-                f"{self.name} ends that"
-            )
 
     def record_times(self, node: NotebookNode, own_names: Collection[str]) -> None:
         """Note what it would save to share leading cells; see `sharing_advice`.

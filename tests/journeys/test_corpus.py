@@ -130,7 +130,7 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
         "pd.DataFrame([range(30)] * 3, columns=[f'column {n}' for n in range(30)])",
     ],
     "where it runs": ["import os, sys\nos.listdir('.') == os.listdir(os.getcwd())", "__name__",
-                      "sys.path[0] in ('', os.getcwd())", "len(sys.argv), sys.argv[3:]", "'__file__' in globals()"],
+                      "sys.path[0] in ('', os.getcwd())", "sys.argv[1]", "'__file__' in globals()"],
     "a module beside it": ["import beside\nbeside.VALUE"],
     "pickles of main": [
         "import pickle\nclass Point:\n    def __init__(self, n): self.n = n\n"

@@ -11,9 +11,9 @@ from papermill.clientwrap import PapermillNotebookClient
 
 from ..kernel import Kernel
 
-#: How long a kernel may be silent about a request before it is made to look for it: first, and at
-#: most; and how soon it is at work on a request that it had overlooked.
-_OVERLOOKED_S, _LAST_OVERLOOKED_S, _WOKEN_S = 2.0, 60.0, 0.5
+#: How long a kernel may be silent about a request before it is made to look for it, and how long
+#: the connection is open that makes it look.
+_OVERLOOKED_S, _WOKEN_S = 2.0, 0.5
 
 
 class AskingClient(PapermillNotebookClient):
@@ -21,11 +21,9 @@ class AskingClient(PapermillNotebookClient):
 
     Attributes:
         kernel: the kernel's process, whose end also ends the wait for a reply.
-        overlooked: how many requests the kernel has begun only after a new connection to it.
     """
 
     kernel: Kernel
-    overlooked = 0
 
     async def _wake(self, has_begun: Callable[[], bool]) -> None:
         """Have the kernel find a request that it overlooks.
@@ -34,18 +32,14 @@ class AskingClient(PapermillNotebookClient):
         (ipython/ipykernel#1529). It then waits for ever; no further request wakes it, but a new
         connection does. A kernel that is merely busy is not disturbed by one.
         """
-        silence_s = _OVERLOOKED_S
-        while True:
-            await asyncio.sleep(silence_s)
-            if has_begun():
-                return
+        await asyncio.sleep(_OVERLOOKED_S)
+        while not has_begun():
             connection = self.km.connect_shell()
             try:
                 await asyncio.sleep(_WOKEN_S)
             finally:  # the whole cell may be done by now, which cancels this
                 connection.close(linger=0)
-                self.overlooked += has_begun()
-            silence_s = min(2 * silence_s, _LAST_OVERLOOKED_S)
+            await asyncio.sleep(_OVERLOOKED_S)
 
     def _run_silently(self, code: str) -> None:
         """Have the kernel run code that leaves no trace, before any later request."""

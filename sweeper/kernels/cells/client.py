@@ -30,11 +30,9 @@ from ..forking.import_profile import IMPORT_PROFILE
 from ..forking.origins import SharedRun
 from ..kernel import Kernel
 from ..request import ExecutionRequest
-from ..trial_environment import environment_code
 from .asking import AskingClient
 from .expressions import (
     GPU_USE,
-    IPYKERNEL,
     NOT_REPLICABLE,
     ORDERLY_EXIT,
     USE,
@@ -44,6 +42,7 @@ from .expressions import (
     gpu_use_in,
     keep_sockets_in,
     not_replicable_in,
+    set_environment,
 )
 from .outputs import joined, moved, notice, size
 from .recorded import RecordedClient
@@ -78,7 +77,6 @@ class SweepClient(AskingClient):
         exit_code: the code of a kernel that ended by itself; negative for a signal.
         variables: floats of the requested top-level variables, once all cells have run.
         import_profile: the answer to `IMPORT_PROFILE`, if that was requested.
-        overlooking: the version of an ipykernel that has overlooked requests; else empty.
         gpu: what torch has held of its GPU, if that was requested and torch has used it.
         not_replicable: the operations that need not repeat bit for bit, as torch has warned.
     """
@@ -103,7 +101,6 @@ class SweepClient(AskingClient):
         self.exit_code: int | None = None
         self.variables: dict[str, float] = {}
         self.import_profile: str | None = None
-        self.overlooking = ""
         self.gpu: GpuUse | None = None
         self.not_replicable: tuple[str, ...] = ()
         self._first_index = 0
@@ -111,12 +108,11 @@ class SweepClient(AskingClient):
         self._messages = 0
         self._report_socket: ReportSocket | None = None
 
-    def connect(self, env: Mapping[str, str], *, language: str, timeout_s: float) -> None:
+    def connect(self, env: Mapping[str, str], *, timeout_s: float) -> None:
         """Wait until the kernel answers, and set the environment of its trial in it.
 
         Args:
             env: variables to set; empty for a kernel that was started with them.
-            language: that the kernel runs, in lower case.
 
         Raises:
             RuntimeError: the kernel died, or did not answer in time.
@@ -127,7 +123,7 @@ class SweepClient(AskingClient):
         self.kc.start_channels()
         run_sync(self.kc.wait_for_ready)(timeout=timeout_s)
         self.nb.metadata["language_info"] = self.kc.language_info
-        if env and language == "python":
+        if env:
             self._report_socket = ReportSocket(self.kernel.reports_socket)
             self.loop.add_reader(self._report_socket, self._take_reports)
             environment = {
@@ -136,13 +132,11 @@ class SweepClient(AskingClient):
                 REPORTS_VARIABLE: str(self._report_socket.path),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
-            finders = "" if self.kernel.is_warm else find_modules(self.kernel.frozen.file())
+            finders = "" if self.kernel.is_warm else find_modules(self.kernel.frozen)
             fraction = self.request.gpu_fraction
             cap = "" if fraction is None else cap_memory(fraction)
             sockets = keep_sockets_in(self.kernel.folder)
-            self._run_silently(environment_code(language, environment) + sockets + cap + finders)
-        elif env:
-            self._run_silently(environment_code(language, env))
+            self._run_silently(set_environment(environment) + sockets + cap + finders)
         self.running.pid = self.kernel.pid
         self.running.cells = len(self.nb.cells)
         self.is_ready = True
@@ -362,15 +356,11 @@ class SweepClient(AskingClient):
             expressions[_IMPORT_PROFILE] = IMPORT_PROFILE
         if self.request.reads_gpu:
             expressions[USE] = GPU_USE
-        if self.overlooked:
-            expressions[IPYKERNEL] = IPYKERNEL
         answers = self._evaluate({**expressions, WARNED: NOT_REPLICABLE, "": ORDERLY_EXIT})
         self.gpu = gpu_use_in(answers)
         self.not_replicable = not_replicable_in(answers)
         if answers.get(_IMPORT_PROFILE, {}).get("status") == "ok":
             self.import_profile = ast.literal_eval(answers[_IMPORT_PROFILE]["data"]["text/plain"])
-        if answers.get(IPYKERNEL, {}).get("status") == "ok":
-            self.overlooking = answers[IPYKERNEL]["data"]["text/plain"].strip("'")
         for name in variables:
             if answers.get(name, {}).get("status") == "ok":
                 text = answers[name]["data"]["text/plain"].strip("'")

@@ -119,7 +119,7 @@ class SweepEngine(Engine):
         )
         try:
             env = request.env if pool.can_prepare else {}
-            client.connect(env, language=pool.language, timeout_s=START_TIMEOUT_S)
+            client.connect(env, timeout_s=START_TIMEOUT_S)
             if request.prepares_next:
                 pool.prepare()
             if kernel.shared is not None:
@@ -128,8 +128,6 @@ class SweepEngine(Engine):
             # A zygote for no further trial would import everything for nothing.
             if client.import_profile is not None and request.running.trials_left > 0:
                 pool.record_imports(client.import_profile)
-            if client.overlooked:
-                pool.record_overlooked(client.overlooking)
         except (RuntimeError, OSError) as error:
             if client.is_ready:  # what fails later is the notebook's file, or a defect
                 raise

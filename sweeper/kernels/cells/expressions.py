@@ -22,22 +22,24 @@ ORDERLY_EXIT = (
     "setattr(kernel, '_process_children', lambda all=kernel._process_children: "
     "[child for child in all() if child.status() != 'zombie'])))(get_ipython().kernel)"
 )
-#: The version of the ipykernel that runs the notebook.
-IPYKERNEL = "__import__('ipykernel').__version__"
 _FINDERS = Path(finders.__file__).read_text(encoding="utf-8")
 
 
-def find_modules(frozen: Path | None) -> str:
+def set_environment(env: Mapping[str, str]) -> str:
+    """Code that sets the variables of a trial in a kernel that was started before."""
+    return f"__import__('os').environ.update({dict(env)!r})\n"
+
+
+def find_modules(frozen: Mapping[str, str]) -> str:
     """Code for a started kernel that makes this package and the frozen modules importable.
 
     Args:
-        frozen: the file with those modules; None where there are none.
+        frozen: the sources of those modules, by their absolute paths without links.
     """
-    calls = [f"names['make_importable']({str(_PACKAGE_FOLDER)!r})"]
-    if frozen is not None:
-        calls.append(f"names['install_snapshot_finder'](text, {str(frozen)!r})")
     return (
-        f"(lambda names, text: (exec(text, names), {', '.join(calls)}))"
+        "(lambda names, text: (exec(text, names), "
+        f"names['make_importable']({str(_PACKAGE_FOLDER)!r}), "
+        f"names['install_snapshot_finder'](text, {dict(frozen)!r})))"
         f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})"
     )
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from ...guard import MARK_VARIABLE
 from ..event_loop import has_pidfds
-from ..frozen_modules import FrozenModules
 from ..ipython_folder import ipython_folder, make_ipython_folder
 from .command import KernelCommand
 from .origins import SWITCH_OFF, ForkAvailability, SharedRun
@@ -46,7 +45,7 @@ class ForkServer:
         cwd: the working directory of all kernels.
         runtime_folder: a private folder with a short path, for sockets.
         token: the beginning of the mark in the zygote's environment.
-        frozen: the modules that kernels import from a snapshot.
+        frozen: the sources of the modules that kernels import from a snapshot, by their paths.
         shared_cells: the cells that run once, before kernels are forked; None for none.
     """
 
@@ -58,7 +57,7 @@ class ForkServer:
         cwd: Path,
         runtime_folder: Path,
         token: str,
-        frozen: FrozenModules,
+        frozen: Mapping[str, str],
         shared_cells: SharedCells | None = None,
     ) -> None:
         self._command = command
@@ -173,7 +172,6 @@ class ForkServer:
         self._zygotes += 1
         try:
             make_ipython_folder(self._runtime_folder)
-            frozen = self._frozen.file()
             zygote = ZygoteProcess(
                 [self._command.interpreter, *self._command.options],
                 env=self._env,
@@ -182,7 +180,7 @@ class ForkServer:
                     "modules": [n for n in profile["modules"] if n not in self._excluded],
                     "environment": profile["environment"],
                     "argv": self._argv,
-                    "frozen": None if frozen is None else str(frozen),
+                    "frozen": dict(self._frozen),
                 },
                 runtime_folder=self._runtime_folder,
             )

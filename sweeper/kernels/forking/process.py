@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -62,16 +61,7 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.send_signal(signal.SIGKILL)
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.send_signal(signal.SIGTERM)
+            os.kill(self.pid, number)
 
     def release(self) -> None:
         """Close the lease; the zygote then frees the process's number."""

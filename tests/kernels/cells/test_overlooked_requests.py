@@ -16,9 +16,7 @@ pytestmark = pytest.mark.kernel
 #: for requests; and so slowly that a request always comes meanwhile.
 OVERLOOK = """
 import time
-import ipykernel
 import zmq
-ipykernel.__version__ = "7.2.0"
 left = [%d]
 thread = get_ipython().kernel.shell_channel_thread
 def send(message):
@@ -39,9 +37,6 @@ def test_a_cell_whose_request_is_overlooked_runs_all_the_same(tmp_path: Path) ->
         node, result = run_alone(notebook, pool)
         assert result.ending is Ending.FINISHED
         assert node.cells[-1].outputs[0].text == "ran\n"
-        (finding,) = pool.findings
-        assert "ipykernel 7.2.0 overlooks a request now and then" in finding
-        assert "pip install -U 'ipykernel>=7.4' in the environment of" in finding
 
 
 def test_values_whose_request_is_overlooked_are_read_all_the_same(tmp_path: Path) -> None:
@@ -49,11 +44,3 @@ def test_values_whose_request_is_overlooked_are_read_all_the_same(tmp_path: Path
     with kernel_pool(tmp_path, imports=None) as pool:
         _, result = run_alone(notebook, pool, variables=["score"])
         assert result.variables == {"score": 3.0}
-
-
-def test_a_kernel_that_is_merely_slow_is_no_finding(tmp_path: Path) -> None:
-    notebook = write_notebook(tmp_path / "nb.ipynb", "import time; time.sleep(3)", "print('ran')")
-    with kernel_pool(tmp_path, imports=None) as pool:
-        _, result = run_alone(notebook, pool)
-        assert result.ending is Ending.FINISHED
-        assert pool.findings == []

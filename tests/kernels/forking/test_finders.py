@@ -18,7 +18,7 @@ import early
 text = open(sys.argv[1]).read()
 names = {"__name__": "finders"}
 exec(text, names)
-names["install_snapshot_finder"](text, sys.argv[2])
+names["install_snapshot_finder"](text, json.load(open(sys.argv[2])))
 """
 
 

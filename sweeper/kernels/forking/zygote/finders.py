@@ -7,11 +7,10 @@ imports the standard library only.
 from __future__ import annotations
 
 import io
-import json
 import linecache
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import machinery
 from importlib.util import decode_source, spec_from_file_location
 from types import SimpleNamespace
@@ -47,7 +46,7 @@ def make_importable(folder: str) -> None:
     sys.meta_path.append(SimpleNamespace(find_spec=find_spec))
 
 
-def install_snapshot_finder(text: str, file: str) -> None:
+def install_snapshot_finder(text: str, snapshot: Mapping[str, str]) -> None:
     """Import the modules of a snapshot as they were, whatever lies at their places meanwhile.
 
     Each is found where it would be found on disk, and has that `__file__`. So do the workers that
@@ -55,15 +54,12 @@ def install_snapshot_finder(text: str, file: str) -> None:
 
     Args:
         text: the source of this module.
-        file: a JSON object with the sources, by their absolute paths without links.
+        snapshot: the sources by their absolute paths without links; bytes that are not UTF-8 stand
+            as lone surrogates.
     """
-    with open(file, encoding="utf-8") as opened:
-        sources = {
-            path: source.encode("utf-8", "surrogateescape")
-            for path, source in json.load(opened).items()
-        }
-    if not sources:
+    if not snapshot:
         return
+    sources = {path: source.encode("utf-8", "surrogateescape") for path, source in snapshot.items()}
     finder = _finder_of(sources)
     folders = {os.path.dirname(path) for path in sources}
     folders |= {
@@ -82,7 +78,7 @@ def install_snapshot_finder(text: str, file: str) -> None:
         if os.path.realpath(path or ".") in folders:
             del sys.path_importer_cache[path]
     _open_scripts_of_snapshot(sources)
-    _install_in_workers(text, file)
+    _install_in_workers(text, snapshot)
 
 
 #: As in every interpreter.
@@ -173,21 +169,21 @@ def _open_scripts_of_snapshot(sources: dict[str, bytes]) -> None:
 class _Install:
     """Unpickled in a worker, it installs the finder there, before any of them is imported."""
 
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, snapshot: Mapping[str, str]) -> None:
         self._text = text
-        self._file = file
+        self._snapshot = snapshot
 
     def __reduce__(self) -> Any:
-        code = f"{self._text}\n\ninstall_snapshot_finder({_TEXT}, {self._file!r})"
+        code = f"{self._text}\n\ninstall_snapshot_finder({_TEXT}, {self._snapshot!r})"
         return exec, (code, {"__name__": __name__, _TEXT: self._text})
 
 
-def _install_in_workers(text: str, file: str) -> None:
+def _install_in_workers(text: str, snapshot: Mapping[str, str]) -> None:
     def install_in_workers_of(module: Any) -> None:
         describe: Callable[..., dict[str, Any]] = getattr(module, _DESCRIBE)
 
         def with_snapshot(*arguments: Any, **options: Any) -> dict[str, Any]:
-            return {**describe(*arguments, **options), "frozen": _Install(text, file)}
+            return {**describe(*arguments, **options), "frozen": _Install(text, snapshot)}
 
         setattr(module, _DESCRIBE, with_snapshot)
 

@@ -50,8 +50,7 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
         app.boot(wanted["argv"])
         release_exit_handlers = _hold_exit_handlers()
         make_importable(_PACKAGE_FOLDER)
-        if wanted["frozen"] is not None:
-            install_snapshot_finder(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
+        install_snapshot_finder(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
         libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
     except Exception as error:  # noqa: BLE001  an ipykernel of another version may have other parts
         send(connection, {"refusal": _why_not_booted(error), "exclude": [], "duration_s": 0.0})
