@@ -1,36 +1,84 @@
-"""A study's trials as a table in a file."""
+"""What the command `export` writes of a study: its comparison page, and its trials as tables."""
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from studies import small_settings
 
-from sweeper import Sweep
 from sweeper.cli import main
-from sweeper.testing import InlineExecutor, write_notebook
-from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 
-def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    write_notebook(spec.notebook, "val = x")
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 1 / 3})
+def rendered(folder: Path) -> dict[str, int]:
+    """When each notebook of a page was rendered."""
+    files = (folder / "page" / "notebooks").glob("0*.js")
+    return {file.stem: file.stat().st_mtime_ns for file in files}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported")
-    start = [{"x": 0.5, "size": size} for size in (1, "a, quoted", None)]
-    space = {"x": {"low": 0.0, "high": 1.0}, "size": [1, "a, quoted", None]}
-    Sweep.from_settings(
-        small_settings("exported", study={"trials": 6}, space=space, start=start),
-        notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x, size = 0, 1"),
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(run_trial),
-    ).run()
-    return folder / "out" / "exported"
+def test_a_sweep_leaves_a_page_with_all_notebooks(folder: Path) -> None:
+    text = (folder / "page" / "study.js").read_text()
+    study = json.loads(text.strip().removeprefix("sweeper.study(").removesuffix(");"))
+    assert not study["is_running"]
+    assert study["compare_url"].startswith("http://127.0.0.1")
+    assert [trial["has_notebook"] for trial in study["all"]] == [True] * 6
+    assert set(rendered(folder)) == {f"000{n}" for n in range(6)}
+
+
+def test_export_renders_what_is_missing_or_has_changed_and_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = rendered(folder)
+    (folder / "page" / "notebooks" / "0001.js").unlink()
+    os.utime(folder.parent / "0003.ipynb")
+    assert main(["export", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["2 notebooks are rendered", f"seen: {folder / 'index.html'}"]
+    after = rendered(folder)
+    assert {name for name in after if after[name] != before[name]} == {"0001", "0003"}
+
+
+def test_a_page_in_a_folder_of_its_own_has_all_files_of_the_first(
+    folder: Path, tmp_path: Path
+) -> None:
+    to = tmp_path / "to zip"
+    for _ in range(2):  # the second time the page is there already
+        assert main(["export", str(folder), "--to", str(to)]) == 0
+    files = {path.relative_to(to) for path in to.rglob("*") if path.is_file()}
+    page = [folder / "index.html", *(folder / "page").rglob("*")]
+    assert files == {path.relative_to(folder) for path in page if path.is_file()}
+
+
+def test_a_folder_with_other_files_is_left_as_it_is(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.tex").touch()
+    assert main(["export", str(folder), "--to", str(tmp_path)]) == 2
+    assert f"--to {tmp_path}: has other files; name a new folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_message(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["export", str(folder), "--to", f"{tmp_path}/file/page"]) == 2
+    assert f"--to {tmp_path}/file/page: cannot be written" in capsys.readouterr().err
+
+
+def test_a_notebook_that_is_broken_is_one_line_and_the_page_is_written(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    notebook = folder.parent / "0002.ipynb"
+    whole = notebook.read_text()
+    notebook.write_text("{")
+    try:
+        assert main(["export", str(folder)]) == 0
+        assert "0002.ipynb: not a" in caplog.text
+    finally:
+        notebook.write_text(whole)
 
 
 def test_both_tables_have_one_row_for_each_trial_and_the_same_floats(
@@ -38,13 +86,13 @@ def test_both_tables_have_one_row_for_each_trial_and_the_same_floats(
 ) -> None:
     csv, parquet = tmp_path / "new folder" / "t.csv", tmp_path / "t.parquet"
     assert main(["export", str(folder), "--csv", str(csv), "--parquet", str(parquet)]) == 0
-    assert f"exported: 6 trials in {csv}" in capsys.readouterr().out
+    assert f"seen: 6 trials in {csv}" in capsys.readouterr().out
     text = pd.read_csv(csv, dtype={"run_id": str}).set_index("run_id")
     typed = pd.read_parquet(parquet)
     for table in (text, typed):
         assert list(table.index) == [f"000{n}" for n in range(6)]
-        assert set(table["val"]) == {1 / 3}
-        assert set(table["size"].dropna()) == {"1", "a, quoted"}
+        assert table["x"]["0004"] == 1 / 3
+        assert set(table["kind"]) == {"a", "<b>", "3"}
     assert list(text["x"]) == list(typed["x"])
     assert not list(tmp_path.glob("**/*.part"))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pandas as pd
 import pytest
 from studies import small_settings
@@ -15,50 +14,6 @@ from sweeper import Sweep
 from sweeper.errors import NotebookError, StudyError
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
-
-SPACE = {
-    "x": {"low": 0.0, "high": 1.0},
-    "kind": ["a", "<b>"],
-    "depth": {"low": 1, "high": 3, "when": {"kind": "a"}},
-    "seed": [1, 2],
-}
-
-SCORES = {"loss": {"pattern": r"loss=(\S+)"}}
-
-
-def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    x = spec.params["x"]
-    assert isinstance(x, float)
-    node = nbformat.read(write_notebook(spec.notebook, "<script>alert(1)</script>"), as_version=4)
-    node.metadata["sweeper"] = {
-        "series": {"val": {"steps": [0, 1, 1], "values": [0.0, x / 2, x]}},
-        "printed": {"loss": {"steps": [1], "values": [0.25]}},
-    }
-    nbformat.write(node, spec.notebook)
-    if spec.number == 3:
-        return TrialOutcome(state=TrialState.FAILED, message="In [2]: ValueError: no")
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": x, "loss": 1 - x})
-
-
-def swept(folder: Path, **objective: str) -> Path:
-    """The folder of a study of six trials, the fourth of which has failed."""
-    settings = small_settings(
-        "seen", study={"trials": 6}, space=SPACE, objective=objective, scores=SCORES
-    )
-    Sweep.from_settings(
-        settings,
-        notebook=write_notebook(
-            folder / "nb.ipynb", "val = x", parameters="x, kind, depth, seed = 0, 'a', 1, 1"
-        ),
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(run_trial),
-    ).run()
-    return folder / "out" / "seen"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return swept(tmp_path_factory.mktemp("loaded"), val="maximize")
 
 
 def test_each_trial_is_a_row_with_its_state_scores_params_and_notebook(folder: Path) -> None:
@@ -83,15 +38,6 @@ def test_the_best_trials_params_can_be_assigned_in_one_line(folder: Path) -> Non
     names: dict[str, Any] = {}
     names.update(best.params)
     assert names["x"] == sweeper.load(folder).dataframe()["val"].max()
-
-
-def test_with_several_objectives_the_best_are_all_pareto_optimal_trials(tmp_path: Path) -> None:
-    study = sweeper.load(swept(tmp_path, val="maximize", loss="maximize"))
-    assert study.objectives == {"val": "maximize", "loss": "maximize"}
-    best = study.best
-    assert not isinstance(best, TrialRecord)
-    assert best is not None
-    assert len(best) == 5  # each has another x, of which one score is the complement of the other
 
 
 def test_the_series_of_a_trial_have_a_row_for_each_step(folder: Path) -> None:
@@ -132,27 +78,26 @@ def test_a_study_or_trial_that_does_not_exist_is_one_message(folder: Path, tmp_p
         sweeper.load(folder).series("0099")
 
 
-def test_a_trial_whose_notebook_was_removed_has_no_series(tmp_path: Path) -> None:
-    study = sweeper.load(swept(tmp_path, val="maximize"))
-    study.notebook("0000").path.unlink()
-    with pytest.raises(NotebookError, match=r"0000\.ipynb"):
-        study.series("0000")
-
-
-def test_a_score_with_the_name_of_another_column_has_a_column_of_its_own(tmp_path: Path) -> None:
+def test_with_several_objectives_the_best_are_a_list_and_a_name_taken_twice_has_two_columns(
+    tmp_path: Path,
+) -> None:
     def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-        scores = {"duration_s": float(spec.number % 3)}
+        scores = {"duration_s": float(spec.number % 3), "val": 1.0}
         return TrialOutcome(state=TrialState.COMPLETED, scores=scores, duration_s=9.0)
 
+    objective = {"duration_s": "minimize", "val": "maximize"}
     Sweep.from_settings(
-        small_settings("fast", study={"trials": 4}, objective={"duration_s": "minimize"}),
-        notebook=write_notebook(tmp_path / "nb.ipynb", "duration_s = x", parameters="x = 0"),
+        small_settings("fast", study={"trials": 4}, objective=objective),
+        notebook=write_notebook(tmp_path / "nb.ipynb", "duration_s = val = x", parameters="x = 0"),
         output=f"{tmp_path}/out/{{run_id}}.ipynb",
         executor=lambda _: InlineExecutor(run),
     ).run()
     study = sweeper.load(tmp_path / "out" / "fast")
+    best = study.best
+    assert not isinstance(best, TrialRecord | None)
+    assert [record.run_id for record in best] == ["0000", "0003"]
     table = study.dataframe()
     assert list(table["score_duration_s"]) == [0.0, 1.0, 2.0, 0.0]
     assert list(table["duration_s"]) == [9.0] * 4
-    rows = study._repr_html_().split("<tr>")[2:]
-    assert [row.count("<th>0001</th>") for row in rows] == [0, 0, 1, 0]
+    with pytest.raises(NotebookError, match=r"0000\.ipynb"):
+        study.series("0000")

@@ -14,33 +14,13 @@ from pathlib import Path
 
 import pytest
 from commands import Command
-from studies import small_settings, until
+from studies import until
 
-from sweeper import Sweep
 from sweeper.cli import main
 from sweeper.control.lookup import find_study
 from sweeper.control.serving import StudyServer, served
 from sweeper.errors import SettingsError
 from sweeper.guard import MARK_VARIABLE, marked_processes
-from sweeper.testing import InlineExecutor, write_notebook
-from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
-
-
-def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    write_notebook(spec.notebook, "val = x")
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("a study")
-    Sweep.from_settings(
-        small_settings("served", study={"trials": 1}),
-        notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5"),
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(run_trial),
-    ).run()
-    return folder / "out" / "served"
 
 
 @pytest.mark.slow  # MLflow's UI takes ten seconds to start
@@ -58,14 +38,14 @@ def test_it_answers_on_loopback_and_does_not_outlive_a_kill(folder: Path) -> Non
         mlflow, _, view = pages["mlflow"].partition("/#/")
         assert mlflow == f"{pages['page']}mlflow"
         assert view.startswith("experiments/1/runs?viewStateShareKey=")
-        search = json.dumps({"max_results": 5, "filter": "name = 'served'"}).encode()
+        search = json.dumps({"max_results": 5, "filter": "name = 'seen'"}).encode()
         asked = urllib.request.Request(
             f"{mlflow}/ajax-api/2.0/mlflow/experiments/search",
             data=search,
             headers={"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(asked, timeout=60) as answer:
-            assert json.load(answer)["experiments"][0]["name"] == "served"
+            assert json.load(answer)["experiments"][0]["name"] == "seen"
         with urllib.request.urlopen(f"{mlflow}/", timeout=60) as answer:
             (script,) = re.findall(r'src="(static-files/[^"]+)"', answer.read().decode())
         with urllib.request.urlopen(f"{mlflow}/{script}", timeout=60) as answer:
@@ -95,27 +75,20 @@ def serving_page(folder: Path) -> Iterator[StudyServer]:
         thread.join()
 
 
-def test_a_port_that_is_taken_is_refused(folder: Path) -> None:
+@pytest.mark.parametrize("port", [0, 65_536, None])
+def test_a_port_that_cannot_be_used_is_refused(folder: Path, port: int | None) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
+        wanted, why = port, "expected a number from 1 to 65535"
+        if wanted is None:
+            wanted, why = taken.getsockname()[1], "cannot be used: .*in use"
         there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
         with (
-            pytest.raises(SettingsError, match=f"--port {port}: cannot be used: .*in use"),
-            served(there, folder / "index.html", port=port),
+            pytest.raises(SettingsError, match=f"--port {wanted}: {why}"),
+            served(there, folder / "index.html", port=wanted),
         ):
             pass
-
-
-@pytest.mark.parametrize("port", [0, -1, 65_536])
-def test_a_port_that_cannot_be_is_refused(folder: Path, port: int) -> None:
-    found = find_study(str(folder), storage=None)
-    with (
-        pytest.raises(SettingsError, match=f"--port {port}: expected a number from 1 to 65535"),
-        served(found, folder / "index.html", port=port),
-    ):
-        pass
 
 
 def test_who_knows_the_address_gets_the_page_and_nothing_else_of_the_study_s_folder(

@@ -59,16 +59,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepR
     return folder, results
 
 
-def test_code_that_was_edited_meanwhile_is_named_once_at_the_end(
-    project: tuple[Path, list[SweepResult]],
-) -> None:
-    (finding,) = project[1][0].findings
-    assert finding == (
-        "model.py changed while the sweep ran, and its trials used the code of its start; the "
-        "study goes on with the code of now only with --allow-changes"
-    )
-
-
 def test_a_trials_code_is_written_with_the_places_of_its_files(
     project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
 ) -> None:
