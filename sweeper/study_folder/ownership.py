@@ -119,15 +119,10 @@ def _remove(file: Path) -> None:
 
 def is_held(paths: StudyPaths) -> bool:
     """Whether a sweep of this study is alive, on this machine or another that has the folder."""
-    if not paths.lock.exists():
+    if not os.access(paths.lock, os.W_OK):  # it was never swept, or is another user's
         return False
-    try:
-        FileLock(paths.lock).acquire(timeout=0).lock.release()
-    except Timeout:
-        return True
-    except OSError:  # another user's folder, which this user may only read
-        return False
-    return elsewhere_s(paths.owner) is not None
+    with while_unswept(paths) as is_unswept:
+        return not is_unswept
 
 
 @contextmanager
@@ -169,34 +164,31 @@ def _take_lock(paths: StudyPaths) -> FileLock:
     try:
         lock.acquire(timeout=_PATIENCE_S)
     except Timeout as error:
-        owner = owner_of(paths)
-        raise StudyError(
-            f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
-            f"{owner}; wait for it or stop it, or choose another name with --study"
-        ) from error
+        raise _held_by_another(paths) from error
     except OSError as error:
         raise _unwritable(paths.folder, error) from error
     alive_s = elsewhere_s(paths.owner)
     if alive_s is not None:
         lock.release()
-        owner = owner_of(paths)
-        raise StudyError(
-            f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
-            f"{owner}, which gave a sign of life {alive_s:.0f} s ago; if it is dead, "
-            f"try again in {ALIVE_S - alive_s:.0f} s, else wait for it or stop it, or choose "
-            "another name with --study"
+        raise _held_by_another(
+            paths,
+            f", which gave a sign of life {alive_s:.0f} s ago and counts as dead in "
+            f"{ALIVE_S - alive_s:.0f} s without another",
         )
-    about = {
-        "host": socket.gethostname(),
-        "machine": this_machine(),
-        "pid": os.getpid(),
-    }
+    about = {"host": socket.gethostname(), "machine": this_machine(), "pid": os.getpid()}
     try:
         write_atomically(paths.owner, json.dumps(about))
     except OSError as error:
         lock.release()
         raise _unwritable(paths.folder, error) from error
     return lock
+
+
+def _held_by_another(paths: StudyPaths, sign: str = "") -> StudyError:
+    return StudyError(
+        f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
+        f"{owner_of(paths)}{sign}; wait for it or stop it, or choose another name with --study"
+    )
 
 
 def _unwritable(folder: Path, error: OSError) -> OutputError:

@@ -85,11 +85,6 @@ class RemoteCopy:
         """The URL of the copy, for messages."""
         return f"{self._store.display_url}/{self._paths.study}"
 
-    @property
-    def lag_s(self) -> float:
-        """The age of the copy: it has everything that was written up to so many seconds ago."""
-        return 0.0 if self._is_complete else time.monotonic() - self._as_of
-
     @contextmanager
     def opened(self, on_restore: Callable[[], None]) -> Iterator[bool]:
         """Hold the lease of the copy while the study's folder is locked.
@@ -107,7 +102,8 @@ class RemoteCopy:
         try:
             yield self._open(on_restore)
         finally:
-            self.finish(0)
+            self._closing.set()
+            self._abandoned.set()
             # On a thread, because a store that hangs must not delay the sweep's end for long.
             releasing = threading.Thread(target=self._lease.release, daemon=True)
             releasing.start()
@@ -132,22 +128,8 @@ class RemoteCopy:
         """
         self._is_hurried = True
 
-    def finish(self, patience_s: float) -> bool:
-        """Copy what has changed for the last time, after the study's last change.
-
-        Returns:
-            whether the copying has ended within `patience_s`, with success or for good without.
-        """
-        self._closing.set()
-        if self._thread is None:
-            return True
-        self._thread.join(patience_s)
-        if patience_s == 0:
-            self._abandoned.set()
-        return not self._thread.is_alive()
-
     def end(self, *, left_s: float | None, on_wait: Callable[[], None]) -> float:
-        """Call `finish` at a sweep's end.
+        """Copy what has changed for the last time, after the study's last change.
 
         Args:
             left_s: how much time is left; None for the usual limit.
@@ -156,11 +138,14 @@ class RemoteCopy:
         Returns:
             how many seconds the copy is behind; 0 when it is complete.
         """
-        patience_s = _END_S if left_s is None else max(_ANNOUNCED_AFTER_S, left_s)
-        if not self.finish(_ANNOUNCED_AFTER_S):
-            on_wait()
-            self.finish(patience_s - _ANNOUNCED_AFTER_S)
-        return self.lag_s
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(_ANNOUNCED_AFTER_S)
+            if self._thread.is_alive():
+                on_wait()
+                limit_s = _END_S if left_s is None else left_s
+                self._thread.join(max(0.0, limit_s - _ANNOUNCED_AFTER_S))
+        return 0.0 if self._is_complete else time.monotonic() - self._as_of
 
     # --- before the study is open -------------------------------------------------------------
 

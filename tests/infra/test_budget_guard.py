@@ -58,19 +58,18 @@ def test_a_sweep_whose_hours_are_spent_is_stopped_and_not_started_again(tmp_path
     assert again.returncode == 0
 
 
-def test_an_interruption_reaches_the_sweep_and_is_said_by_the_exit_code(tmp_path: Path) -> None:
+def test_an_interruption_reaches_the_sweep_whose_exit_code_is_that_of_the_guard(
+    tmp_path: Path,
+) -> None:
     guard = guarded(tmp_path, hours=1e9)
     wait_for(tmp_path / "began")
     guard.send_signal(signal.SIGTERM)
     guard.communicate(timeout=60)
     assert guard.returncode == 143
     assert (tmp_path / "saved").exists()
-
-
-def test_a_sweep_that_ends_by_itself_gives_its_exit_code(tmp_path: Path) -> None:
-    guard = guarded(tmp_path, hours=1e9, sweep="import sys; sys.exit(1)")
-    guard.communicate(timeout=60)
-    assert guard.returncode == 1
+    ended = guarded(tmp_path, hours=1e9, sweep="import sys; sys.exit(1)")
+    ended.communicate(timeout=60)
+    assert ended.returncode == 1
 
 
 @pytest.mark.parametrize("store", ["folder", "s3"])

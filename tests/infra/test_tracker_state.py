@@ -98,42 +98,30 @@ def die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("is_sent", [False, True])
 def test_a_save_that_is_killed_leaves_a_whole_copy(
-    when: str, db: Path, bucket: str, tmp_path: Path
+    is_sent: bool, db: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = begin(db, bucket, 1)
     write(db, 2)
-
-    def work() -> None:
-        real = Copy.put
-
-        def call(self: Copy, file: Path) -> None:
-            if when == "after":
-                real(self, file)
-            die()
-
-        setattr(Copy, "put", call)  # noqa: B010
-        save(db, copy)
-
-    killed_while(work)
+    put = Copy.put
+    with monkeypatch.context() as patch:
+        patch.setattr(Copy, "put", lambda it, file: die(put(it, file) if is_sent else None))
+        killed_while(lambda: save(db, copy))
     second = tmp_path / "second" / "mlflow.db"
     restore(second, copy)
-    assert values(second) == ([1, 2] if when == "after" else [1])
+    assert values(second) == ([1, 2] if is_sent else [1])
 
 
 @pytest.mark.parametrize("step", ["get", "take"])
 def test_bringing_back_begins_anew_after_a_kill(
-    step: str, db: Path, bucket: str, tmp_path: Path
+    step: str, db: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = begin(db, bucket, 1, 2)
     second = tmp_path / "second" / "mlflow.db"
-
-    def work() -> None:
-        setattr(Copy, step, die)
-        restore(second, copy)
-
-    killed_while(work)
+    with monkeypatch.context() as patch:
+        patch.setattr(Copy, step, die)
+        killed_while(lambda: restore(second, copy))
     write(db, 3)
     save(db, copy)  # the first machine is not replaced yet
     assert restore(second, copy).startswith("brought back")
@@ -169,22 +157,16 @@ def test_watching_ends_where_nothing_is_written(db: Path, bucket: str) -> None:
     assert process.returncode == 0
 
 
-def test_a_store_that_is_away_starts_no_empty_tracker(tmp_path: Path) -> None:
+def test_a_store_that_is_away_starts_no_empty_tracker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    call = [sys.executable, tracker_state.__file__, "restore", str(tmp_path / "mlflow.db")]
     done = subprocess.run(
-        [
-            *(sys.executable, tracker_state.__file__, "restore"),
-            *(str(tmp_path / "mlflow.db"), "s3://sweeps/tracker"),
-        ],
-        env={
-            **os.environ,
-            "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
-            "AWS_MAX_ATTEMPTS": "1",
-            "AWS_ACCESS_KEY_ID": "nobody",
-            "AWS_SECRET_ACCESS_KEY": "nothing",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
+        [*call, "s3://sweeps/tracker"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

@@ -57,7 +57,9 @@ def test_a_second_sweep_is_refused_with_the_time_after_which_the_first_counts_as
     paths: StudyPaths,
 ) -> None:
     swept_elsewhere(paths, ago_s=20)
-    message = r"process 4711 on far-away, which gave a sign of life 20 s ago; .* try again in 40 s"
+    message = (
+        r"process 4711 on far-away, which gave a sign of life 20 s ago and counts as dead in 40 s"
+    )
     with pytest.raises(StudyError, match=message), held_folder(paths):
         pass
     assert json.loads(paths.owner.read_text())["host"] == "far-away"

@@ -111,6 +111,10 @@ class Machine:
         """Copy what has changed."""
         self.copy._copy(is_last=False)
 
+    def end(self) -> float:
+        """How far the copy is behind in the end."""
+        return self.copy.end(left_s=10, on_wait=lambda: None)
+
     def trials(self) -> list[tuple[int, str, float]]:
         """Number, state and score of each trial in the study's file."""
         study = Study.load(self.storage_url, "digits")
@@ -258,7 +262,7 @@ def test_a_copy_that_is_hurried_does_not_wait_for_its_turn(tmp_path: Path) -> No
         run_id = a.run()
         a.copy.hurry()
         until(lambda: f"notebooks/{run_id}.ipynb" in names_in_copy())
-        assert a.copy.finish(10)
+        assert a.end() == 0
 
 
 def numbers_in_copy() -> list[str]:
@@ -494,8 +498,7 @@ def test_a_lost_connection_is_reported_once_and_the_copy_catches_up(
         is_away.clear()
         until(lambda: "notebooks/0001.ipynb" in manifest().files)
         until(lambda: not a.copy._has_failed)
-        assert a.copy.finish(10)
-        assert a.copy.lag_s == 0
+        assert a.end() == 0
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2
     assert "the line is cut; trials go on" in messages[0]
@@ -767,22 +770,17 @@ def test_an_mlflow_store_moves_with_its_study(
 
 
 @pytest.mark.parametrize(
-    ("written", "fragments"),
+    ("written", "message"),
     [
-        ("nope", ["sync", "'nope' is no URL", "s3://bucket/prefix"]),
-        (7, ["sync", "7"]),
-        ({"every": "5s"}, ["sync.url", "missing"]),
-        ({"url": "s3://b", "evry": 3}, ["sync", "'evry'", "did you mean 'every'?"]),
-        ({"url": "s3://b", "every": "soon"}, ["sync.every", "'soon'", "90s"]),
-        ("s3://key:hush@bucket/x", ["sync", "come from the environment"]),
-        ("abfs://bucket/x?sig=hush", ["sync", "'abfs://bucket/x'", "come from the environment"]),
+        ("nope", r"sync.*'nope' is no URL.*s3://bucket/prefix"),
+        ({"url": "s3://b", "every": "soon"}, r"sync\.every.*'soon'.*90s"),
+        ("s3://key:hush@bucket/x", r"sync.*come from the environment"),
+        ("abfs://bucket/x?sig=hush", r"sync.*'abfs://bucket/x'.*come from the environment"),
     ],
 )
-def test_the_refusal_of_a_wrong_url_has_no_secrets(written: Any, fragments: list[str]) -> None:
-    with pytest.raises(SettingsError) as raised:
+def test_the_refusal_of_a_wrong_url_has_no_secrets(written: Any, message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as raised:
         settings(sync=written)
-    for fragment in fragments:
-        assert fragment in str(raised.value)
     assert "hush" not in str(raised.value)
 
 
