@@ -92,8 +92,8 @@ class Patience:
         if limit_s == 0:
             return False
         self._is_gone(error, f"it is tried again for {limit_s:g} s")
-        self._since_s = self._since_s or time.monotonic()
-        return time.monotonic() - self._since_s < limit_s
+        since_s = self._since_s = self._since_s or time.monotonic()
+        return time.monotonic() - since_s < limit_s
 
     def _is_gone(self, error: Exception, what_next: str) -> None:
         if not self._is_away:

@@ -216,11 +216,12 @@ class Dataset:
 
     def _place_from(self, copy: Path) -> Path:
         """A folder in the user's cache for this version, to which the path in a copy leads."""
-        link = copy / Path(self._settings.path).expanduser()
-        if link == self.place():  # an absolute path, the same on all machines
-            return link.resolve()
+        stated = Path(self._settings.path).expanduser()
+        if stated.is_absolute():
+            return stated.resolve()
         key = hashlib.sha256(self.url.encode()).hexdigest()[:8]
         cache = user_cache_path("notebook-hpo").absolute() / "data" / f"{key}-{self.version}"
+        link = copy / stated
         link.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             link.symlink_to(cache)

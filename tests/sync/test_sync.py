@@ -30,7 +30,6 @@ from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.study import SamplerFactory, Study, facts_in
 from sweeper.sync import RemoteCopy, restoring, selection
-from sweeper.sync.contents import Contents
 from sweeper.sync.manifest import Manifest, Owner
 from sweeper.sync.objects import snapshot
 from sweeper.sync.store import Store, StoreError
@@ -61,13 +60,15 @@ def settings(name: str = "digits", **changes: Any) -> Settings:
 class Machine:
     """A folder in which a study is swept, without any kernel."""
 
-    def __init__(self, folder: Path, *, url: str = URL, every_s: float = 0.1) -> None:
+    def __init__(
+        self, folder: Path, *, output: str = "out/d.{run_id}.ipynb", every_s: float = 0.1
+    ) -> None:
         self.settings = settings()
-        self.paths = StudyPaths.parse(str(folder / "out" / "d.{run_id}.ipynb"), study="digits")
+        self.paths = StudyPaths.parse(str(folder / output), study="digits")
         self.paths.folder.mkdir(parents=True, exist_ok=True)
         self.storage_url = f"sqlite:///{self.paths.storage}"
         self.copy = RemoteCopy(
-            url,
+            URL,
             every_s=every_s,
             paths=self.paths,
             storage_url=self.storage_url,
@@ -181,24 +182,6 @@ def test_a_copy_is_a_manifest_over_objects_that_are_named_by_their_content(tmp_p
         a.now()
         assert manifest().generation == 1, "nothing has changed"
     assert Owner.read(Store(URL).get("digits/owner.json") or b"").has_ended
-
-
-def test_what_trials_have_saved_used_and_run_comes_back_on_another_machine(tmp_path: Path) -> None:
-    a = Machine(tmp_path / "a")
-    with a.opened():
-        saved, used = a.paths.saved(a.run()) / "model.pt", a.paths.input("abc", "encoder.pt")
-        code, of_later = a.paths.snapshot("0123456789ab"), a.paths.saved("0009") / "model.pt"
-        for file in (saved, used, code, of_later):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(file.name)
-        a.now()
-        assert "saved/0009/model.pt" not in names_in_copy()
-    as_if_dead()
-    b = Machine(tmp_path / "b")
-    with b.opened():
-        assert (b.paths.saved("0000") / "model.pt").read_text() == "model.pt"
-        assert b.paths.input("abc", "encoder.pt").read_text() == "encoder.pt"
-        assert [file.name for file in b.paths.code.iterdir()] == [code.name]
 
 
 @contextmanager
@@ -513,19 +496,19 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
     with a.opened():
         a.run()
         a.run(state=TrialState.RUNNING)
-        file = a.checkpoint("0001", "deep/model.pt")
+        a.checkpoint("0001", "deep/model.pt")
         earlier = a.paths.notebook("0001").with_suffix(".attempt1.ipynb")
         shutil.copy(a.paths.notebook("0001"), earlier)
+        saved, used = a.paths.saved("0000") / "model.pt", a.paths.input("abc", "encoder.pt")
+        code, of_later = a.paths.snapshot("0123456789ab"), a.paths.saved("0009") / "model.pt"
+        for file in (saved, used, code, of_later):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(file.name)
         a.now()
+        assert "saved/0009/model.pt" not in names_in_copy()
     trials, study_id = a.trials(), facts_in(a.paths.storage, "digits")
     shutil.rmtree(tmp_path / "a")
-    b = Machine(tmp_path / "somewhere else")
-    b.paths = StudyPaths.parse(str(tmp_path / "b" / "{study}-{run_id}.ipynb"), study="digits")
-    b.storage_url = f"sqlite:///{b.paths.storage}"
-    b.copy._paths = b.paths
-    b.copy._contents = Contents.of(
-        b.paths, storage_url=b.storage_url, tracking_uri="http://127.0.0.1:1"
-    )
+    b = Machine(tmp_path, output="b/{study}-{run_id}.ipynb")
     with b.opened() as is_brought_back:
         assert is_brought_back
         assert b.trials() == trials
@@ -538,6 +521,9 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
         assert (tmp_path / "b" / "digits-0001.attempt1.ipynb").exists()
         assert study.study_id == (study_id or {})["id"]
         assert study.facts["template"] == b.paths.template
+        assert (b.paths.saved("0000") / "model.pt").read_text() == "model.pt"
+        assert b.paths.input("abc", "encoder.pt").read_text() == "encoder.pt"
+        assert [file.name for file in b.paths.code.iterdir()] == [code.name]
         restored = b.paths.checkpoints("0001") / "deep" / "model.pt"
         assert restored.read_bytes() == b"weights"
         assert restored.stat().st_mtime < time.time() - 30
@@ -545,7 +531,6 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
         assert b.run() == "0002"
         b.now()
         assert manifest().copy_id == b.copy._copy_id != a.copy._copy_id
-    assert file.name == "model.pt"
     assert not list((tmp_path / "b").rglob("*.part"))
 
 
