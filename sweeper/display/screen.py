@@ -148,7 +148,7 @@ def summary(result: SweepResult) -> str:
     lines += gpu_lines(result.records)
     lines += replicability_lines(result.records)
     if result.kernels:
-        lines.append(kernels_line(result.kernels, findings=result.findings))
+        lines.append(kernels_line(result.kernels))
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
 
 
@@ -199,28 +199,17 @@ def cost_lines(result: SweepResult) -> list[str]:
         return []
     line = f"cost of the study so far: {result.cost:.2f}"
     if result.cost_per_trial is not None:
-        line += f", {_amount(result.cost_per_trial)} per completed trial"
+        line += f", {result.cost_per_trial:.4g} per completed trial"
     return [line]
 
 
-def _amount(cost: float) -> str:
-    """Money with cents, and small amounts with two digits."""
-    return f"{cost:.2f}" if cost >= 0.1 else f"{cost:.2g}"
-
-
-def kernels_line(kernels: Sequence[KernelUse], *, findings: Sequence[str]) -> str:
-    """How the kernels of a sweep came to be, as one line.
-
-    Args:
-        kernels: one or more.
-        findings: of the sweep; where one has the reason why no kernel was forked, the line has not.
-    """
+def kernels_line(kernels: Sequence[KernelUse]) -> str:
+    """How the kernels of a sweep came to be, one or more, as one line."""
     forked = [kernel for kernel in kernels if kernel.is_forked]
     n_started = len(kernels) - len(forked)
     if not forked:
-        why = kernels[-1].reason  # earlier ones may have been too early to be forked
-        is_found = any(why in finding for finding in findings)
-        return f"kernels: none of {n_started} forked" + ("" if is_found else f"; {why}")
+        # Earlier ones may have been too early to be forked.
+        return f"kernels: none of {n_started} forked; {kernels[-1].reason}"
     after = [kernel.shared_cells for kernel in forked if kernel.shared_cells]
     shared = f", {len(after)} after {max(after)} cells that ran once for all" if after else ""
     started = f"; {n_started} started, as the first ones are" if n_started else ""

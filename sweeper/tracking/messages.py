@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..settings.addresses import Address
-from ..trials import StudyPaths, TrialRecord, TrialState
+from ..trials import StudyPaths
 from .files import sqlite_file
 from .views import View
 
@@ -15,26 +15,6 @@ from .views import View
 Series = Mapping[str, Sequence[tuple[int, float]]]
 #: Name, step, value, and time in milliseconds since 1970.
 TimedPoint = tuple[str, int, float, int]
-
-_STATUS = {
-    TrialState.COMPLETED: "FINISHED",
-    TrialState.PRUNED: "FINISHED",
-    TrialState.FAILED: "FAILED",
-    TrialState.STOPPED: "KILLED",
-}
-
-
-class RunEnd(NamedTuple):
-    """How a run has ended in MLflow: its status, and the attempt that its tag names."""
-
-    status: str
-    attempt: str
-
-
-def end_of(record: TrialRecord) -> RunEnd:
-    """How the run of a trial that has ended ends in MLflow."""
-    return RunEnd(_STATUS[record.state], str(record.attempt))
-
 
 # --- to the process ------------------------------------------------------------------------------
 
@@ -83,7 +63,7 @@ class Opened(NamedTuple):
 
     experiment_id: str
     runs: Mapping[str, str]
-    ends: Mapping[str, RunEnd]
+    attempts: Mapping[str, str]
 
 
 class Reply(NamedTuple):

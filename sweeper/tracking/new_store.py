@@ -48,17 +48,11 @@ def make_store(place: Path) -> None:
             raise
 
 
-def put_in_place(file: Path, place: Path) -> bool:
-    """Move a store's file to a place where there is none.
-
-    Returns:
-        False if the place has a store already, which stays as it is: another study has created it.
-    """
+def put_in_place(file: Path, place: Path) -> None:
+    """Move a store's file to a place, unless another study has created a store there."""
     with FileLock(f"{place}.lock"):  # the lock that `make_store` takes
-        if place.exists():
-            return False
-        _replace(file, place)
-        return True
+        if not place.exists():
+            _replace(file, place)
 
 
 def _kept() -> Path:

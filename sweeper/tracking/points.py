@@ -21,8 +21,8 @@ class LoggedPoints:
 
     def __init__(self, client: MlflowClient) -> None:
         self._client = client
-        #: Of each run: name, step and text of the value of each point.
-        self._logged: dict[str, set[tuple[str, int, str]]] = {}
+        #: Of each run: name, step and text of the value of each point, the newest last.
+        self._logged: dict[str, dict[tuple[str, int, str], None]] = {}
 
     def __bool__(self) -> bool:
         """Whether any trial runs."""
@@ -30,7 +30,7 @@ class LoggedPoints:
 
     def begin(self, mlflow_id: str, *, is_new: bool) -> None:
         """Start with a run: a new one has no points, those of any other are read from MLflow."""
-        self._logged[mlflow_id] = set() if is_new else self._stored(mlflow_id)
+        self._logged[mlflow_id] = {} if is_new else self._stored(mlflow_id)
 
     def log(self, mlflow_id: str, points: Sequence[TimedPoint]) -> None:
         """Log those points of a run that MLflow does not have yet."""
@@ -41,7 +41,7 @@ class LoggedPoints:
         metrics = [metric(name, value, step, at_ms) for name, step, value, at_ms in new]
         if metrics:
             self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
-        logged.update((legal(name), step, repr(value)) for name, step, value, _ in new)
+        logged.update(((legal(name), step, repr(value)), None) for name, step, value, _ in new)
 
     def has_others(self, mlflow_id: str, series: Series, *, final: Mapping[str, float]) -> bool:
         """Whether MLflow has points of these series that are not in them.
@@ -60,21 +60,21 @@ class LoggedPoints:
             for name, step, text in self._logged[mlflow_id]
         )
 
-    def last(self, mlflow_id: str, name: str, value: float) -> tuple[int | None, bool]:
-        """The last step of a series, and whether `value` is the only value at that step.
-
-        The step is None where the series is empty. Where a step has several values, MLflow alone
-        knows which of them came last.
-        """
+    def newest(self, mlflow_id: str, name: str) -> tuple[int, float | None]:
+        """The last step of a series, and the newest value at it; 0 and None without points."""
         points = [point for point in self._logged[mlflow_id] if point[0] == legal(name)]
-        last_step = max((step for _, step, _ in points), default=None)
-        return last_step, [text for _, step, text in points if step == last_step] == [repr(value)]
+        if not points:
+            return 0, None
+        _, step, text = max(reversed(points), key=lambda point: point[1])
+        return step, float(text)
 
     def end(self, mlflow_id: str) -> None:
         """Forget the points of a run that has ended."""
         self._logged.pop(mlflow_id, None)
 
-    def _stored(self, mlflow_id: str) -> set[tuple[str, int, str]]:
+    def _stored(self, mlflow_id: str) -> dict[tuple[str, int, str], None]:
         names = self._client.get_run(mlflow_id).data.metrics
-        histories = (self._client.get_metric_history(mlflow_id, name) for name in names)
-        return {(m.key, m.step, repr(m.value)) for history in histories for m in history}
+        points = [it for n in names for it in self._client.get_metric_history(mlflow_id, n)]
+        points.sort(key=lambda it: it.timestamp, reverse=True)
+        newest_first = dict.fromkeys((it.key, it.step, repr(it.value)) for it in points)
+        return dict.fromkeys(reversed(newest_first))

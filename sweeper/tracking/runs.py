@@ -15,15 +15,21 @@ from typing import TYPE_CHECKING
 from ..trials import GpuUse, TrialRecord, TrialState
 from .artifacts import Artifacts, stage_tags
 from .files import log_ahead
-from .messages import RunEnd, Series, Store, TimedPoint, end_of
+from .messages import Series, Store, TimedPoint
 from .opening import NOTE_TAG, open_experiment, usable, without_repetition
 from .points import LoggedPoints
 from .values import TAG_CHARACTERS, as_tags, legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param, Run
+    from mlflow.entities import Param, Run
 
+_STATUS = {
+    TrialState.COMPLETED: "FINISHED",
+    TrialState.PRUNED: "FINISHED",
+    TrialState.FAILED: "FAILED",
+    TrialState.STOPPED: "KILLED",
+}
 _STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
 #: A user sets this tag on a run in MLflow's UI to stop the trial.
 _STOP_TAG = "sweeper.stop"
@@ -35,7 +41,8 @@ class RunWriter:
     Attributes:
         experiment_id: MLflow's id of the study's experiment.
         runs: MLflow's ids of the study's runs, by the trials' run ids.
-        ends: how the runs had ended when the store was opened, without those that ran.
+        attempts: which attempt at its trial each run that had ended when the store was opened has,
+            by the trials' run ids; empty where its end was not written whole.
     """
 
     def __init__(self, client: MlflowClient, experiment_id: str, store: Store) -> None:
@@ -45,8 +52,8 @@ class RunWriter:
         self._artifacts = Artifacts(client, experiment_id, store.paths)
         found = self._search()
         self.runs = {str(run.info.run_name): str(run.info.run_id) for run in found}
-        self.ends = {
-            str(run.info.run_name): RunEnd(run.info.status, run.data.tags.get(_ATTEMPT, ""))
+        self.attempts = {
+            str(run.info.run_name): str(run.data.tags.get(_ATTEMPT, ""))
             for run in found
             if run.info.status != "RUNNING"
         }
@@ -119,13 +126,18 @@ class RunWriter:
             self._client.set_terminated(mlflow_id, status="KILLED")
             self._delete_run(record.run_id)
             mlflow_id = self._run_of(record)
-        points = [(n, step, value, at_ms) for n, ps in series.items() for step, value in ps]
+        points = [  # of two at one step MLflow takes the later one
+            (name, step, value, at_ms - len(its) + i)
+            for name, its in series.items()
+            for i, (step, value) in enumerate(its)
+        ]
         self._points.log(mlflow_id, points)  # those that were scraped, not reported
         metrics = []
-        if record.is_final:  # one that will be run again has no final values yet
-            metrics = self._final_metrics(mlflow_id, record, at_ms)
+        for name, value in record.scores.items() if record.is_final else ():
+            step, newest = self._points.newest(mlflow_id, name)
+            if newest != value:  # MLflow's table has the newest value of the last step
+                metrics.append(metric(name, value, step, at_ms + 1))
         self._points.end(mlflow_id)
-        end = end_of(record)
         all_tags = {**tags, **_tags_of(record), **stage_tags(record)}
         failure = None
         try:
@@ -134,11 +146,14 @@ class RunWriter:
             # The run gets its values and status all the same, and the next sweep tries again.
             failure = error
         else:
-            all_tags[_ATTEMPT] = end.attempt
+            all_tags[_ATTEMPT] = str(record.attempt)
         self._client.log_batch(
-            mlflow_id, metrics=metrics, params=_as_params(described), tags=as_tags(all_tags)
+            mlflow_id,
+            metrics=[it for it in metrics if it],
+            params=_as_params(described),
+            tags=as_tags(all_tags),
         )
-        self._client.set_terminated(mlflow_id, status=end.status, end_time=at_ms)
+        self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=at_ms)
         if failure is not None:
             raise failure
         return mlflow_id
@@ -146,7 +161,7 @@ class RunWriter:
     def kill_running(self) -> None:
         """Mark the runs that MLflow shows as running as killed; no sweep is alive."""
         for run_id, mlflow_id in self.runs.items():
-            if run_id not in self.ends:
+            if run_id not in self.attempts:
                 self._client.set_tag(mlflow_id, "sweeper.state", str(TrialState.STOPPED))
                 self._client.set_terminated(mlflow_id, status="KILLED")
 
@@ -238,24 +253,6 @@ class RunWriter:
         mlflow_id = self.runs.pop(run_id)
         self._client.delete_run(mlflow_id)
         self._points.end(mlflow_id)
-
-    def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
-        """The metrics of final values that differ from the last point of their series."""
-        metrics = []
-        for name, value in record.scores.items():
-            step, is_last = self._points.last(mlflow_id, name, value)
-            if is_last:
-                continue
-            # At the last step, but later: MLflow's table has the newest value of the last step.
-            history = (
-                self._client.get_metric_history(mlflow_id, legal(name)) if step is not None else []
-            )
-            newest = max(history, key=lambda m: (m.step, m.timestamp), default=None)
-            if newest is not None and newest.value == value:  # an end that was interrupted
-                continue
-            latest_ms = max((m.timestamp for m in history), default=0)
-            metrics.append(metric(name, value, step or 0, max(at_ms, latest_ms + 1)))
-        return [metric for metric in metrics if metric is not None]
 
 
 def _as_params(described: Mapping[str, str]) -> list[Param]:

@@ -21,7 +21,7 @@ from ..errors import TrackingError
 from ..notebook_api.messages import Point
 from ..trials import TrialRecord
 from . import writer
-from .messages import Call, Opened, Reply, RunEnd, Series, Store, TimedPoint, end_of
+from .messages import Call, Opened, Reply, Series, Store, TimedPoint
 from .opening import free_port
 from .values import now_ms
 from .views import view_url
@@ -70,7 +70,8 @@ class Tracker:
         self.experiment_id = ""
         self._store = store
         self._ui_port: int | None = None
-        self._ends: dict[str, RunEnd] = {}
+        #: Of each run that has ended, which attempt at its trial that was.
+        self._attempts: dict[str, str] = {}
         self._warned: set[str] = set()
         self._on_open: Callable[[], object] = lambda: None
         self._on_stop: Callable[[str], object] = lambda _: None
@@ -208,7 +209,7 @@ class Tracker:
 
     def has_end_of(self, record: TrialRecord) -> bool:
         """Whether MLflow has the end of this attempt at a trial, once the store is open."""
-        return self._ends.get(record.run_id) == end_of(record)
+        return self._attempts.get(record.run_id) == str(record.attempt)
 
     def compare_url(self) -> str | None:
         """The page of MLflow's UI that draws parallel coordinates over all runs; None if none."""
@@ -301,7 +302,7 @@ class Tracker:
 
     def _take_opened(self, opened: Opened) -> None:
         self.mlflow_run_ids.update(opened.runs)
-        self._ends = dict(opened.ends)
+        self._attempts = dict(opened.attempts)
         self.experiment_id, self._is_open = opened.experiment_id, True
         self._heard_s = time.monotonic()
         if self._problem:
@@ -317,7 +318,7 @@ class Tracker:
         elif call.method in ("start", "end"):
             self.mlflow_run_ids[call.about] = reply.value
             if call.method == "end":
-                self._ends[call.about] = end_of(call.arguments[0])
+                self._attempts[call.about] = str(call.arguments[0].attempt)
         elif call.method == "take_stops":
             for run_id in reply.value:
                 self._tell(self._on_stop, run_id)

@@ -71,7 +71,7 @@ def main(descriptor: int) -> None:
     except TrackingError as error:
         connection.send(Reply(error=str(error)))
     else:
-        connection.send(Reply(Opened(writer.experiment_id, writer.runs, writer.ends)))
+        connection.send(Reply(Opened(writer.experiment_id, writer.runs, writer.attempts)))
         while (call := calls.get()) is not None:
             connection.send(carried_out(call, writer, store))
         forget_connections(store.address.full)  # the last one writes SQLite's log into its file

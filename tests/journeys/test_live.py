@@ -565,22 +565,3 @@ def test_a_trial_that_continues_from_a_checkpoint_has_its_whole_series_once() ->
     history = client.get_metric_history(run_id, "val")
     assert [metric.step for metric in history][:6] == [0, 1, 2, 3, 4, 5]
     assert [metric.value for metric in history][:6] == series["values"]
-
-
-def test_a_trial_that_starts_again_has_no_point_twice_in_mlflow() -> None:
-    cell = (
-        "import time, sweeper\nfor i in range(4):\n    sweeper.report(i, val=x + i)\n"
-        "    if i == 2 and sweeper.trial().attempt == 1:\n        time.sleep(120)"
-    )
-    with running("anew", cell):
-        until(lambda: last_step("anew") == 2)
-        assert main(["stop", "anew", "--quiet"]) == 0
-    with running("anew", cell) as again:
-        until(lambda: again.result is not None)
-    assert again.result is not None
-    from mlflow import MlflowClient
-
-    (run_id,) = again.result.mlflow_run_ids.values()
-    history = MlflowClient(again.result.tracking_uri).get_metric_history(run_id, "val")
-    assert [metric.step for metric in history] == [0, 1, 2, 3]
-    assert metadata("anew")["series"]["val"]["steps"] == [0, 1, 2, 3]

@@ -422,13 +422,16 @@ def test_the_run_of_a_later_attempt_has_one_series(store: Path, tmp_path: Path) 
     again = replace(record, attempt=2)
     written(writer, of_study, start_of(again), end_of(again, (0, 0.0), (1, 0.1), (2, 0.2)))
     assert writer.runs["0000"] == kept, "the same numbers go on in the same run"
-    others = [(0, 0.0), (1, 0.15), (2, 0.5)]
+    others = [(0, 0.0), (1, 0.15), (2, 0.5), (2, 0.4)]
     third = replace(record, attempt=3)
     written(writer, of_study, start_of(third), points_of("0000", (1, 0.15)), end_of(third, *others))
     assert writer.runs["0000"] != kept
+    written(RunWriter.open(of_study), of_study, end_of(third, *others))  # as after a kill
     (run,) = RunWriter.open(of_study)._search()
     history = writer._client.get_metric_history(run.info.run_id, "val")
-    assert [(m.step, m.value) for m in history] == others
+    score = record.scores["val"]
+    assert sorted((m.step, m.value) for m in history) == sorted([*others, (2, score)])
+    assert run.data.metrics["val"] == score, "the newest value of the last step"
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
 
 
