@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..kernels import SharedCells
 from ..notebooks import ResearchNotebook
@@ -13,37 +12,9 @@ from ..settings import Settings
 from ..study_folder.snapshots import CodeSnapshot
 from ..trials import StudyPaths
 
-
-class TrialData(Protocol):
-    """The data that trials read, which each machine has to have before its first trial.
-
-    It can be pickled.
-    """
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """What a trial's notebook has of it: `version`, `from`, `path`."""
-
-    def place(self) -> Path:
-        """Where it lies at home."""
-
-    def bring(
-        self,
-        on_line: Callable[[str], None],
-        is_stopped: Callable[[], bool],
-        *,
-        copy: Path | None = None,
-    ) -> None:
-        """Have it on this machine.
-
-        Args:
-            on_line: called with each line for people.
-            is_stopped: asked twice a second.
-            copy: the folder of a copy of the notebook for one sweep; None for that of home.
-
-        Raises:
-            SweepError: it cannot be fetched, or other data is in its place.
-        """
+# A study without `data` needs no object storage, nor its package's import.
+if TYPE_CHECKING:
+    from ..sync.archive import Dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +42,7 @@ class Workload:
     snapshot: CodeSnapshot | None = None
     code_folder: Path | None = None
     host: str = ""
-    data: TrialData | None = None
+    data: Dataset | None = None
 
     @property
     def frozen(self) -> dict[str, str] | None:
