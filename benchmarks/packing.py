@@ -39,9 +39,9 @@ from simulated_gpu import DEVICE_CELL, SimulatedGpus
 
 from sweeper import Settings, Sweep
 from sweeper.execution.claims import Claims
-from sweeper.execution.driver import Gpu
 from sweeper.execution.gpus import usable_bytes
 from sweeper.execution.local import LocalExecutor
+from sweeper.execution.nvml import Gpu
 from sweeper.execution.places import Places
 from sweeper.testing import write_notebook
 from sweeper.trials import Event, SweepResult, TrialRecord

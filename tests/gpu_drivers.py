@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sweeper.execution.driver import Gpu, GpuError
+from sweeper.execution.nvml import Gpu, GpuError, Nvml
 
 GIB = 1024**3
 
 
-class StatedDriver:
+class StatedDriver(Nvml):
     """GPUs of 40 GiB each, with the memory in use that a test puts in.
 
     Attributes:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sweeper.execution.driver import Gpu
+from sweeper.execution.nvml import Gpu, Nvml
 
 #: What is left of each one's pace with every client beyond two, in a crowd.
 _CROWDED = 0.65
@@ -89,7 +89,7 @@ class Device:
 """
 
 
-class SimulatedGpus:
+class SimulatedGpus(Nvml):
     """Simulated GPUs and what a driver would know of them; use it as a context manager.
 
     Args:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .capacity import usable_cores
-from .driver import Gpu
-from .nvml import driver_version, model_of
+from .nvml import Gpu, driver_version, model_of
 
 _log = logging.getLogger(__name__)
 

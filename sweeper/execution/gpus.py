@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import SettingsError
-from .driver import CONTEXT_BYTES, Gpu, GpuDriver
+from .nvml import CONTEXT_BYTES, Gpu, Nvml
 
 #: What is left free on each GPU, because libraries choose other algorithms where memory is short.
 _SPARE_BYTES = 1024**3
@@ -33,7 +33,7 @@ _TAKE_WHAT_IS_NEEDED = {
 
 def chosen_gpus(
     wanted: str | Sequence[int],
-    driver: GpuDriver,
+    driver: Nvml,
     *,
     memory_bytes: int | None = None,
     per_trial: int = 1,
@@ -85,7 +85,7 @@ def chosen_gpus(
     return chosen
 
 
-def present_gpus(driver: GpuDriver) -> list[Gpu]:
+def present_gpus(driver: Nvml) -> list[Gpu]:
     """The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES where it is set.
 
     Raises:

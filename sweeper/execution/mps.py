@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..guard import LAST, MARK_VARIABLE
-from .driver import Gpu
+from .nvml import Gpu
 
 _log = logging.getLogger(__name__)
 

@@ -22,11 +22,10 @@ from ..trials import (
     RunningTrial,
     TrialOutcome,
     TrialSpec,
-    TrialState,
     Value,
 )
 from .places import Place, Places, StoppedWaiting
-from .verdict import does_not_fit, judge
+from .verdict import judge
 from .workload import Workload
 
 
@@ -100,16 +99,10 @@ class NotebookRunner:
         )
         if place is None:
             return result, outcome
-        # One that torch kept from taking all of its GPU has not shown that it does not fit.
-        has_all = place.is_alone_on_gpu and place.memory_fraction is None
-        outcome = does_not_fit(outcome, is_alone=place.is_alone, is_alone_on_gpu=has_all)
-        if place.gpus:
-            gpu = self.places.use_of(place, result.gpu)
-            file.metadata["gpu"] = asdict(gpu)
-            if result.ending is Ending.FINISHED or outcome.state is TrialState.PRUNED:
-                self.places.learn(place, gpu.peak_bytes)
-            outcome = replace(outcome, gpu=gpu)
-        return result, self.places.settle(place, outcome)
+        outcome = self.places.settle(place, outcome, result.gpu)
+        if outcome.gpu is not None:
+            file.metadata["gpu"] = asdict(outcome.gpu)
+        return result, outcome
 
     def _execute(
         self,

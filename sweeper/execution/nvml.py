@@ -6,22 +6,49 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import pynvml
 from pynvml import NVMLError
 
-from .driver import Gpu, GpuError
-
 _log = logging.getLogger(__name__)
 
+#: CUDA itself is taken to need half a GiB of a GPU in each process.
+CONTEXT_BYTES = 512 * 1024**2
 #: What NVML says on a machine without a GPU.
 _NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
 
+class GpuError(Exception):
+    """A GPU does not answer as a sound one does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU that trials may run on, or a part of one (MIG).
+
+    Attributes:
+        name: as CUDA_VISIBLE_DEVICES names it.
+        uuid: as the driver names it.
+        memory_bytes: how much memory it has.
+        mode: how many processes its administrator lets compute on it: any number, one, or none.
+    """
+
+    name: str
+    uuid: str
+    memory_bytes: int
+    mode: Literal["default", "exclusive", "prohibited"] = "default"
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a GPU (MIG)."""
+        return self.uuid.startswith("MIG-")
+
+
 class Nvml:
-    """The GPUs of NVIDIA's driver; none where there is no such driver."""
+    """The GPUs of NVIDIA's driver; none where there is no such driver. No call initialises CUDA."""
 
     def installed(self) -> Sequence[Gpu]:
         """All GPUs by their places on the bus; of one that is split by MIG, its parts."""
@@ -44,7 +71,10 @@ class Nvml:
             raise GpuError(f"NVIDIA's driver says: {error}") from error
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        """How many bytes each process has, by its id; empty where that is not known."""
+        """How many bytes each process has, by its id; empty where that is not known.
+
+        In a container the driver may name processes by the ids that they have outside of it.
+        """
         used_by: dict[int, int] = {}
         # Processes below a server of MPS have a list of their own; the server is in the other one.
         for processes_on in (
@@ -126,10 +156,11 @@ def _memory_bytes(handle: Any) -> int:
 
 
 def _mode(handle: Any) -> Literal["default", "exclusive", "prohibited"]:
+    modes: dict[int, Literal["default", "prohibited"]] = {
+        pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
+        pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
+    }
     try:
-        mode = pynvml.nvmlDeviceGetComputeMode(handle)
+        return modes.get(pynvml.nvmlDeviceGetComputeMode(handle), "exclusive")
     except NVMLError:  # a part of a GPU has none
         return "default"
-    if mode == pynvml.NVML_COMPUTEMODE_PROHIBITED:
-        return "prohibited"
-    return "default" if mode == pynvml.NVML_COMPUTEMODE_DEFAULT else "exclusive"

@@ -22,10 +22,9 @@ from ..settings.machines import Resources
 from ..trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .capacity import oom_kills
 from .claims import Claim, Claims
-from .driver import CONTEXT_BYTES, Gpu, GpuDriver, GpuError
 from .gpus import chosen_gpus, kernel_environment, usable_bytes
 from .mps import Mps, why_not
-from .nvml import Nvml
+from .nvml import CONTEXT_BYTES, Gpu, GpuError, Nvml
 from .peak_memory import PeakMemory
 
 _log = logging.getLogger(__name__)
@@ -53,6 +52,12 @@ _OF_CUDA = re.compile(
     r"cuda|\bMPS\b|illegal memory access|device-side assert|launch failure|misaligned address",
     re.IGNORECASE,
 )
+_DOES_NOT_FIT = {
+    Reason.OUT_OF_MEMORY: "does not fit on this GPU, even alone",
+    Reason.OUT_OF_HOST_MEMORY: (
+        "does not fit into this machine's memory, even with no other trial beside it"
+    ),
+}
 #: What changes all the time in what a trial waits for, and is no news.
 _SIZES = re.compile(r"[\d.]+ GB")
 
@@ -188,7 +193,7 @@ class Places:
         gpus: Sequence[Gpu] = (),
         *,
         threads: int = 1,
-        driver: GpuDriver | None = None,
+        driver: Nvml | None = None,
         claims: Claims | None = None,
         stated_bytes: int | None = None,
         per_trial: int = 1,
@@ -212,9 +217,7 @@ class Places:
         self._is_watching = self._has_warned = False
 
     @classmethod
-    def of_machine(
-        cls, resources: Resources, *, jobs: int, driver: GpuDriver | None = None
-    ) -> Places:
+    def of_machine(cls, resources: Resources, *, jobs: int, driver: Nvml | None = None) -> Places:
         """The places of this machine, with the GPUs that a parameters file asks for.
 
         Args:
@@ -340,30 +343,48 @@ class Places:
             for gpu in place.gpus:
                 self.mps.check(gpu)
 
-    def settle(self, place: Place, outcome: TrialOutcome) -> TrialOutcome:
-        """The outcome of a trial whose GPU may be to blame for it.
+    def settle(
+        self, place: Place, outcome: TrialOutcome, in_kernel: GpuUse | None = None
+    ) -> TrialOutcome:
+        """The outcome of a trial that has ended, by what it had of the machine.
 
-        One whose GPU has failed or no longer answers ends as stopped, to run elsewhere. One that
-        shared its GPU through MPS and failed with an error of CUDA has the reason `gpu_fault`, as
-        the error may be another trial's.
+        Others are expected to take what it took of its GPUs. One that ran out of memory alone is
+        infeasible. One whose GPU has failed or no longer answers ends as stopped, to run elsewhere.
+        One that shared its GPU through MPS and failed with an error of CUDA has the reason
+        `gpu_fault`, as the error may be another trial's.
+
+        Args:
+            in_kernel: what torch says in its kernel of its GPUs; None where it used none.
         """
-        is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-        if outcome.state is not TrialState.FAILED or is_short:
+        if place.gpus:
+            outcome = replace(outcome, gpu=(use := self.use_of(place, in_kernel)))
+            if outcome.state in (TrialState.COMPLETED, TrialState.PRUNED):
+                self.learn(place, use.peak_bytes)
+        if outcome.state is not TrialState.FAILED:
             return outcome
-        with self._lock:
-            for gpu in place.gpus:
-                if _BROKEN.search(outcome.message):
-                    self._close(gpu, outcome.message.strip().partition("\n")[0])
-                self._look_at(gpu)
-            failed = [gpu.name for gpu in place.gpus if gpu.name in self._closed]
-        if failed:
-            message = f"{', '.join(failed)} has failed; its own message: {outcome.message}"
+        if outcome.reason in _DOES_NOT_FIT:
+            # One that torch kept from taking all of its GPU has not shown that it does not fit.
+            has_all = place.is_alone_on_gpu and place.memory_fraction is None
+            if not (has_all if outcome.reason is Reason.OUT_OF_MEMORY else place.is_alone):
+                return outcome
+            message = f"{_DOES_NOT_FIT[outcome.reason]}: {outcome.message}"
+            return replace(outcome, message=message, is_infeasible=True)
+        if failed := self._failed_gpus(place, outcome.message):
+            message = f"{failed} has failed; its own message: {outcome.message}"
             state, reason = TrialState.STOPPED, Reason.GPU_FAULT
             return replace(outcome, state=state, reason=reason, message=message)
-        is_shared = self.mps is not None and not place.is_alone_on_gpu
-        if is_shared and _OF_CUDA.search(outcome.message):
+        if self.mps and not place.is_alone_on_gpu and _OF_CUDA.search(outcome.message):
             return replace(outcome, reason=Reason.GPU_FAULT)
         return outcome
+
+    def _failed_gpus(self, place: Place, message: str) -> str:
+        """The GPUs of a trial that have failed or no longer answer, which are closed."""
+        with self._lock:
+            for gpu in place.gpus:
+                if _BROKEN.search(message):
+                    self._close(gpu, message.strip().partition("\n")[0])
+                self._look_at(gpu)
+            return ", ".join(gpu.name for gpu in place.gpus if gpu.name in self._closed)
 
     # --- who gets a place ------------------------------------------------------------------------
 

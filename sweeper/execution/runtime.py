@@ -35,11 +35,6 @@ def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
         guard.close()
 
 
-def make_again(folder: Path) -> None:
-    """Make a sweep's private folder where it is gone."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-
-
 def clear_up(study_folder: Path) -> None:
     """End and remove what a sweep that died together with its guard has left.
 

@@ -65,22 +65,6 @@ def judge(
     return replace(outcome, scores=scraped.scores, series=scraped.series)
 
 
-def does_not_fit(outcome: TrialOutcome, *, is_alone: bool, is_alone_on_gpu: bool) -> TrialOutcome:
-    """The outcome of a trial that ran out of memory, as infeasible where it was alone.
-
-    Args:
-        is_alone: whether no other trial ran on its machine meanwhile.
-        is_alone_on_gpu: whether nobody else had a part of its GPU.
-    """
-    if outcome.reason is Reason.OUT_OF_MEMORY and is_alone_on_gpu:
-        words = "does not fit on this GPU, even alone"
-    elif outcome.reason is Reason.OUT_OF_HOST_MEMORY and is_alone:
-        words = "does not fit into this machine's memory, even with no other trial beside it"
-    else:
-        return outcome
-    return replace(outcome, message=f"{words}: {outcome.message}", is_infeasible=True)
-
-
 def failed(reason: Reason, message: str) -> TrialOutcome:
     """A failure, with its reason in words."""
     return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)

@@ -32,7 +32,7 @@ from .executor import TimeLeft
 from .notebook_runner import NotebookRunner
 from .places import NoGpuLeftError, Places
 from .proving import prove_forking, run_of
-from .runtime import guarded, make_again
+from .runtime import guarded
 from .verdict import failed
 from .workload import Workload
 
@@ -111,7 +111,8 @@ class Worker:
         """Run one trial to its end, whatever that is. Raises nothing."""
         started_s = _own_time_s(running)
         try:
-            make_again(self.runtime_folder)  # whatever cleans /tmp may have removed it
+            # Whatever cleans /tmp may have removed it.
+            self.runtime_folder.mkdir(mode=0o700, exist_ok=True)
             prove_forking(self.runner, running)
             started_s = _own_time_s(running)
             outcome = self._run(spec, running)

@@ -13,8 +13,8 @@ import pytest
 from gpu_drivers import GIB, StatedDriver
 
 from sweeper.errors import SettingsError
-from sweeper.execution.driver import Gpu
 from sweeper.execution.gpus import chosen_gpus
+from sweeper.execution.nvml import Gpu
 
 
 @pytest.fixture(autouse=True)

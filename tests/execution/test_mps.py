@@ -18,8 +18,8 @@ import psutil
 import pytest
 from studies import until
 
-from sweeper.execution.driver import Gpu
 from sweeper.execution.mps import Mps, why_not
+from sweeper.execution.nvml import Gpu
 from sweeper.execution.runtime import guarded
 from sweeper.guard import mark_of
 
@@ -77,20 +77,17 @@ class Kernel:
 # --- when it is used -----------------------------------------------------------------------------
 
 
-def test_mps_is_used_where_the_program_is_and_trials_share_a_gpu(program: Path) -> None:
-    assert why_not([a_gpu()], jobs=2, per_trial=1) == ""
-
-
 @pytest.mark.parametrize(
     ("gpus", "jobs", "per_trial", "words"),
     [
+        ([a_gpu()], 2, 1, "^$"),
         ([], 2, 1, "no two trials share a GPU of NVIDIA's, so this costs nothing"),
         ([a_gpu()], 1, 1, "no two trials share"),
         ([a_gpu()], 2, 2, "no two trials share"),
         ([a_gpu("MIG-1", "MIG-1")], 2, 1, r"parts of a GPU \(MIG\); .* take turns"),
     ],
 )
-def test_why_it_is_not_used_and_what_that_costs(
+def test_it_is_used_where_trials_share_a_gpu_else_it_says_what_that_costs(
     program: Path, gpus: list[Gpu], jobs: int, per_trial: int, words: str
 ) -> None:
     why = why_not(gpus, jobs=jobs, per_trial=per_trial)
@@ -161,25 +158,18 @@ def test_a_daemon_that_does_not_start_is_reported_and_trials_do_without(
     assert "MPS does not start on GPU-a (the stand-in does not start); trials" in caplog.text
 
 
+@pytest.mark.parametrize("connects", [True, False])
 def test_kernels_that_do_not_connect_are_reported_once(
-    program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    mps = Mps()
-    with serving(mps, tmp_path):
-        mps.check(a_gpu())
-        mps.check(a_gpu())
-    assert caplog.text.count("do not connect to MPS") == 1
-
-
-def test_kernels_that_connect_are_no_news(
-    program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, connects: bool
 ) -> None:
     mps = Mps()
     with serving(mps, tmp_path) as folder:
-        kernel = Kernel(str(folder / "mps0"))
-        mps.check(a_gpu())
-        kernel.socket.close()
-    assert "do not connect" not in caplog.text
+        kernel = Kernel(str(folder / "mps0")) if connects else None
+        for _ in range(2):
+            mps.check(a_gpu())
+        if kernel is not None:
+            kernel.socket.close()
+    assert caplog.text.count("do not connect to MPS") == (0 if connects else 1)
 
 
 # --- the end -------------------------------------------------------------------------------------
@@ -187,7 +177,7 @@ def test_kernels_that_connect_are_no_news(
 SWEEP = """
 import os, subprocess, sys, time
 from pathlib import Path
-from sweeper.execution.driver import Gpu
+from sweeper.execution.nvml import Gpu
 from sweeper.execution.mps import Mps
 from sweeper.execution.runtime import guarded
 from sweeper.guard import MARK_VARIABLE

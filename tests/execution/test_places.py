@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from gpu_drivers import GIB, StatedDriver
 from studies import PATIENCE_S, until
 
 from sweeper.execution.claims import Claims
-from sweeper.execution.driver import CONTEXT_BYTES
+from sweeper.execution.nvml import CONTEXT_BYTES
 from sweeper.execution.places import NoGpuLeftError, Place, Places, StoppedWaiting
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.settings.machines import Resources
@@ -415,41 +414,43 @@ def test_what_a_trial_took_is_the_larger_of_what_the_driver_and_torch_say(make: 
         assert use.peak_bytes == 9 * GIB + CONTEXT_BYTES
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (Reason.OUT_OF_MEMORY, "does not fit on this GPU, even alone: why"),
+        (Reason.OUT_OF_HOST_MEMORY, "does not fit into this machine's memory, even with no other"),
+    ],
+)
+def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of(
+    make: Make, reason: Reason, words: str
+) -> None:
+    outcome = TrialOutcome(state=TrialState.FAILED, reason=reason, message="why")
+    places = learned(make("GPU-a"), 1)
+    with places.lease(trial_spec(alone_on=AloneOn.GPU), RunningTrial()) as place:
+        alone = places.settle(place, outcome)
+        assert alone.is_infeasible
+        assert alone.message.startswith(words)
+    with ExitStack() as stack:
+        leases = [places.lease(trial_spec(), RunningTrial()) for _ in range(2)]
+        for place in [stack.enter_context(lease) for lease in leases]:
+            settled = places.settle(place, outcome)
+            assert (settled.is_infeasible, settled.message) == (False, "why")
+
+
 # --- other sweeps, and GPUs that fail ------------------------------------------------------------
 
-OTHER = """
-import sys, time
-from pathlib import Path
-from gpu_drivers import GIB, StatedDriver
-from sweeper.execution.claims import Claims
-from sweeper.execution.places import Places
-from sweeper.testing import trial_spec
-from sweeper.trials import RunningTrial
-driver = StatedDriver("GPU-a")
-places = Places(driver.gpus, driver=driver, claims=Claims(Path(sys.argv[1])), stated_bytes=30 * GIB)
-with places.lease(trial_spec(), RunningTrial()):
-    print("begun", flush=True)
-    time.sleep(60)
-"""
 
-
-def test_sweeps_of_one_user_leave_each_other_what_they_claim_until_they_die(
-    make: Make, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", OTHER, str(tmp_path / "claims")]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "begun\n"
-        large = Trial(make("GPU-a", stated_bytes=10 * GIB))
-        assert large.has_to_wait()
-        assert "another sweep 32.7 GB" in large.running.waits_for
-        small = Trial(make("GPU-a", stated_bytes=4 * GIB))
-        small.begun()
-        other.kill()
-        large.begun()
-        for trial in (large, small):
-            trial.end()
+def test_sweeps_of_one_user_leave_each_other_what_they_claim(make: Make) -> None:
+    other = Trial(make("GPU-a", stated_bytes=30 * GIB))
+    large = Trial(make("GPU-a", stated_bytes=10 * GIB))
+    assert large.has_to_wait()
+    assert "another sweep 32.7 GB" in large.running.waits_for
+    small = Trial(make("GPU-a", stated_bytes=4 * GIB))
+    small.begun()
+    other.end()
+    large.begun()
+    for trial in (large, small):
+        trial.end()
 
 
 def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from nbformat.v4 import new_notebook
 
-from sweeper.execution.verdict import does_not_fit, judge
+from sweeper.execution.verdict import judge
 from sweeper.kernels import Ending, KernelResult
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks import ExecutedNotebook
@@ -107,20 +107,6 @@ def test_a_killed_process_ran_out_of_memory_only_if_the_system_counts_it(
 ) -> None:
     assert judged(result, was_short=True).reason == Reason(reason)
     assert judged(result).reason in (Reason.KERNEL_DIED, Reason.CELL_ERROR)
-
-
-def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of() -> None:
-    on_gpu = TrialOutcome(state=TrialState.FAILED, reason=Reason.OUT_OF_MEMORY, message="why")
-    on_host = TrialOutcome(state=TrialState.FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
-    assert does_not_fit(on_gpu, is_alone=True, is_alone_on_gpu=False) == on_gpu
-    assert does_not_fit(on_host, is_alone=False, is_alone_on_gpu=True) == on_host
-    gpu = does_not_fit(on_gpu, is_alone=False, is_alone_on_gpu=True)
-    assert (gpu.is_infeasible, gpu.message) == (True, "does not fit on this GPU, even alone: why")
-    host = does_not_fit(on_host, is_alone=True, is_alone_on_gpu=False)
-    assert host.is_infeasible
-    assert host.message.startswith("does not fit into this machine's memory, even with no other")
-    completed = TrialOutcome(state=TrialState.COMPLETED)
-    assert does_not_fit(completed, is_alone=True, is_alone_on_gpu=True) == completed
 
 
 @pytest.mark.parametrize(

@@ -333,7 +333,6 @@ resource.setrlimit(resource.RLIMIT_AS, (taken + 2**29, resource.RLIM_INFINITY))
     [
         "hold = bytearray(2 * 10**9)",
         "import numpy\nhold = numpy.ones(250_000_000)",
-        pytest.param("import torch\nhold = torch.ones(500_000_000)", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -356,17 +355,15 @@ def test_the_system_ends_a_kernel_and_its_children_before_the_sweep(bench: Bench
     assert outcome.scores["val"] == min(1000, own + 200)
 
 
-@pytest.mark.slow
-def test_a_cell_that_swallows_interrupts_is_killed_in_the_end(bench: Bench) -> None:
-    outcome, node = bench.run(
-        "import sweeper, time\nsweeper.report(0, val=x)\nwhile True:\n    try:\n"
-        "        time.sleep(60)\n    except KeyboardInterrupt:\n        print('no')",
-        on_point=lambda running, _: running.stop(StopReason.INTERRUPTED),
-    )
-    assert outcome.state is TrialState.STOPPED
-    assert statuses(node)[-1] == "stopped"
-
-
+SWALLOWS = """
+import sweeper, time
+sweeper.report(0, val=x)
+while True:
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("no")
+"""
 #: Locks a lock of C twice without giving up the interpreter: it waits forever, and for no signal.
 HOLDS_IN_C = """
 import ctypes, sweeper
@@ -378,9 +375,10 @@ ctypes.PyDLL(None)[name](lock) or ctypes.PyDLL(None)[name](lock)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="a lock that is all zeros is free on Linux")
-def test_a_cell_that_holds_the_interpreter_in_c_is_killed_in_the_end(bench: Bench) -> None:
+@pytest.mark.parametrize("cell", [SWALLOWS, HOLDS_IN_C])
+def test_a_cell_that_no_interrupt_ends_is_killed_in_the_end(bench: Bench, cell: str) -> None:
     outcome, node = bench.run(
-        HOLDS_IN_C,
+        cell,
         "print('later')",
         on_point=lambda running, _: running.stop(StopReason.PRUNED, "hopeless"),
     )
@@ -445,33 +443,23 @@ def test_workers_that_outlive_the_cells_leave_no_folder_of_sockets_behind(
     assert not list(temporary.glob("pymp-*"))
 
 
-def test_what_a_cell_has_cleared_does_not_count_towards_its_output(bench: Bench) -> None:
+@pytest.mark.parametrize("is_cleared", [False, True])
+def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice_unless_it_has_cleared_it(
+    bench: Bench, is_cleared: bool
+) -> None:
+    clear = "clear_output(wait=True)" if is_cleared else "pass"
     outcome, node = bench.run(
         REPORT,
-        "from IPython.display import clear_output, display\n"
-        "for i in range(100):\n"
-        "    clear_output(wait=True)\n"
-        "    print('y' * 10_000)\n"
-        "print('end')",
-        limits={"cell_output": "100kB"},
-    )
-    assert outcome.state is TrialState.COMPLETED
-    assert printed(node).endswith("end\n")
-    assert "limits.cell_output" not in printed(node)
-
-
-def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice(bench: Bench) -> None:
-    outcome, node = bench.run(
-        REPORT,
-        "for i in range(100): print('y' * 10_000)",
+        "from IPython.display import clear_output\n"
+        f"for i in range(100):\n    {clear}\n    print('y' * 10_000)",
         "print('end')",
         limits={"cell_output": "100kB"},
     )
     assert outcome.state is TrialState.COMPLETED
     text = printed(node)
     assert len(text) < 200_000
-    assert "more than 100,000 bytes" in text
-    assert text.count("limits.cell_output") == 1
+    assert text.count("limits.cell_output") == (0 if is_cleared else 1)
+    assert ("more than 100,000 bytes" in text) is not is_cleared
     assert text.endswith("end\n")
 
 
