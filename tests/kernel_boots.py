@@ -17,6 +17,7 @@ import re
 import runpy
 import socket
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
@@ -32,6 +33,10 @@ _READ_FIRST = re.compile(r"PYTHON|LD_|MALLOC_|GLIBC_|LANG|LC_")
 _HASH_SEED = "PYTHONHASHSEED"
 #: A variable that makes room for the environments of kernels.
 _ROOM, _ROOM_BYTES = "TESTS_ROOM", 1 << 16
+
+
+#: The first two kernels may be booted at once.
+_one_server = threading.Lock()
 
 
 @cache
@@ -57,7 +62,9 @@ def launch(
     request = {"argv": command[2:], "env": dict(env), "cwd": str(options.get("cwd") or Path.cwd())}
     outputs = (options.get("stdout"), options.get("stderr"))
     files = [os.dup(n if it is None else it.fileno()) for n, it in enumerate(outputs, 1)]
-    process = Forked(request, files, server=forks or server())
+    with _one_server:
+        forks = forks or server()
+    process = Forked(request, files, server=forks)
     # jupyter_client reads the process group, of which every kernel is the leader.
     while process.poll() is None and os.getpgid(process.pid) != process.pid:
         time.sleep(0.001)

@@ -356,16 +356,12 @@ TRAINING = """if True:
     model = torch.nn.Sequential(
         torch.nn.Linear(4, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(), torch.nn.Linear(16, 1)
     )
-    adam = torch.optim.Adam(model[0].parameters(), lr=0.01, amsgrad=True)
-    sgd = torch.optim.SGD(model[1:].parameters(), lr=0.01, momentum=0.9, nesterov=True)
+    adam = torch.optim.Adam(model.parameters(), lr=0.01)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(adam, n_epochs)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(sgd, patience=1)
     loader = sweeper.seeded_loader(
         Noisy(), batch_size=4, shuffle=True, num_workers=num_workers, seed=5
     )
-    parts = dict(
-        model=model, adam=adam, sgd=sgd, cosine=cosine, plateau=plateau, loader=loader
-    )
+    parts = dict(model=model, adam=adam, cosine=cosine, loader=loader)
     saved = sweeper.load_checkpoint(**parts) or {"epoch": -1, "scores": []}
     scores = saved["scores"]
     connection.send(saved["epoch"] + 1)
@@ -374,20 +370,17 @@ TRAINING = """if True:
         total = 0.0
         for x, y in loader:
             adam.zero_grad()
-            sgd.zero_grad()
             noise = random.random() + np.random.rand() + torch.rand(())
             loss = (model(x) - y + noise).square().mean()
             loss.backward()
             adam.step()
-            sgd.step()
             total += loss.item()
         cosine.step()
-        plateau.step(total)
         scores.append(total)
         sweeper.save_checkpoint(epoch=epoch, scores=scores, **parts)
         connection.send(epoch)
     digest = hashlib.sha256()
-    for part in (model.state_dict().values(), *(o.state.values() for o in (adam, sgd))):
+    for part in (model.state_dict().values(), adam.state.values()):
         for entry in part:
             for tensor in entry.values() if isinstance(entry, dict) else [entry]:
                 digest.update(tensor.numpy().tobytes())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import random
-import subprocess
 import sys
 import warnings
 from types import ModuleType, SimpleNamespace
@@ -126,22 +125,13 @@ def test_samples_are_loaded_with_one_thread_as_in_a_worker() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_the_same_seed_repeats_and_another_does_not() -> None:
-    assert same(epochs(), epochs())
-    assert not same(epochs(), epochs(seed=8))
-
-
 def test_epochs_differ_in_order_and_in_augmentation() -> None:
     first, second = epochs()
+    assert not same([first, second], epochs(seed=8))
     assert first[:, 0].tolist() != second[:, 0].tolist()
     by_index = first[first[:, 0].argsort()], second[second[:, 0].argsort()]
     assert bool((by_index[0][:, 0] == by_index[1][:, 0]).all())
     assert not bool((by_index[0][:, 1:] == by_index[1][:, 1:]).any())
-
-
-def test_the_samples_of_an_epoch_and_the_three_generators_draw_differently() -> None:
-    draws = epochs()[0][:, 1:].flatten().tolist()
-    assert len(set(draws)) == 3 * SAMPLES
 
 
 def test_numpy_and_torch_draw_different_numbers() -> None:
@@ -152,11 +142,6 @@ def test_numpy_and_torch_draw_different_numbers() -> None:
 def test_augmentation_depends_on_the_sample_not_on_its_place() -> None:
     shuffled, ordered = epochs()[0], epochs(shuffle=False, batch_size=5)[0]
     assert same([shuffled[shuffled[:, 0].argsort()]], [ordered])
-
-
-def test_without_shuffling_the_order_is_kept() -> None:
-    for epoch in epochs(shuffle=False, num_workers=2):
-        assert epoch[:, 0].tolist() == list(range(SAMPLES))
 
 
 def test_set_epoch_continues_at_that_epoch() -> None:
@@ -181,18 +166,6 @@ def test_a_loader_with_the_state_of_another_continues_at_its_epoch(
     then: Any = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7)
     then.load_state_dict(state)
     assert same([torch.cat(list(then))], epochs()[1:])
-
-
-@pytest.mark.parametrize("where", ["sampler", "batch_sampler"])
-def test_a_loader_with_a_sampler_of_the_caller_has_a_state_too(where: str) -> None:
-    import torch
-
-    options: dict[str, Any] = {where: [5, 3] if where == "sampler" else [[5, 3]]}
-    first: Any = seeded_loader(Augmented(), **options)
-    rows = [torch.cat(list(first)) for _ in range(EPOCHS)]
-    then: Any = seeded_loader(Augmented(), **options)
-    then.load_state_dict({**first.state_dict(), "epoch": 1})
-    assert same([torch.cat(list(then))], rows[1:])
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -294,28 +267,6 @@ def test_the_dataset_can_be_read_through_the_loader() -> None:
     assert not hasattr(dataset, "transform")
 
 
-def train_tiny_model(seed: int) -> torch.Tensor:
-    import torch
-
-    seed_everything(seed)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=seed)
-    for _ in range(EPOCHS):
-        for batch in loader:
-            optimizer.zero_grad()
-            model(batch.float() / SAMPLES).square().mean().backward()
-            optimizer.step()
-    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-
-
-def test_a_seeded_training_ends_in_the_same_weights() -> None:
-    import torch
-
-    assert torch.equal(train_tiny_model(5), train_tiny_model(5))
-    assert not torch.allclose(train_tiny_model(5), train_tiny_model(6), equal_nan=True)
-
-
 def test_seed_everything_seeds_all_three_generators() -> None:
     import numpy as np
     import torch
@@ -383,11 +334,3 @@ def test_tensorflow_is_seeded_where_it_is_imported(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
     seed_everything(2**40 + 1)
     assert seeds == [1]
-
-
-def test_importing_the_module_loads_neither_torch_nor_numpy() -> None:
-    code = (
-        "import sys, sweeper.notebook_api.determinism; print({'torch', 'numpy'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"

@@ -88,12 +88,6 @@ def test_the_file_states_how_its_trial_ended(begin: Begin) -> None:
     assert (metadata["scores"], metadata["duration_s"]) == ({"val_acc": 0.5}, 1.235)
 
 
-def test_a_completed_trial_has_no_reason(begin: Begin) -> None:
-    file = begin()
-    file.finish(TrialOutcome(state=TrialState.COMPLETED, scores={"val_acc": 0.5}))
-    assert "reason" not in file.metadata
-
-
 def test_numbers_that_are_not_finite_are_written_as_valid_json(begin: Begin) -> None:
     fixed = {"clip": math.inf, "bounds": [0.0, math.nan], "deep": {"a": -math.inf}}
     file = begin(fixed=fixed, papermill={"parameters": fixed})

@@ -45,13 +45,6 @@ def write(folder: Path, **files: str) -> None:
         path.write_text(text)
 
 
-def test_an_equal_notebook_has_no_changes(make: Make) -> None:
-    before = make("val = x")
-    assert changes(before, make("val = x\n")) == []
-    assert version(before) == version(make("val = x"))
-    assert len(version(before)) == 8
-
-
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
@@ -65,11 +58,6 @@ def test_changed_cells_are_named_by_their_number_from_1(
     make: Make, cells: list[str], expected: list[str]
 ) -> None:
     assert changes(make("a = 1", "b = 2", "c"), make(*cells)) == expected
-
-
-def test_defaults_of_the_parameters_cell_are_part_of_the_fingerprint(make: Make) -> None:
-    other = make("c", parameters="x = 2.0\nk = 'a'")
-    assert changes(make("c"), other) == ["code cell 1 changed"]
 
 
 @pytest.mark.parametrize(

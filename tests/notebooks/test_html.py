@@ -36,16 +36,6 @@ def test_the_page_has_the_outputs_and_loads_nothing_from_elsewhere(tmp_path: Pat
     assert re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page) == []
 
 
-def test_each_cell_is_rendered_by_itself_in_order(tmp_path: Path) -> None:
-    stream = new_output("stream", text="0.93\n")
-    cells = [new_markdown_cell("# Title"), new_code_cell("lr = 0.1"), new_code_cell("print(acc)")]
-    cells[2].outputs = [stream]
-    found = rendered(tmp_path / "n.ipynb", *cells)
-    texts = [re.sub(r"<[^>]*>", "", cell) for cell in found.cells]
-    assert ["Title" in texts[0], "lr = 0.1" in texts[1], "0.93" in texts[2]] == [True] * 3
-    assert len(texts) == 3
-
-
 @pytest.mark.parametrize(
     "html",
     [

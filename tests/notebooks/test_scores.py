@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeper.notebook_api.messages import Point, PointSource, encode_float
@@ -110,10 +109,6 @@ def test_the_objectives_own_variable_counts_where_the_named_one_is_missing() -> 
     assert scraped(scores=named, variables={"acc": 0.5}).scores == {"acc": 0.5}
 
 
-def test_any_other_variable_is_no_score() -> None:
-    assert scraped(variables={"other": 0.25}).scores == {}
-
-
 def test_named_variables_and_those_with_objectives_names_are_read_from_the_kernel() -> None:
     sources = {
         "loss": ScoreSource(variable="l"),
@@ -122,17 +117,6 @@ def test_named_variables_and_those_with_objectives_names_are_read_from_the_kerne
     }
     asked = variables_to_read(sources, ["acc", "f1"])
     assert asked == ["l", "a", "acc", "f1"]
-
-
-def test_scores_that_are_not_objectives_are_found_too() -> None:
-    found = scraped(glued("f1", 0.5), series={"loss": reported(3.0, 1.0)})
-    assert found.scores == {"f1": 0.5, "loss": 1.0}
-    assert found.series == {"loss": [(0, 3.0), (1, 1.0)]}
-
-
-def test_a_notebook_without_any_score_gives_none() -> None:
-    found = scrape({"metadata": {}, "cells": []}, sources={}, objectives={})
-    assert found == Scraped(scores={}, series={})
 
 
 @pytest.mark.parametrize("content", [True, "high", [1.0], {"a": 1}, None])
@@ -203,11 +187,6 @@ def test_a_final_score_counts_before_any_value_of_its_series() -> None:
     assert found.series == {"acc": [(0, 1.0), (1, 9.0)]}
 
 
-def test_take_applies_to_printed_series_too() -> None:
-    scores = {"acc": {"pattern": r"acc=(\S+)"}}
-    assert scraped(stream("acc=3\nacc=1"), scores=scores, take="best").scores == {"acc": 3.0}
-
-
 # --- printed lines -------------------------------------------------------------------------------
 
 LOSS = {"acc": {"pattern": r"loss=([0-9.eE+-]+)"}}
@@ -228,10 +207,6 @@ def test_a_line_that_stderr_interrupts_is_one_line() -> None:
     assert scraped(*outputs, scores=LOSS).scores == {"acc": 0.25}
 
 
-def test_lines_on_stderr_are_read_too() -> None:
-    assert scraped(stream("loss=0.5", "stderr"), scores=LOSS).scores == {"acc": 0.5}
-
-
 def test_a_pattern_may_have_the_ends_of_a_line() -> None:
     scores = {"acc": {"pattern": r"^final (\S+)$"}}
     assert scraped(stream("a\nfinal 1\nnot final 2\n"), scores=scores).scores == {"acc": 1.0}
@@ -241,10 +216,6 @@ def test_a_match_that_is_not_a_number_is_skipped() -> None:
     scores = {"acc": {"pattern": r"loss=(\S+)?"}}
     found = scraped(stream("loss=n/a loss= loss=nan loss=2"), scores=scores)
     assert [str(value) for _, value in found.series["acc"]] == ["nan", "2.0"]
-
-
-def test_a_pattern_without_a_match_gives_no_score() -> None:
-    assert scraped(stream("nothing"), scores=LOSS) == Scraped(scores={}, series={})
 
 
 def test_each_cell_is_read_by_itself() -> None:
@@ -275,13 +246,6 @@ class Heard:
         return [point.metrics["loss"] for point in self.points]
 
 
-def test_a_line_is_read_when_it_ends() -> None:
-    observed = Heard()
-    assert observed.read("loss=0.", "5") == []
-    assert observed.read("\nloss=0.25\nlo") == [0.5, 0.25]
-    assert [point.step for point in observed.points] == [0, 1]
-
-
 def test_an_unfinished_line_is_read_once() -> None:
     observed = Heard()
     observed.read("loss=0.5")
@@ -305,20 +269,6 @@ def test_a_redrawn_line_counts_when_its_values_change() -> None:
 
 def test_equal_lines_are_points_of_their_own() -> None:
     assert Heard().read("loss=1\nloss=1\n", "loss=1\r\nloss=1\r\n") == [1.0] * 4
-
-
-def test_the_two_streams_are_read_independently() -> None:
-    observed = Heard()
-    observed.read("loss=", stream="stdout")
-    observed.read("0.5\n", stream="stderr")
-    assert observed.read("2\n", stream="stdout") == [2.0]
-
-
-def test_a_cell_ends_its_last_line() -> None:
-    observed = Heard()
-    observed.read("loss=")
-    observed.reader.end_cell()
-    assert observed.read("3\n") == []
 
 
 @given(
@@ -374,14 +324,3 @@ def test_scores_read_again_from_disk_are_the_same_to_the_last_bit(
     assert [bits(v) for _, v in found.series["acc"]] == [bits(v) for v in AWKWARD]
     finals = [found.scores[f"final{step}"] for step in range(len(AWKWARD))]
     assert [bits(v) for v in finals] == [bits(v) for v in AWKWARD]
-
-
-@example([sys.float_info.max] * 3)
-@given(st.lists(st.floats(), min_size=1))
-def test_no_series_of_floats_stops_the_scraping(values: list[float]) -> None:
-    for take, direction in itertools.product(("last", "best", "mean"), ("maximize", "minimize")):
-        found = scraped(take=take, direction=direction, series={"acc": reported(*values)})
-        assert [bits(v) for _, v in found.series["acc"]] == [bits(v) for v in values]
-        if all(map(math.isfinite, values)):
-            bound = max(map(abs, values)) * (1 + 1e-15)  # a mean is rounded
-            assert -bound <= found.scores["acc"] <= bound
