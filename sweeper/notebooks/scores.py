@@ -74,8 +74,7 @@ def scrape(
         if name in series or name in finals:
             continue
         if source.pattern is not None:
-            points = printed.get(name) or _printed(node["cells"], name, source)
-            series.update({name: points} if points else {})
+            series.update({name: printed[name]} if name in printed else {})
         elif source.variable in variables:
             finals[name] = variables[source.variable]
     for name in objectives:
@@ -143,20 +142,6 @@ def _series(stored: Mapping[str, Any]) -> Series:
         name: list(zip(s["steps"], map(decode_float, s["values"]), strict=True))
         for name, s in stored.items()
     }
-
-
-def _printed(
-    cells: Iterable[Mapping[str, Any]], name: str, source: ScoreSource
-) -> list[tuple[int, float]]:
-    """Find a printed score in the outputs of a notebook that no sweep has executed."""
-    points: list[Point] = []
-    reader = PrintedScores({name: source}, points.append)
-    for cell in cells:
-        for output in cell.get("outputs", ()):
-            if output.get("output_type") == "stream":
-                reader.read(output["name"], "".join(output["text"]))
-        reader.end_cell()
-    return [(point.step or 0, point.metrics[name]) for point in points]
 
 
 class PrintedScores:

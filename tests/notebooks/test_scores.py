@@ -28,10 +28,6 @@ from sweeper.trials import TrialSpec
 NAN = math.nan
 
 
-def stream(text: str | list[str], name: str = "stdout") -> dict[str, Any]:
-    return {"output_type": "stream", "name": name, "text": text}
-
-
 def displayed(mime: str, content: Any) -> dict[str, Any]:
     return {"output_type": "display_data", "data": {mime: content}, "metadata": {}}
 
@@ -76,7 +72,7 @@ SOURCES: dict[str, tuple[float, dict[str, Any], list[dict[str, Any]]]] = {
     "report": (2.0, {"series": {"acc": reported(0.0, 2.0)}}, []),
     "glue": (3.0, {}, [glued("acc", 3.0)]),
     "record": (4.0, {}, [recorded(acc=4.0)]),
-    "pattern": (5.0, {}, [stream("acc=0\nacc=5\n")]),
+    "pattern": (5.0, {"printed": {"acc": reported(0.0, 5.0)}}, []),
     "variable": (6.0, {"variables": {"acc": 6.0}}, []),
 }
 
@@ -187,44 +183,6 @@ def test_a_final_score_counts_before_any_value_of_its_series() -> None:
     assert found.series == {"acc": [(0, 1.0), (1, 9.0)]}
 
 
-# --- printed lines -------------------------------------------------------------------------------
-
-LOSS = {"acc": {"pattern": r"loss=([0-9.eE+-]+)"}}
-
-
-def test_every_match_is_a_point() -> None:
-    found = scraped(stream("loss=3 then loss=2.5\nnothing\nloss=1e-3\n"), scores=LOSS)
-    assert found.series == {"acc": [(0, 3.0), (1, 2.5), (2, 0.001)]}
-
-
-def test_a_line_that_arrived_in_pieces_is_one_line() -> None:
-    found = scraped(stream("lo"), stream(["ss=0", ".2"]), stream("5\n"), scores=LOSS)
-    assert found.series == {"acc": [(0, 0.25)]}
-
-
-def test_a_line_that_stderr_interrupts_is_one_line() -> None:
-    outputs = [stream("loss=0."), stream("warning\n", "stderr"), stream("25\n")]
-    assert scraped(*outputs, scores=LOSS).scores == {"acc": 0.25}
-
-
-def test_a_pattern_may_have_the_ends_of_a_line() -> None:
-    scores = {"acc": {"pattern": r"^final (\S+)$"}}
-    assert scraped(stream("a\nfinal 1\nnot final 2\n"), scores=scores).scores == {"acc": 1.0}
-
-
-def test_a_match_that_is_not_a_number_is_skipped() -> None:
-    scores = {"acc": {"pattern": r"loss=(\S+)?"}}
-    found = scraped(stream("loss=n/a loss= loss=nan loss=2"), scores=scores)
-    assert [str(value) for _, value in found.series["acc"]] == ["nan", "2.0"]
-
-
-def test_each_cell_is_read_by_itself() -> None:
-    cells = [{"outputs": [stream("loss=1")]}, {"outputs": [stream("2 loss=3")]}]
-    sources = {"acc": ScoreSource(pattern=r"loss=(\d+)")}
-    found = scrape({"metadata": {}, "cells": cells}, sources=sources, objectives={})
-    assert found.series == {"acc": [(0, 1.0), (1, 3.0)]}
-
-
 # --- printed lines as they come ------------------------------------------------------------------
 
 
@@ -244,6 +202,22 @@ class Heard:
     @property
     def values(self) -> list[float]:
         return [point.metrics["loss"] for point in self.points]
+
+
+def test_every_match_in_a_line_is_a_point_but_for_what_is_no_number() -> None:
+    observed = Heard(r"^(?:final )?loss=(\S+)?|loss=(?=$)")
+    assert observed.read("final loss=3\nno loss=2\nloss=nan\nloss= loss=\nloss=n/a\n")[0] == 3.0
+    assert [str(value) for value in observed.values] == ["3.0", "nan"]
+    assert Heard().read("loss=3 then loss=2.5\nnothing\nloss=1e-3\n") == [3.0, 2.5, 0.001]
+
+
+def test_a_line_that_the_other_stream_interrupts_is_one_line_and_a_cell_ends_it() -> None:
+    observed = Heard()
+    observed.read("loss=0.")
+    observed.read("loss=1\n", stream="stderr")
+    assert observed.read("25\nloss=") == [1.0, 0.25]
+    observed.reader.end_cell()
+    assert observed.read("3\n") == [1.0, 0.25]
 
 
 def test_an_unfinished_line_is_read_once() -> None:
@@ -284,13 +258,6 @@ def test_the_points_do_not_depend_on_the_pieces_of_the_text(parts: list[str], da
     whole.reader.end_cell()
     pieces.reader.end_cell()
     assert pieces.values == whole.values
-
-
-def test_stored_points_count_before_the_printed_outputs() -> None:
-    printed = {"acc": reported(0.25, 0.5)}
-    sources = {"acc": {"pattern": r"acc=(\S+)"}}
-    found = scraped(stream("acc=0.5"), scores=sources, printed=printed)
-    assert found.series == {"acc": [(0, 0.25), (1, 0.5)]}
 
 
 def test_a_display_of_scores_is_a_point_without_a_step() -> None:
