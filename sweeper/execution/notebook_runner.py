@@ -147,7 +147,6 @@ class NotebookRunner:
             prepares_next=origin is None and running.trials_left > 0,
             score_sources=settings.scores,
             variables=variables_to_read(settings.scores, settings.objective),
-            reads_gpu=bool(place.gpus),
             gpu_fraction=place.memory_fraction,
             cell_output_bytes=settings.limits.cell_output,
             grace_s=settings.limits.grace,

@@ -21,10 +21,9 @@ from jupyter_core.utils import run_sync
 
 from ..guard import MARK_VARIABLE, kill_marked, kill_session
 from .event_loop import has_pidfds
-from .forking.fork_server import ForkServer
-from .forking.origins import KernelOrigin, SharedRun
+from .forking.fork_server import ForkingProvisioner, ForkServer
+from .forking.origins import KernelOrigin
 from .forking.process import ForkedProcess
-from .forking.provisioner import ForkingProvisioner
 from .ipython_folder import ipython_folder, make_ipython_folder
 from .manager import PrivateKernelManager
 from .specs import runs_in_python
@@ -136,16 +135,6 @@ class Kernel:
             kernel.origin = KernelOrigin(reason="no kernel could be forked just then")
         return kernel
 
-    @property
-    def is_warm(self) -> bool:
-        """Whether the kernel was forked with the notebook's libraries imported."""
-        return self.origin.is_forked
-
-    @property
-    def shared(self) -> SharedRun | None:
-        """The shared cells that had run when the kernel was forked; None when none had."""
-        return self.origin.shared
-
     async def ended(self) -> None:
         """Wait for the process to end, by itself or not."""
         if self._pidfd is None:
@@ -236,7 +225,7 @@ class Kernel:
         try:
             # DataLoader workers and subprocesses may still run after the kernel's end.
             kill_marked(self._mark)
-            if self.is_warm:
+            if self.origin.is_forked:
                 kill_session(self._process.pid)
                 self._process.release()
             self._remove()

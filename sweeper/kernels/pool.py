@@ -84,7 +84,6 @@ class KernelPool:
         #: The start of a process takes a while, in which the slot goes on.
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")
         self._prepared: dict[int, Future[Kernel]] = {}
-        self._in_use: set[Kernel] = set()
         self._ending: list[threading.Thread] = []
         self.policy = ForkPolicy(kernels)
         self._advice = ""
@@ -143,10 +142,7 @@ class KernelPool:
             OSError: the kernel's command cannot be run, or no kernel can be forked.
         """
         env = self._env if self.can_prepare else {**self._env, **env}
-        kernel = self._take_best(env) if origin is None else self._take_as(origin, env)
-        with self._lock:
-            self._in_use.add(kernel)
-        return kernel
+        return self._take_best(env) if origin is None else self._take_as(origin, env)
 
     def _take_best(self, env: Mapping[str, str]) -> Kernel:
         with self._lock:
@@ -160,14 +156,14 @@ class KernelPool:
             return self._start(env, best)
         # Discard the prepared kernel if it died or lost its sockets while idle, or if it is to be
         # forked by now, or no more.
-        if not kernel.is_usable or kernel.is_warm != best.is_forked:
+        if not kernel.is_usable or kernel.origin.is_forked != best.is_forked:
             kernel.kill()
             return self._start(env, best)
         return kernel
 
     def _take_as(self, origin: KernelOrigin, env: Mapping[str, str]) -> Kernel:
         kernel = self._start(env, origin)
-        if origin.is_forked and not kernel.is_warm:
+        if origin.is_forked and not kernel.origin.is_forked:
             kernel.kill()
             raise OSError("no kernel can be forked any more")
         return kernel
@@ -186,15 +182,8 @@ class KernelPool:
         """Have a kernel end while the caller goes on; `on_gone` is called when it has ended."""
         ending = kernel.retire(on_gone)
         with self._lock:
-            self._in_use.discard(kernel)
             self._ending = [thread for thread in self._ending if thread.is_alive()]
             self._ending.append(ending)
-
-    def kill(self, kernel: Kernel) -> None:
-        """End a kernel at once that was taken and has run nothing."""
-        kernel.kill()
-        with self._lock:
-            self._in_use.discard(kernel)
 
     def close(self, *, patience_s: float | None = None) -> None:
         """Wait until all kernels have ended; prepared ones that no trial has taken are killed.

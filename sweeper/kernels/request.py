@@ -29,7 +29,6 @@ class ExecutionRequest:
         prepares_next: whether to start the kernel of this thread's next trial meanwhile.
         score_sources: by score; those with a pattern are looked for in what is printed.
         variables: top-level variables to read after the last cell.
-        reads_gpu: whether to read how much memory of a GPU the notebook has taken.
         gpu_fraction: of its GPU's memory, that the notebook may take at most; None for all.
         cell_output_bytes: how much of one cell's output is kept.
         grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
@@ -45,7 +44,6 @@ class ExecutionRequest:
     prepares_next: bool = False
     score_sources: Mapping[str, ScoreSource] = field(default_factory=dict)
     variables: Sequence[str] = ()
-    reads_gpu: bool = False
     gpu_fraction: float | None = None
     cell_output_bytes: int
     grace_s: float

@@ -177,6 +177,18 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
     "a message to a widget": [
         "from comm import create_comm\nc = create_comm(target_name='t')\nc.send({'a': 1})\nprint('sent')"
     ],
+    "widgets": [
+        "from comm import create_comm\ndef widget(name, **state):\n"
+        "    state = {'_model_module': '@jupyter-widgets/output', '_model_name': name, **state}\n"
+        "    data = {'state': state, 'buffer_paths': [['raw']]}\n"
+        "    return create_comm(target_name='jupyter.widget', data=data, buffers=[b'abc'])\n"
+        "bar, box = widget('Bar', value=1), widget('OutputModel', outputs=[], msg_id='')\n"
+        "bar.send({'method': 'update', 'state': {'value': 2}, 'buffer_paths': []})\n"
+        "def enter(msg_id): box.send({'method': 'update', 'state': {'msg_id': msg_id}, 'buffer_paths': []})\n"
+        "enter(get_ipython().kernel.get_parent()['header']['msg_id'])\nprint('in the box')\nenter('')\nprint('below')",
+        "bar.send({'method': 'update', 'state': {'value': 1 + x}, 'buffer_paths': []})\n"
+        "enter(get_ipython().kernel.get_parent()['header']['msg_id'])\nprint('more')\nenter('')",
+    ],
     "help": ["def f(n):\n    'Of f.'\nhelp(f)", "f?"],
 }  # fmt: skip
 
@@ -289,18 +301,6 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     "bytes of a leading cell": (2, [
         # It sleeps for the kernels beside ours, which may lose what they read too late.
         "import os, time", "_ = os.write(1, b'bytes\\n')\ntime.sleep(0.3)", "x",
-    ]),
-    "widgets": (1, [
-        "from comm import create_comm\ndef widget(name, **state):\n"
-        "    state = {'_model_module': '@jupyter-widgets/output', '_model_name': name, **state}\n"
-        "    data = {'state': state, 'buffer_paths': [['raw']]}\n"
-        "    return create_comm(target_name='jupyter.widget', data=data, buffers=[b'abc'])\n"
-        "bar, box = widget('Bar', value=1), widget('OutputModel', outputs=[], msg_id='')\n"
-        "bar.send({'method': 'update', 'state': {'value': 2}, 'buffer_paths': []})\n"
-        "def enter(msg_id): box.send({'method': 'update', 'state': {'msg_id': msg_id}, 'buffer_paths': []})\n"
-        "enter(get_ipython().kernel.get_parent()['header']['msg_id'])\nprint('in the box')\nenter('')\nprint('below')",
-        "bar.send({'method': 'update', 'state': {'value': 1 + x}, 'buffer_paths': []})\n"
-        "enter(get_ipython().kernel.get_parent()['header']['msg_id'])\nprint('more')\nenter('')",
     ]),
     "a star": (1, ["from math import *", "x, pi, sqrt(4)"]),
     "streams that are replaced": (1, [

@@ -57,7 +57,7 @@ class Conformance(KernelTests):
             kernel_pool(folder, imports=imports, kernelspec=cls.kernelspec)
         )
         cls._kernel = cls._pool.take({})
-        assert cls._kernel.is_warm == cls.warm
+        assert cls._kernel.origin.is_forked == cls.warm
         cls.km = cls._kernel.manager
         # The tests' client takes a kernel for dead that takes longer than a second to boot.
         client = cls.km.client()

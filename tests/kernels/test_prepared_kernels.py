@@ -28,7 +28,7 @@ def test_a_kernel_is_kept_ready_where_all_are_started(tmp_path: Path) -> None:
         until(lambda: started_kernels() == 1, "no kernel was started")
         kernel = pool.take({})
         assert started_kernels() == 1
-        pool.kill(kernel)
+        kernel.kill()
 
 
 def test_none_is_started_while_the_libraries_of_forked_ones_are_imported(tmp_path: Path) -> None:
@@ -38,5 +38,5 @@ def test_none_is_started_while_the_libraries_of_forked_ones_are_imported(tmp_pat
         wait_until_warm(pool)
         assert started_kernels() == 0
         kernel = pool.take({})
-        assert kernel.is_warm
-        pool.kill(kernel)
+        assert kernel.origin.is_forked
+        kernel.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import logging
 import re
@@ -26,23 +25,20 @@ from ...notebook_api.messages import (
 from ...notebooks.reading import cell_tags
 from ...notebooks.scores import PrintedScores, displayed_point
 from ...trials import GpuUse
-from ..forking.import_profile import IMPORT_PROFILE
 from ..forking.origins import SharedRun
 from ..kernel import Kernel
 from ..request import ExecutionRequest
 from .asking import AskingClient
 from .expressions import (
     GPU_USE,
+    IMPORT_PROFILE,
     NOT_REPLICABLE,
     ORDERLY_EXIT,
-    USE,
-    WARNED,
     cap_memory,
     find_modules,
-    gpu_use_in,
     keep_sockets_in,
-    not_replicable_in,
     set_environment,
+    value_in,
 )
 from .outputs import joined, moved, notice, size
 from .recorded import RecordedClient
@@ -59,8 +55,6 @@ CATCH_UP_S = 0.2
 _SETTLE_S = 0.5
 #: After a kernel's death, its messages are read until none has come for this long.
 _LAST_MESSAGES_S = 0.03
-#: A name in a request that no variable of a notebook can have.
-_IMPORT_PROFILE = "import profile"
 #: The values of SystemExit after `sys.exit()`, `exit()` and `sys.exit(0)`, with which a notebook
 #: ends itself without a failure.
 _CLEAN_EXITS = ("", "None", "0", "False")
@@ -132,7 +126,7 @@ class SweepClient(AskingClient):
                 REPORTS_VARIABLE: str(self._report_socket.path),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
-            finders = "" if self.kernel.is_warm else find_modules(self.kernel.frozen)
+            finders = "" if self.kernel.origin.is_forked else find_modules(self.kernel.frozen)
             fraction = self.request.gpu_fraction
             cap = "" if fraction is None else cap_memory(fraction)
             sockets = keep_sockets_in(self.kernel.folder)
@@ -353,15 +347,14 @@ class SweepClient(AskingClient):
         # In hexadecimal: no display setting of the notebook can round them.
         expressions = {name: f"float({name}).hex()" for name in variables}
         if self.has_finished and reads_imports:
-            expressions[_IMPORT_PROFILE] = IMPORT_PROFILE
-        if self.request.reads_gpu:
-            expressions[USE] = GPU_USE
-        answers = self._evaluate({**expressions, WARNED: NOT_REPLICABLE, "": ORDERLY_EXIT})
-        self.gpu = gpu_use_in(answers)
-        self.not_replicable = not_replicable_in(answers)
-        if answers.get(_IMPORT_PROFILE, {}).get("status") == "ok":
-            self.import_profile = ast.literal_eval(answers[_IMPORT_PROFILE]["data"]["text/plain"])
+            expressions["its imports"] = IMPORT_PROFILE
+        # No variable of a notebook can have these names.
+        own = {"its use of GPUs": GPU_USE, "its warnings": NOT_REPLICABLE, "its end": ORDERLY_EXIT}
+        answers = self._evaluate({**expressions, **own})
+        self.import_profile = value_in(answers, "its imports")
+        use = value_in(answers, "its use of GPUs")
+        self.gpu = None if use is None else GpuUse(peak_bytes=use[0], was_short=use[1] > 0)
+        self.not_replicable = tuple(value_in(answers, "its warnings") or ())
         for name in variables:
-            if answers.get(name, {}).get("status") == "ok":
-                text = answers[name]["data"]["text/plain"].strip("'")
-                self.variables[name] = float.fromhex(text)
+            if (value := value_in(answers, name)) is not None:
+                self.variables[name] = float.fromhex(value)

@@ -122,8 +122,8 @@ class SweepEngine(Engine):
             client.connect(env, timeout_s=START_TIMEOUT_S)
             if request.prepares_next:
                 pool.prepare()
-            if kernel.shared is not None:
-                client.take_over(kernel.shared, assignments(request.own_params))
+            if kernel.origin.shared is not None:
+                client.take_over(kernel.origin.shared, assignments(request.own_params))
             client.run(reads_imports=pool.wants_import_profile)
             # A zygote for no further trial would import everything for nothing.
             if client.import_profile is not None and request.running.trials_left > 0:
@@ -138,7 +138,7 @@ class SweepEngine(Engine):
             if client.is_ready:
                 pool.retire(kernel, request.on_kernel_gone)
             else:  # it has run nothing, and may not be reached by a request to end
-                pool.kill(kernel)
+                kernel.kill()
                 request.on_kernel_gone()
         return KernelResult(
             ending=_ending(client, request.running),

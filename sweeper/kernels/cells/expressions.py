@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ...notebook_api import replicability
-from ...trials import GpuUse
 from ..forking.zygote import finders
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
@@ -89,6 +88,30 @@ def cap_memory(fraction: float) -> str:
     return f"(lambda names: (exec({_CAP!r}, names), names['cap']({fraction!r})))({{}})\n"
 
 
+#: Variables that libraries read when they are imported; later it is too late to set them. CUDA
+#: reads those of its devices and of MPS when it is initialised, torch that of its allocator when it
+#: first uses CUDA; each trial has its own.
+_READ_AT_IMPORT = (
+    r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
+    r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
+    r"CUDA_(?!VISIBLE_DEVICES|MPS_)|MPL(?!BACKEND)|TZ$)"
+)
+
+#: An expression for a kernel: what it has imported, in order, from where it is installed. An
+#: environment on top of another one, as `uv run --with` or `--system-site-packages` make it, has
+#: libraries outside of its own folders.
+IMPORT_PROFILE = (
+    "(lambda s, o, p: __import__('json').dumps({'modules': [n for n, m in list(s.modules.items()) "
+    "if getattr(getattr(m, '__spec__', None), 'name', None) == n and "
+    "(lambda f: f in ('built-in', 'frozen') or f.startswith(p) or "
+    "not {'site-packages', 'dist-packages'}.isdisjoint(f.split(o.sep)))(str(m.__spec__.origin))], "
+    "'environment': {k: v for k, v in o.environ.items() if __import__('re').match("
+    f"{_READ_AT_IMPORT!r}, k)}}}}))("
+    "__import__('sys'), __import__('os'), tuple("
+    "v for k, v in __import__('sysconfig').get_paths().items() "
+    "if k in ('stdlib', 'platstdlib', 'purelib', 'platlib')))"
+)
+
 #: The most memory that torch has held on the GPUs of its process, and how often it ran short.
 GPU_USE = (
     "(lambda cuda: [sum(cuda.max_memory_reserved(n) for n in range(cuda.device_count())), "
@@ -96,25 +119,12 @@ GPU_USE = (
     "for name in ('num_alloc_retries', 'num_ooms'))] if cuda.is_initialized() else None)"
     "(__import__('sys').modules['torch'].cuda)"
 )
-#: The name of that expression in a request.
-USE = "use of the GPU"
 
 #: The operations that torch has warned about as not replicable.
 NOT_REPLICABLE = f"__import__('sys').modules[{replicability.__name__!r}].not_replicable()"
-#: The name of that expression in a request.
-WARNED = "operations that are not replicable"
 
 
-def gpu_use_in(answers: Mapping[str, Any]) -> GpuUse | None:
-    """What torch has held of its GPU, among a kernel's answers; None if it has used none."""
-    if answers.get(USE, {}).get("status") != "ok":
-        return None
-    read = ast.literal_eval(answers[USE]["data"]["text/plain"])
-    return None if read is None else GpuUse(peak_bytes=read[0], was_short=read[1] > 0)
-
-
-def not_replicable_in(answers: Mapping[str, Any]) -> tuple[str, ...]:
-    """The operations that need not repeat bit for bit, among a kernel's answers."""
-    if answers.get(WARNED, {}).get("status") != "ok":  # the notebook has not seeded everything
-        return ()
-    return tuple(ast.literal_eval(answers[WARNED]["data"]["text/plain"]))
+def value_in(answers: Mapping[str, Any], name: str) -> Any:
+    """The value of an expression among a kernel's answers; None where it raised."""
+    answer = answers.get(name, {})
+    return ast.literal_eval(answer["data"]["text/plain"]) if answer.get("status") == "ok" else None

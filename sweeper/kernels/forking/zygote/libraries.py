@@ -184,13 +184,11 @@ def _import_all(modules: Iterable[str]) -> None:
 @contextmanager
 def _without_working_folder() -> Iterator[None]:
     """Import installed modules, not files of the same name in the folder that we are in."""
-    path = list(sys.path)
-    place = path.index("") if "" in path else None
+    place = sys.path.index("") if "" in sys.path else None
     if place is not None:
         del sys.path[place]
     try:
         yield
     finally:
         if place is not None:
-            after = next((folder for folder in path[place + 1 :] if folder in sys.path), None)
-            sys.path.insert(len(sys.path) if after is None else sys.path.index(after), "")
+            sys.path.insert(place, "")

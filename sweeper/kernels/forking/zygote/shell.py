@@ -6,28 +6,22 @@ on with. Until a kernel is attached, a session records messages in place of send
 
 from __future__ import annotations
 
-import base64
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import comm
 from ipykernel import iostream
-from ipykernel.comm.comm import BaseComm
 from ipykernel.compiler import XCachingCompiler
 from ipykernel.displayhook import ZMQShellDisplayHook
-from ipykernel.jsonutil import json_clean
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
 from IPython.core.application import BaseIPythonApplication
 from jupyter_client.session import Session
 
 from .messages import RECORDED
-
-#: The method with which a comm sends its messages.
-_SEND = "publish_msg"
 
 
 class Recorder(Session):
@@ -95,7 +89,6 @@ class App(IPKernelApp):
 
     recorder: Recorder
     shell: Any
-    _send_comm: Any
 
     def boot(self, arguments: Sequence[str]) -> None:
         """Boot the first half: everything that imports and cells need to run."""
@@ -121,9 +114,6 @@ class App(IPKernelApp):
             comm_manager=comm.get_comm_manager(),
             get_parent=lambda *_: {"header": {"msg_id": RECORDED}},  # `Output` widgets look for it
         )
-        # A comm drops its messages while there is no kernel.
-        self._send_comm = getattr(BaseComm, _SEND)
-        setattr(BaseComm, _SEND, _keep_in(recorder))
         self.init_path()
         self.init_gui_pylab()
         self.init_extensions()
@@ -136,7 +126,6 @@ class App(IPKernelApp):
 
     def attach(self, connection_file: str) -> None:
         """Boot the second half: everything that a client connects to."""
-        setattr(BaseComm, _SEND, self._send_comm)
         self.parent_handle = os.getppid()
         self.connection_file = connection_file
         # Cells may look for it where a started kernel's command line has put it.
@@ -170,25 +159,3 @@ class App(IPKernelApp):
         for stream in _OutStream.made.values():
             stream.flush()
         return len(self.recorder.messages)
-
-
-def _keep_in(recorder: Recorder) -> Callable[..., None]:
-    """The method of a comm that keeps its messages, for widgets of shared cells."""
-
-    def publish_msg(
-        self: Any,
-        msg_type: str,
-        data: Any = None,
-        metadata: Any = None,
-        buffers: Any = None,
-        **keys: Any,
-    ) -> None:
-        message = {
-            "msg_type": msg_type,
-            "content": json_clean({"data": data or {}, "comm_id": self.comm_id, **keys}),
-            "metadata": json_clean(metadata or {}),
-            "buffers": [base64.b64encode(part).decode() for part in buffers or ()],
-        }
-        recorder.messages.append(message)
-
-    return publish_msg

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sweeper.kernels.forking.import_profile import IMPORT_PROFILE
+from sweeper.kernels.cells.expressions import IMPORT_PROFILE
 
 
 def imported(folder: Path, module: str) -> bool:
