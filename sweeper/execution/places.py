@@ -22,13 +22,27 @@ from ..settings.machines import Resources
 from ..trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .capacity import oom_kills
 from .claims import Claim, Claims
-from .gpus import chosen_gpus, kernel_environment, usable_bytes
+from .gpus import chosen_gpus, usable_bytes
 from .mps import Mps, why_not
 from .nvml import CONTEXT_BYTES, Gpu, GpuError, Nvml
 from .peak_memory import PeakMemory
 
 _log = logging.getLogger(__name__)
 
+#: Read by the libraries that compute when they are imported; the number of threads changes the
+#: last bits of a result, so it is fixed for the whole study.
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+#: Without these, JAX and TensorFlow take most of a GPU at once, whatever they need of it.
+_TAKE_WHAT_IS_NEEDED = {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+}
 #: How often to look at the memory of running trials, and at the claims of other sweeps.
 _LOOK_S = 1.0
 #: A trial has shown its peak when its memory has not grown for 10 s.
@@ -157,10 +171,6 @@ class _Room:
     foreign_bytes: int
     is_empty: bool
 
-    @property
-    def n_trials(self) -> int:
-        return len(self.places) + len(self.others)
-
     def __str__(self) -> str:
         held = [f"{it.spec.run_id} {_gb(it.claim_bytes)}" for it in self.places]
         if self.others:
@@ -248,9 +258,16 @@ class Places:
     @property
     def env(self) -> dict[str, str]:
         """What all kernels find in their environment, before they import anything."""
-        return kernel_environment(
-            self._threads, has_gpus=bool(self.gpus), is_hidden=self._is_hidden
-        )
+        has_gpus = bool(self.gpus)
+        return {
+            **dict.fromkeys(_THREAD_VARIABLES, str(self._threads)),
+            "PYTHONHASHSEED": "0",
+            # cuBLAS is deterministic only with a workspace of fixed size.
+            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+            **({k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items() if has_gpus}),
+            # Until a trial's lease says otherwise: nothing may take a GPU before.
+            **({"CUDA_VISIBLE_DEVICES": ""} if has_gpus or self._is_hidden else {}),
+        }
 
     @property
     def waiting(self) -> int:
@@ -430,7 +447,7 @@ class Places:
             if len(fitting) < self._per_trial:
                 size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
                 return f"{size}: {'; '.join(map(str, rooms))}"
-            fitting.sort(key=lambda room: (-room.free_bytes, room.n_trials))
+            fitting.sort(key=lambda room: -room.free_bytes)
             chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.name)
             self._begin(place, chosen, claim_bytes)
             return ""
@@ -451,7 +468,9 @@ class Places:
     def _fits(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> bool:
         """Whether a trial with a claim, None for all of a GPU, may begin on it now."""
         fits = (claim_bytes or 0) <= max(0, room.free_bytes)
-        if not room.n_trials:  # a claim that no GPU has room for is tried where it is alone
+        if not (
+            room.places or room.others
+        ):  # a claim that no GPU has room for is tried where it is alone
             return fits or room.is_empty
         is_exclusive = room.gpu.mode == "exclusive" and self.mps is None
         if is_exclusive or any(map(self._is_alone, (spec, *(it.spec for it in room.places)))):
@@ -475,7 +494,7 @@ class Places:
                 place.env |= self.mps.env_of(place.gpus[0], is_alone=is_alone)
             place.memory_fraction = self._fraction(rooms[0], claim_bytes)
             place.is_alone_on_gpu = all(room.is_empty for room in rooms)
-            if len(rooms) == 1 and not rooms[0].n_trials:
+            if len(rooms) == 1 and not (rooms[0].places or rooms[0].others):
                 place.used_before_bytes = rooms[0].foreign_bytes
         for other in self._places:
             other.is_alone = place.is_alone = False

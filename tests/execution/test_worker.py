@@ -595,13 +595,8 @@ def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
     bench.places = one_gpu(bench.folder)
     running = RunningTrial()
     threading.Timer(0.3, running.stop, args=[StopReason.BY_HAND, "stopped by a person"]).start()
-    elsewhere = ExitStack()
-    elsewhere.enter_context(share(bench.places))
-    freed = threading.Timer(10, elsewhere.close)
-    freed.start()
-    outcome, node = bench.run(REPORT, running=running)
-    assert freed.is_alive(), "the trial waited until the GPU was free"
-    freed.cancel()
+    with share(bench.places):
+        outcome, node = bench.run(REPORT, running=running)
     assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.BY_HAND)
     assert outcome.message == "stopped by a person"
     assert not any(cell.get("execution_count") for cell in node.cells), "a cell has run"
