@@ -45,7 +45,7 @@ class CheckResult:
         check: the name of the check.
         passed: whether what it looks for holds.
         finding: what it found, with figures, as one line.
-        remedy: what to do about it; empty where it passed.
+        remedy: what to do about it where it has not passed.
     """
 
     check: str
@@ -57,8 +57,8 @@ class CheckResult:
         return self.passed
 
     def __repr__(self) -> str:
-        remedy = f"; {self.remedy}" if self.remedy else ""
-        return f"{'✓' if self.passed else '✗'} {self.check}: {self.finding}{remedy}"
+        shown = f"{self.check}: {self.finding}"
+        return f"✓ {shown}" if self.passed else f"✗ {shown}; {self.remedy}"
 
 
 def near_chance(loss: Any, n_classes: int, *, tolerance: float = 0.25) -> CheckResult:
@@ -83,7 +83,7 @@ def near_chance(loss: Any, n_classes: int, *, tolerance: float = 0.25) -> CheckR
             "normalise the inputs, begin with smaller weights in the last layer, take the mean of "
             "the losses and not their sum"
         )
-    return _result("near_chance", abs(value - chance) <= tolerance * chance, finding, remedy)
+    return CheckResult("near_chance", abs(value - chance) <= tolerance * chance, finding, remedy)
 
 
 def overfits_one_batch(
@@ -142,7 +142,7 @@ def overfits_one_batch(
         "inputs, do gradients reach all layers (checks.gradients_flow), is the loss finite? If so, "
         "try another lr, more steps, or state a target"
     )
-    return _result("overfits_one_batch", losses[-1] <= aim, finding, remedy)
+    return CheckResult("overfits_one_batch", losses[-1] <= aim, finding, remedy)
 
 
 def gradients_flow(model: Any, loss: Any) -> CheckResult:
@@ -177,7 +177,7 @@ def gradients_flow(model: Any, loss: Any) -> CheckResult:
         "zero: look for units that are dead, and layers behind them with weights of zero; "
         "not finite: look for a division by zero, the log of zero, an overflow in float16"
     )
-    return _result("gradients_flow", not wrong, finding, remedy)
+    return CheckResult("gradients_flow", not wrong, finding, remedy)
 
 
 def loader_is_seeded(
@@ -219,7 +219,7 @@ def loader_is_seeded(
         "use sweeper.seeded_loader, draw from the global generators, which it seeds for each "
         f"sample, and for an IterableDataset pass num_workers={own} to this check"
     )
-    return _result("loader_is_seeded", not differ, finding, remedy)
+    return CheckResult("loader_is_seeded", not differ, finding, remedy)
 
 
 def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckResult:
@@ -279,11 +279,7 @@ def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckRes
             "and seed what it draws; for a GPU see seed_everything(seed, strict=True)"
         )
     finding += f": {_listed(places)}" if places else ""
-    return _result("checkpoint_round_trip", not places, finding, remedy)
-
-
-def _result(check: str, passed: bool, finding: str, remedy: str) -> CheckResult:
-    return CheckResult(check, passed, finding, "" if passed else remedy)
+    return CheckResult("checkpoint_round_trip", not places, finding, remedy)
 
 
 def _listed(names: Sequence[str]) -> str:
