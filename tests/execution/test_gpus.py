@@ -35,18 +35,15 @@ def test_auto_means_every_gpu_and_numbers_choose_among_them() -> None:
     assert found([1, 0]) == ["GPU-b", "GPU-a"]
 
 
-def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(SettingsError, match=r"resources\.gpus: there is no GPU 2 .*: 0 to 1$"):
-        found([0, 2])
-
-
-def test_on_a_machine_without_gpus_auto_is_none_and_numbers_are_refused() -> None:
-    none = StatedDriver()
-    assert chosen_gpus("auto", none) == []
-    with pytest.raises(
-        SettingsError, match="there is no GPU 0 on this machine; there are: none of NVIDIA's"
-    ):
-        chosen_gpus([0], none)
+@pytest.mark.parametrize(
+    ("driver", "there"), [(TWO, "0 to 1"), (StatedDriver(), "none of NVIDIA's")]
+)
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(
+    driver: StatedDriver, there: str
+) -> None:
+    with pytest.raises(SettingsError, match=rf"resources\.gpus: there is no GPU 2 .*: {there}$"):
+        chosen_gpus([2, 0], driver)
+    assert chosen_gpus("auto", driver) == driver.gpus
 
 
 @pytest.mark.parametrize(
