@@ -31,7 +31,7 @@ from ..notebooks.cell_code import assigned_values, parse, plain_python
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
 from ..settings.units import duration, size
-from ..sweep.inputs.data import bring_data, with_data
+from ..sweep.inputs.data import with_data
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.plan import SweepPlan
 from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, inputs_of, run_id_of
@@ -119,7 +119,8 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
     yield from _without_kernel(plan)
     if dry_run:
         return
-    bring_data(plan, on_run, lambda: False)
+    if plan.data is not None:
+        plan.data.bring(on_run, lambda: False)
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
         measured = _run_all(plan, Path(folder), on_run)
     yield from _of_runs(measured, plan.settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,9 +11,6 @@ from ..errors import NotebookError
 from ..notebooks import ResearchNotebook
 from ..settings import Settings
 from ..study_folder.snapshots import CodeSnapshot
-
-#: The most files that a message names.
-_MOST_NAMES = 4
 
 
 def snapshot_of(
@@ -47,19 +44,16 @@ def snapshot_of(
 def changed_meanwhile(
     snapshot: CodeSnapshot, notebook: ResearchNotebook, *, is_frozen: bool
 ) -> list[str]:
-    """What users should know of code that was changed while a sweep ran, one sentence each.
+    """What users should know of files that have changed since a sweep began.
 
     Args:
         is_frozen: whether kernels have imported modules from the snapshot.
     """
-    kept: list[str] = []
-    followed: list[str] = []
     try:
         is_same = ResearchNotebook(notebook.path).code == notebook.code
     except NotebookError:
         is_same = False
-    if not is_same:
-        kept.append(notebook.display_name)
+    changed = [] if is_same else [notebook.display_name]
     for path, source in snapshot.files.items():
         try:
             is_same = Path(snapshot.folder, path).read_bytes() == source.encode(
@@ -68,22 +62,12 @@ def changed_meanwhile(
         except OSError:
             is_same = False
         if not is_same:
-            # A notebook that a cell runs (`%run other.ipynb`) is read from disk each time.
-            (kept if is_frozen and path.endswith(".py") else followed).append(path)
-    found = []
-    if kept:
-        found.append(
-            f"{_listed(kept)} changed while the sweep ran, and its trials used the code of its "
-            "start; the study goes on with the code of now only with --allow-changes"
-        )
-    if followed:
-        found.append(
-            f"{_listed(followed)} changed while the sweep ran, and trials that began later used "
-            "the code of then: they cannot be compared with earlier ones"
-        )
-    return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+            changed.append(path)
+    if not changed:
+        return []
+    how = (
+        "ran the cells and modules of its start, and what they read from disk was new"
+        if is_frozen
+        else "that began later used the new code, and cannot be compared with earlier ones"
+    )
+    return [f"{', '.join(changed)} changed while the sweep ran: trials {how}"]

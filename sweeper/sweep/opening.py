@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    closing,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import ExitStack, closing, contextmanager
 
 from ..study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
@@ -18,8 +12,8 @@ from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Tracker, View, sqlite_file, store_of
 from .description import description
-from .inputs.data import bring_data, with_data
-from .inputs.resolving import INPUTS, facts_of, keep_inputs, with_inputs
+from .inputs.data import with_data
+from .inputs.resolving import INPUTS, keep_inputs, with_inputs
 from .plan import SweepPlan
 from .preemption import PreemptionWatcher
 from .resume_checks import refuse_changes, refuse_files_in_the_way, refuse_lost_inputs
@@ -51,41 +45,36 @@ def opened(
     Raises:
         SweepError: the outputs, the study or MLflow cannot be used.
     """
-    # Requests are received from the moment on at which other processes see that a sweep runs.
-    with (
-        held_folder(plan.paths) as folder,
-        held_elsewhere(plan.paths, sqlite_file(plan.storage_url.full)),
-        _watched(plan, on_request, on_preemption),
-        _remote_copy(plan, on_restore) as is_restored,
-        _study_with_inputs(plan) as (plan, study),
-    ):
+    with ExitStack() as stack:
+        folder = stack.enter_context(held_folder(plan.paths))
+        file = sqlite_file(plan.storage_url.full)
+        stack.enter_context(held_elsewhere(plan.paths, file))
+        # Requests are received from the moment on at which other processes see that a sweep runs.
+        stack.callback(Requests(plan.paths, on_request).close)
+        if plan.settings.resources.preemption != "none":
+            watcher = PreemptionWatcher(plan.settings.resources.preemption, on_preemption)
+            stack.callback(watcher.close)
+        is_restored = False
+        if plan.remote is not None:
+            is_restored = stack.enter_context(plan.remote.opened(on_restore))
+        if plan.confirming is None:  # else it has the inputs and the data of the search
+            plan = with_data(with_inputs(plan))
+        study = stack.enter_context(closing(Study.open(plan.storage_url, plan.settings)))
+        if plan.confirming is not None:
+            plan = plan.with_trials(study.confirm(plan.confirming))
         folder.is_needed = is_restored
         _check_resumed(plan, study)
         _note_places(plan, study)
-        bring_data(plan, on_data, is_stopped)
+        if plan.data is not None and plan.settings.cluster is None:  # whose workers fetch it
+            plan.data.bring(on_data, is_stopped)
         plan = keep_inputs(plan)
-        with _opened_tracker(plan, study) as tracker:
-            folder.is_needed = True
-            if plan.workload.snapshot is not None:
-                keep_snapshot(plan.paths, plan.workload.snapshot)
-            if plan.remote is not None:
-                plan.remote.start()
-            yield plan, study, tracker
-
-
-@contextmanager
-def _study_with_inputs(plan: SweepPlan) -> Iterator[tuple[SweepPlan, Study]]:
-    """Settle the inputs, from which the space may follow, and open the study.
-
-    A study that confirms others has the inputs and the data of the search, and as many trials as
-    its queue.
-    """
-    if plan.confirming is None:
-        plan = with_data(with_inputs(plan))
-    with closing(Study.open(plan.storage_url, plan.settings)) as study:
-        if plan.confirming is not None:
-            plan = plan.with_trials(study.confirm(plan.confirming))
-        yield plan, study
+        tracker = stack.enter_context(_opened_tracker(plan, study))
+        folder.is_needed = True
+        if plan.workload.snapshot is not None:
+            keep_snapshot(plan.paths, plan.workload.snapshot)
+        if plan.remote is not None:
+            plan.remote.start()
+        yield plan, study, tracker
 
 
 def _check_resumed(plan: SweepPlan, study: Study) -> None:
@@ -138,7 +127,7 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
             made_of=plan.fingerprint,
             # Until MLflow has all: the next command corrects what a killed sweep has left there.
             tracking_is_behind=True,
-            **({INPUTS: facts_of(plan)} if plan.inputs else {}),
+            **({INPUTS: plan.input_facts} if plan.inputs else {}),
         )
         tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))
         yield tracker
@@ -147,15 +136,7 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
 
 
 def _keep_order(plan: SweepPlan, study: Study) -> None:
-    """Fix the order of trials, and tell the user where that is not all that `fixed` promises."""
-    earlier = study.facts.get("settings", {}).get("study", {}).get("order", "free")
-    n_trials = len(study.records())
-    if n_trials and earlier == "free":
-        _log.warning(
-            "study.order: fixed: the first %d trials of this study were proposed with order: free; "
-            "those that follow depend on them, so another study does not repeat them",
-            n_trials,
-        )
+    """Fix the order of trials, and tell the user where fewer run at once for it."""
     jobs = plan.executor.jobs
     most = study.keep_order(jobs)
     if jobs > most:
@@ -165,23 +146,3 @@ def _keep_order(plan: SweepPlan, study: Study) -> None:
             most,
             jobs,
         )
-
-
-def _remote_copy(plan: SweepPlan, on_restore: Callable[[], None]) -> AbstractContextManager[bool]:
-    """The remote copy, if there is to be one; yields whether the study was brought back from it."""
-    if plan.remote is None:
-        return nullcontext(False)
-    return plan.remote.opened(on_restore)
-
-
-@contextmanager
-def _watched(
-    plan: SweepPlan, on_request: Callable[[str], None], on_preemption: Callable[[], None]
-) -> Iterator[None]:
-    """Receive requests of other processes and the notice of a preemption."""
-    with ExitStack() as watchers:
-        watchers.callback(Requests(plan.paths, on_request).close)
-        cloud = plan.settings.resources.preemption
-        if cloud != "none":
-            watchers.callback(PreemptionWatcher(cloud, on_preemption).close)
-        yield

@@ -15,7 +15,6 @@ from ..notebooks import ResearchNotebook
 from ..notebooks.fingerprint import Fingerprint
 from ..settings import Settings
 from ..settings.addresses import Address
-from ..settings.inputs import InputSource
 from ..settings.machines import Cluster
 from ..study import SamplerFactory
 from ..sync import RemoteCopy
@@ -37,8 +36,8 @@ class SweepPlan:
         confirming: what this study confirms, as `trials.plan_of` makes it; None for a search.
         remote: the study's copy in an object storage; None where there is to be none.
         data: that its trials read, and each machine fetches; None where none is stated.
-        inputs: what its trials use of other studies, known once the study is open; `stated_inputs`
-            is how the parameters file asks for it.
+        inputs: what its trials use of other studies, known once the study is open; `input_facts` is
+            what the study stores of it.
     """
 
     workload: Workload
@@ -55,7 +54,7 @@ class SweepPlan:
     remote: RemoteCopy | None
     data: Dataset | None = None
     inputs: Inputs = field(default_factory=dict)
-    stated_inputs: Mapping[str, InputSource] = field(default_factory=dict)
+    input_facts: Mapping[str, Any] = field(default_factory=dict)
     confirming: Mapping[str, Any] | None = None
 
     def close(self) -> None:

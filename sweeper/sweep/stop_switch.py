@@ -6,7 +6,7 @@ import threading
 import time
 
 from ..notebook_api.messages import StopReason
-from ..trials import RunningTrial
+from ..trials import Event, Events, RunningTrial
 
 #: How long a storage or a disk that is away is waited for, in seconds; and when all is stopped.
 _PATIENCE_S, _LAST_PATIENCE_S = 300.0, 10.0
@@ -17,11 +17,15 @@ class StopSwitch:
 
     Safe to use from any thread and from a signal handler.
 
+    Args:
+        events: of the sweep, whose observer hears of each stop once.
+
     Attributes:
         closed_by: who let no more trials start, and why; None while they may.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, events: Events) -> None:
+        self._events = events
         # Reentrant: a signal may arrive while its own thread holds the lock.
         self._lock = threading.RLock()
         self._running: dict[int, RunningTrial] = {}
@@ -75,30 +79,23 @@ class StopSwitch:
         with self._lock:
             return dict(self._running)
 
-    def close(self, by: str) -> bool:
-        """Let no more trials start; the first reason is kept.
-
-        Returns:
-            whether more could have started until now.
-        """
+    def close(self, by: str) -> None:
+        """Let no more trials start; the first reason is kept."""
         with self._lock:
-            is_new = self.closed_by is None
-            self.closed_by = self.closed_by or by
-        return is_new
+            is_new, self.closed_by = self.closed_by is None, self.closed_by or by
+        if is_new:  # or an observer that stops the sweep at each event would be called for ever
+            self._events.announce(Event.STOPPING)
 
-    def stop_all(self, by: str) -> bool:
-        """Let no more trials start, and stop those that run.
-
-        Returns:
-            whether they were not stopped yet.
-        """
-        self.close(by)
+    def stop_all(self, by: str) -> None:
+        """Let no more trials start, and stop those that run."""
         with self._lock:
             is_new, self._stop_all = not self._stop_all, True
+            self.closed_by = self.closed_by or by
             running = list(self._running.values())
         for trial in running:
             trial.stop(StopReason.INTERRUPTED)
-        return is_new
+        if is_new:
+            self._events.announce(Event.STOPPING)
 
     def end_within(self, limit_s: float) -> None:
         """Give the sweep so many seconds from now on; the first call counts."""

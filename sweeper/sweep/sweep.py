@@ -6,8 +6,8 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,8 +68,8 @@ class Sweep:
 
     def __init__(self, plan: SweepPlan, *, observer: Observer | None = None) -> None:
         self.plan = plan
-        self._stop_switch = StopSwitch()
         self._events = Events(observer)
+        self._stop_switch = StopSwitch(self._events)
         self._scheduler: TrialScheduler | None = None
         self.data_lines: deque[str] = deque()
 
@@ -179,9 +179,10 @@ class Sweep:
         Args:
             by: who stops it and why, for the summary.
         """
-        is_new = self._stop_switch.stop_all(by) if now else self._stop_switch.close(by)
-        if is_new:  # or an observer that stops the sweep at each event would be called for ever
-            self._events.announce(Event.STOPPING)
+        if now:
+            self._stop_switch.stop_all(by)
+        else:
+            self._stop_switch.close(by)
 
     def preempt(self, by: str) -> None:
         """End within the grace time, `limits.grace`: the machine is taken away.
@@ -306,6 +307,9 @@ class Sweep:
         confirmation = confirmation_of(study, paths=plan.paths, storage_url=plan.storage_url)
         if confirmation is not None and plan.confirming is None:
             best = confirmation.best_of(records, best)
+        changed: Sequence[str] = ()
+        if (snapshot := plan.workload.snapshot) is not None:
+            changed = changed_meanwhile(snapshot, plan.notebook, is_frozen=plan.is_frozen)
         result = SweepResult(
             study=study.name,
             storage=str(plan.storage_url),
@@ -323,7 +327,7 @@ class Sweep:
             cost=spending.cost,
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
-            findings=[*findings, *self._changed_code()],
+            findings=[*findings, *changed],
             confirmation=confirmation,
             importances=importances,
             duration_s=time.monotonic() - began_s,
@@ -339,19 +343,13 @@ class Sweep:
 
     def _importances(self, study: Study) -> Mapping[str, Mapping[str, ImportanceRange]]:
         """How much each param matters; nothing where the machine is about to go."""
-        if self._stop_switch.left_s is None:
-            with _dispensable("how much each param matters"):
-                return study.importance_ranges()
-        return {}
-
-    def _changed_code(self) -> list[str]:
-        """What users should know of code that was changed while the trials ran."""
-        workload = self.plan.workload
-        if workload.snapshot is None:
-            return []
-        return changed_meanwhile(
-            workload.snapshot, workload.notebook, is_frozen=self.plan.is_frozen
-        )
+        if self._stop_switch.left_s is not None:
+            return {}
+        try:
+            return study.importance_ranges()
+        except Exception as error:  # noqa: BLE001  whatever a model of scores may raise
+            _log.warning("how much each param matters is not known: %s", first_line(error))
+            return {}
 
     def _finish_copy(self) -> float | None:
         """Copy what has changed since the last time; how far the copy is behind then, in seconds.
@@ -364,12 +362,3 @@ class Sweep:
             left_s=self._stop_switch.left_s,
             on_wait=lambda: self._events.announce(Event.COPYING),
         )
-
-
-@contextmanager
-def _dispensable(what: str) -> Iterator[None]:
-    """Log an error of the block, because the sweep has its result without."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001  whatever a model of scores may raise
-        _log.warning("%s is not known: %s", what, first_line(error))

@@ -162,22 +162,6 @@ def test_a_dimension_counts_its_values(entry: Any, count: int | None) -> None:
 # --- branches ------------------------------------------------------------------------------------
 
 
-def picking(**picks: Any) -> dict[str, Any]:
-    return space_of(**OPTIMIZERS).sample(lambda name, _: picks[name])
-
-
-def test_a_dimension_exists_only_in_its_branch_and_branches_nest() -> None:
-    inner = picking(optimizer="sgd", nesterov=True, momentum=0.9, width=16)
-    assert inner == {"optimizer": "sgd", "nesterov": True, "momentum": 0.9, "width": 16}
-    assert picking(optimizer="sgd", nesterov=False, width=16).keys() == inner.keys() - {"momentum"}
-    assert picking(optimizer="adam", width=16).keys() == {"optimizer", "width"}
-
-
-def test_a_branch_opens_for_any_of_several_values() -> None:
-    space = space_of(o=["a", "b", "c"], x={"low": 0, "high": 1, "when": {"o": ["a", "b"]}})
-    assert [space.exists("x", {"o": value}) for value in "abc"] == [True, True, False]
-
-
 def test_one_does_not_open_the_branch_of_true() -> None:
     space = space_of(o=[True, False], x={"low": 0, "high": 1, "when": {"o": True}})
     assert not space.exists("x", {"o": 1})
@@ -193,24 +177,6 @@ def test_a_list_opens_a_branch_where_the_branch_has_a_list_of_lists() -> None:
     assert set(space.without({"layers": [64, 64]})) == {"x"}
     assert set(space.without({"layers": [64, 64, 64]})) == set()
     assert space.count() == 2 * 2 + 2
-
-
-def test_parents_come_first_in_any_order_of_the_file() -> None:
-    entries = dict(reversed(OPTIMIZERS.items()))
-    order = list(space_of(**entries))
-    assert order.index("optimizer") < order.index("nesterov") < order.index("momentum")
-
-
-def test_a_fixed_parent_keeps_the_branch_that_it_opens() -> None:
-    space = space_of(**OPTIMIZERS).without({"optimizer": "sgd"})
-    assert set(space) == {"nesterov", "momentum", "width"}
-    assert space["nesterov"].when == {}
-    assert space["momentum"].when == {"nesterov": (True,)}
-
-
-def test_a_fixed_parent_closes_the_other_branches_and_all_inside_them() -> None:
-    space = space_of(**OPTIMIZERS).without({"optimizer": "adam"})
-    assert set(space) == {"width"}
 
 
 def test_a_fixed_parent_needs_no_dimension_of_its_own() -> None:

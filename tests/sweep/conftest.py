@@ -49,6 +49,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
         stop_switch: StopSwitch | None = None,
     ) -> TrialScheduler:
         paths = StudyPaths.parse(f"{tmp_path}/{{study}}.{{run_id}}.ipynb", study=settings.name)
+        events = Events(observer)
         return TrialScheduler(
             settings=settings,
             inputs={},
@@ -56,8 +57,8 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             paths=paths,
             study=study,
             log=TrialLog(study, tracker, settings, paths=paths, tags={}),
-            stop_switch=stop_switch or StopSwitch(),
-            events=Events(observer),
+            stop_switch=stop_switch or StopSwitch(events),
+            events=events,
             jobs=lambda: jobs,
         )
 

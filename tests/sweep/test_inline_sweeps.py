@@ -83,19 +83,6 @@ def test_the_same_sweep_in_two_empty_folders_gives_the_same_trials(make_sweep: M
     assert len({json.dumps(dict(record.params)) for record in results[0].records}) == 6
 
 
-def test_a_second_call_goes_on_counting_and_a_third_has_nothing_to_do(make_sweep: Make) -> None:
-    calls: list[int] = []
-
-    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        calls.append(spec.number)
-        return scored(spec, running)
-
-    for trials, numbers in ((2, [0, 1]), (3, [0, 1, 2]), (3, [0, 1, 2])):
-        result = make_sweep(run, study={"trials": trials}).run()
-        assert [record.number for record in result.records] == numbers
-        assert sorted(calls) == numbers
-
-
 def test_a_study_stores_what_another_command_needs_to_run_a_trial_again(
     make_sweep: Make, tmp_path: Path
 ) -> None:
@@ -106,16 +93,6 @@ def test_a_study_stores_what_another_command_needs_to_run_a_trial_again(
     assert facts["made_of"]["kernel"] == "python3"
     assert existing.settings.study.trials == 1
     assert existing.record("0000").scores == {"val": existing.record("0000").params["x"]}
-
-
-def test_failed_trials_in_a_row_end_the_sweep(make_sweep: Make) -> None:
-    def fail(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-        raise ValueError(f"{spec.params['x']} is too much")
-
-    result = make_sweep(fail, jobs=1, study={"stop_after_failures": 2}).run()
-    assert result.counts["failed"] == 2
-    assert "2 failed trials in a row" in str(result.stopped_by)
-    assert "is too much" in result.records[0].message
 
 
 @pytest.mark.parametrize(("completed", "failures"), [(0, 10), (1, 19)])
@@ -129,6 +106,7 @@ def test_ten_failed_trials_in_a_row_end_a_study_that_none_has_completed(
 
     result = make_sweep(fail, jobs=1, study={"trials": 20}).run()
     assert result.counts["failed"] == failures
+    assert "timmm" in result.records[-1].message
 
 
 def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
@@ -198,21 +176,11 @@ def test_several_objectives_have_several_best_trials(make_sweep: Make) -> None:
     assert sorted(trial["params"]["x"] for trial in best) == [0.1, 0.2, 0.3]
 
 
-def test_mlflow_has_every_trial_though_there_is_no_notebook(make_sweep: Make) -> None:
-    result = make_sweep(scored, study={"trials": 3}).run()
-    assert result.undelivered == 0
-    assert sorted(result.mlflow_run_ids) == ["0000", "0001", "0002"]
-
-
-def test_a_sweep_says_what_a_fixed_order_does_not_reach(
+def test_a_fixed_order_keeps_the_slots_with_which_it_began(
     make_sweep: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make_sweep(scored, jobs=1, study={"trials": 2}).run()
+    make_sweep(scored, jobs=1, study={"trials": 2, "order": "fixed"}).run()
     assert "study.order" not in caplog.text
-    make_sweep(scored, jobs=1, study={"trials": 3, "order": "fixed"}).run()
-    (line,) = [r.getMessage() for r in caplog.records if "study.order" in r.getMessage()]
-    assert "the first 2 trials of this study were proposed with order: free" in line
-    caplog.clear()
-    make_sweep(scored, jobs=4, study={"trials": 4, "order": "fixed"}).run()
+    make_sweep(scored, jobs=4, study={"trials": 3, "order": "fixed"}).run()
     (line,) = [r.getMessage() for r in caplog.records if "study.order" in r.getMessage()]
     assert "at most 1 of -j 4 trials run at once" in line

@@ -9,11 +9,11 @@ import pytest
 
 from sweeper.notebook_api.messages import StopReason
 from sweeper.sweep.stop_switch import StopSwitch
-from sweeper.trials import RunningTrial
+from sweeper.trials import Events, RunningTrial
 
 
 def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begins() -> None:
-    stop_switch = StopSwitch()
+    stop_switch = StopSwitch(Events(None))
     stop_switch.stop(3, "stopped by the command stop")
     others, wanted = RunningTrial(), RunningTrial()
     stop_switch.enter(2, others)
@@ -28,7 +28,7 @@ def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begi
 _STOPPED_MEANWHILE = """
 import signal
 from sweeper.sweep.stop_switch import StopSwitch
-from sweeper.trials import RunningTrial
+from sweeper.trials import Events, RunningTrial
 
 class Interrupted(RunningTrial):
     def __setattr__(self, name, value):
@@ -36,7 +36,7 @@ class Interrupted(RunningTrial):
         if name == "_stop_reason" and value is not None:
             signal.raise_signal(signal.SIGTERM)
 
-stop_switch = StopSwitch()
+stop_switch = StopSwitch(Events(None))
 signal.signal(signal.SIGTERM, lambda *_: stop_switch.stop_all("a signal"))
 stop_switch.enter(0, Interrupted(lambda _: None))
 stop_switch.stop_all("the end")

@@ -38,12 +38,14 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
         return plan
     earlier = stored_facts(plan).get(INPUTS, {})
     inputs: dict[str, Sequence[InputFile]] = {}
+    facts: dict[str, Any] = {}
     for name, source in settings.inputs.items():
-        stored = earlier.get(name)
-        if stored is not None and stored["stated"] == source.model_dump(mode="json"):
+        stored, stated = earlier.get(name), source.model_dump(mode="json")
+        if stored is not None and stored["stated"] == stated:
             inputs[name] = [_kept(name, data, plan) for data in stored["files"]]
         else:
             inputs[name] = _found(name, source, plan)
+        facts[name] = {"stated": stated, "files": [file.encode() for file in inputs[name]]}
     taken = _with_run_ids(settings, inputs)
     parts = {
         f"inputs.{name}": {
@@ -58,7 +60,7 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
         samplers=SamplerFactory(taken),
         fingerprint={**plan.fingerprint, **parts},
         inputs=inputs,
-        stated_inputs=settings.inputs,
+        input_facts=facts,
     )
 
 
@@ -72,17 +74,6 @@ def keep_inputs(plan: SweepPlan) -> SweepPlan:
         name: [_named(name, file, plan) for file in files] for name, files in plan.inputs.items()
     }
     return replace(plan, inputs=kept)
-
-
-def facts_of(plan: SweepPlan) -> dict[str, Any]:
-    """What the study stores of its inputs."""
-    return {
-        name: {
-            "stated": plan.stated_inputs[name].model_dump(mode="json"),
-            "files": [file.encode() for file in files],
-        }
-        for name, files in plan.inputs.items()
-    }
 
 
 def stored_facts(plan: SweepPlan) -> Mapping[str, Any]:

@@ -41,8 +41,8 @@ from ...trials import (
 )
 from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
-from .pruning import PruningThread
 from .shortages import Shortages
+from .stop_rules import StopRules
 from .trial_log import TrialLog
 
 _log = logging.getLogger(__name__)
@@ -97,9 +97,7 @@ class TrialScheduler:
         self._records = {record.number: record for record in study.records()}
         self._shortages = Shortages(self._records.values())
         self._best: Sequence[TrialRecord] | None = None
-        self._pruning = (
-            PruningThread(study, settings) if settings.study.pruner.name != "none" else None
-        )
+        self._rules = StopRules(study, settings)
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
         self._jobs = jobs
         self._has_trial_ended = threading.Event()
@@ -145,14 +143,12 @@ class TrialScheduler:
 
     def _on_point(self, record: TrialRecord, running: RunningTrial, point: Point) -> None:
         self._log.reported(record.run_id, point)
-        if self._pruning is not None:
-            self._pruning.consider(record.number, point, running)
+        self._rules.consider(record.number, point, running)
 
     def close(self) -> None:
         """End the threads beside the trials, of which none runs any more."""
         self._ahead.shutdown(cancel_futures=True)
-        if self._pruning is not None:
-            self._pruning.close()
+        self._rules.close()
 
     def is_closed(self) -> bool:
         """Whether no more trials are given out, because the sweep is being stopped."""
@@ -174,8 +170,7 @@ class TrialScheduler:
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Record how a trial ended: in the study, in MLflow, for the observer."""
         self._stop_switch.leave(spec.number)
-        if self._pruning is not None:
-            self._pruning.forget(spec.number)
+        self._rules.forget(spec.number)
         with self._lock:
             if outcome.reason is Reason.WORKER_LOST:
                 # Attempts would also count the preemptions of earlier sweeps.
@@ -237,36 +232,29 @@ class TrialScheduler:
         While a storage is only away, the running trials come to their end: their executed
         notebooks keep it.
         """
-        is_news, self.broken = self.broken is None, self.broken or error
+        self.broken = self.broken or error
         if isinstance(error, StorageAwayError):
             self._stop_switch.close("the study's storage stays away")
         else:
             self._stop_switch.stop_all(str(error))
-        if is_news:
-            self._events.announce(Event.STOPPING)
 
     def _stop_for_failures(self, record: TrialRecord) -> None:
         """Stop the sweep where more trials would fare no better."""
         has_failed = record.state is TrialState.FAILED
         self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
         if record.state is TrialState.STOPPED and record.reason is Reason.FILE:
-            self._close(f"a file that cannot be written: {record.message}")
+            self._stop_switch.close(f"a file that cannot be written: {record.message}")
         if record.state is TrialState.STOPPED and record.reason is Reason.NO_GPU:
-            self._close(record.message)
+            self._stop_switch.close(record.message)
         limit = self._settings.study.stop_after_failures
         if limit is None and has_failed and not self._has_trained():
             limit = _FIRST_FAILURES
         if limit is not None and self._failures_in_a_row >= limit:
-            self._close(f"{limit} failed trials in a row (study.stop_after_failures)")
+            self._stop_switch.close(f"{limit} failed trials in a row (study.stop_after_failures)")
 
     def _has_trained(self) -> bool:
         trained = (TrialState.COMPLETED, TrialState.PRUNED)
         return any(record.state in trained for record in dict(self._records).values())
-
-    def _close(self, reason: str) -> None:
-        """Let no more trials start."""
-        if self._stop_switch.close(reason):
-            self._events.announce(Event.STOPPING)
 
     def _trials_left(self) -> int:
         """How many trials have not begun when each free slot has taken one, as far as is known."""

@@ -134,8 +134,9 @@ def test_all_trials_get_the_file_of_the_best_trial(stages: Stages) -> None:
     assert file.path.is_relative_to(stages.out / "finetune")
 
 
-def test_a_trial_is_named_by_its_run_id(stages: Stages) -> None:
-    stages.finetune(take="0001")
+def test_a_study_is_named_by_its_folder_and_a_trial_by_its_run_id(stages: Stages) -> None:
+    source = {**ENCODER, "study": str(stages.out / "pretrain"), "take": "0001"}
+    stages.finetune(inputs={"encoder": source})
     assert set(stages.used) == {"weights of 0001"}
 
 
@@ -252,9 +253,3 @@ def test_a_study_is_found_in_a_storage_that_both_have(tmp_path: Path) -> None:
     stages.finetune()
     stages.finetune(study={"trials": 4})
     assert stages.used == ["weights of 0003"] * 4
-
-
-def test_a_study_is_found_by_the_path_of_its_folder(stages: Stages) -> None:
-    elsewhere = str(stages.out / "pretrain")
-    stages.finetune(inputs={"encoder": {**ENCODER, "study": elsewhere}})
-    assert set(stages.used) == {"weights of 0003"}

@@ -20,6 +20,7 @@ from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor
 from sweeper.tracking import Tracker
 from sweeper.trials import (
+    Events,
     Reason,
     RunningTrial,
     TrialOutcome,
@@ -176,7 +177,7 @@ def test_interruptions_of_earlier_sweeps_do_not_count_as_lost_workers(
         return TrialOutcome(state=TrialState.STOPPED, reason=reason)
 
     for _ in range(3):
-        study, stop_switch = Study.open(storage, settings), StopSwitch()
+        study, stop_switch = Study.open(storage, settings), StopSwitch(Events(None))
         scheduler = make_scheduler(study, settings, stop_switch=stop_switch)
         InlineExecutor(run).run(scheduler)
         scheduler.close()
@@ -188,7 +189,7 @@ def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_f
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("stopped", study={"trials": 4})
-    study, stop_switch = Study.open(storage, settings), StopSwitch()
+    study, stop_switch = Study.open(storage, settings), StopSwitch(Events(None))
 
     def stop_all() -> None:
         stop_switch.stop_all("the test")
@@ -226,7 +227,7 @@ def test_a_slot_that_waits_goes_on_with_an_end_with_a_trial_that_is_run_again_an
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("waits", study={"order": "fixed"})
-    study, stop_switch = Study.open(storage, settings), StopSwitch()
+    study, stop_switch = Study.open(storage, settings), StopSwitch(Events(None))
     assert study.keep_order(3) == 3
     scheduler = make_scheduler(study, settings, stop_switch=stop_switch)
     specs = [given[0] for _ in range(3) if (given := scheduler.next_trial()) is not None]

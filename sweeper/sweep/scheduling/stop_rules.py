@@ -1,0 +1,100 @@
+"""The rules that stop running trials by what they report, on a thread of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from ...errors import SweepError, first_line
+from ...notebook_api.messages import Point, StopReason
+from ...settings import Settings
+from ...study import Study, make_pruner
+from ...trials import RunningTrial, run_id_of
+
+_log = logging.getLogger(__name__)
+
+
+class StopRule(Protocol):
+    """A rule that stops trials."""
+
+    def consider(self, number: int, point: Point) -> tuple[StopReason, str] | None:
+        """Why a trial that has reported a point is to stop, also in words; None if it goes on."""
+
+
+class Pruned:
+    """The study's pruner gives the trial up."""
+
+    def __init__(self, study: Study, settings: Settings) -> None:
+        self._study = study
+        self._pruner = make_pruner(settings)
+        self._objective = next(iter(settings.objective))
+
+    def consider(self, number: int, point: Point) -> tuple[StopReason, str] | None:
+        """As `StopRule` has it; the study gets the report."""
+        value = point.metrics.get(self._objective)
+        if value is None or point.step is None or point.step < 0:
+            return None
+        message = self._study.report(number, point.step, value, self._pruner)
+        return None if message is None else (StopReason.PRUNED, message)
+
+
+class StopRules:
+    """Stops running trials by the rules of the study: no message waits for it.
+
+    A rule that fails is logged once, and the trial goes on.
+    """
+
+    def __init__(self, study: Study, settings: Settings) -> None:
+        self._rules: list[StopRule] = []
+        if settings.study.pruner.name != "none":
+            self._rules.append(Pruned(study, settings))
+        self._lock = threading.Lock()
+        self._running: set[int] = set()
+        self._has_failed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stop rules")
+
+    def consider(self, number: int, point: Point, running: RunningTrial) -> None:
+        """Judge a trial soon by a point that it has reported; returns at once."""
+        if self._rules:
+            self._running.add(number)
+            self._thread.submit(self._consider, number, point, running)
+
+    def forget(self, number: int) -> None:
+        """Judge a trial no more, which has ended; its last reports may still be waiting."""
+        with self._lock:
+            self._running.discard(number)
+
+    def close(self) -> None:
+        """End the thread; no trial runs any longer."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _consider(self, number: int, point: Point, running: RunningTrial) -> None:
+        # Until the study has the report, `forget` waits: the trial must not end in between.
+        with self._lock:
+            if number not in self._running:
+                return
+            for rule in self._rules:
+                try:
+                    stop = rule.consider(number, point)
+                except Exception as error:  # noqa: BLE001  it must not end the trial
+                    self._log_failure(number, point, error)
+                else:
+                    if stop is not None:
+                        running.stop(*stop)
+
+    def _log_failure(self, number: int, point: Point, error: Exception) -> None:
+        # One warning is enough, as each report fails alike. Of a storage that is away the end of
+        # the trial tells.
+        is_known = self._has_failed or isinstance(error, SweepError)
+        self._has_failed = self._has_failed or not is_known
+        _log.log(
+            logging.INFO if is_known else logging.WARNING,
+            "trial %s could not be judged at step %s (%s: %s); it goes on",
+            run_id_of(number),
+            point.step,
+            type(error).__name__,
+            first_line(error),
+            exc_info=is_known,
+        )

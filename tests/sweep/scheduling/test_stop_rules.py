@@ -1,0 +1,43 @@
+"""Running trials that rules judge."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.storages import RDBStorage
+from studies import small_settings, until
+
+from sweeper.notebook_api.messages import Point
+from sweeper.study import SamplerFactory, Study
+from sweeper.sweep.scheduling.stop_rules import StopRules
+from sweeper.trials import RunningTrial
+
+
+def test_a_rule_that_fails_is_logged_once_and_ends_no_trial(
+    storage: RDBStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pruned = small_settings("misjudged", study={"pruner": {"name": "threshold", "lower": 0.5}})
+    study = Study.open(storage, pruned)
+    assert study.ask(SamplerFactory(pruned), lambda n: Path(f"{n}.ipynb")) is not None
+    steps: list[int] = []
+
+    def fails(_number: int, step: int, *_: Any) -> None:
+        steps.append(step)
+        raise MemoryError
+
+    monkeypatch.setattr(study, "report", fails)
+    caplog.set_level(logging.WARNING, logger="sweeper.sweep.scheduling.stop_rules")
+    rules, running = StopRules(study, pruned), RunningTrial()
+    for step in range(3):
+        rules.consider(0, Point(step=step, metrics={"val": 0.1}), running)
+    until(lambda: steps == [0, 1, 2])
+    rules.close()
+    (record,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert not record.exc_info, "a traceback is for -v"
+    assert (
+        "trial 0000 could not be judged at step 0 (MemoryError: MemoryError)" in record.getMessage()
+    )
+    assert running.stop_reason is None
