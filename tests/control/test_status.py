@@ -70,7 +70,7 @@ def test_status_has_what_a_study_has_cost(
     study.note_facts(settings={"cost": {"price_per_hour": 2.5, "budget": 4.0}})
     assert main(["status", str(paths.folder), "--json"]) == 0
     printed = capsys.readouterr()
-    assert "cost of the study so far: 2.50, 2.50 per completed trial" in printed.err
+    assert "cost of the study so far: 2.50, 2.5 per completed trial" in printed.err
     data = json.loads(printed.out)
     assert (data["cost"], data["cost_per_trial"]) == (2.5, 2.5)
 
