@@ -76,7 +76,6 @@ def wait_until_warm(pool: KernelPool) -> None:
 def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) -> None:
     """Run the cells that are tagged `shared`; fork kernels after them, as a pool does once."""
     server = pool._fork_server
-    assert server is not None
     assert server._zygote is not None
     node = ResearchNotebook(source).fresh_copy()
     server._shared_cells = SharedCells.of(node, fixed=fixed or {}, kernel_name=pool.name)

@@ -81,7 +81,7 @@ class Kernel:
         token: str,
         origin: KernelOrigin,
         frozen: Mapping[str, str],
-        fork_server: ForkServer | None = None,
+        fork_server: ForkServer,
     ) -> Kernel:
         """Start the process; it boots while the caller goes on.
 
@@ -91,7 +91,7 @@ class Kernel:
             token: the beginning of the mark that it bears.
             origin: how it should come to be; it is started where it cannot be forked.
             frozen: the sources of the modules that it imports from a snapshot, by their paths.
-            fork_server: where it is forked; None when there is none.
+            fork_server: where it is forked.
 
         Raises:
             OSError: its command cannot be run.
@@ -104,7 +104,7 @@ class Kernel:
             folder=folder, kernel_name=name, log=log, is_local=runs_in_python(name)
         )
         kernel = cls(manager, name=name, folder=folder, mark=mark, frozen=frozen)
-        if fork_server is not None and origin.is_forked:
+        if origin.is_forked:
             manager.provisioner = ForkingProvisioner(
                 fork_server=fork_server,
                 kernel_id=folder.name,

@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 from ..notebooks.shared_cells import sharing_advice
 from .event_loop import thread_event_loop
 from .forking.command import KernelCommand
-from .forking.fork_server import ForkServer
+from .forking.fork_server import ForkServer, obstacle_of_system
 from .forking.origins import ForkAvailability, KernelOrigin
 from .forking.policy import ForkPolicy
 from .forking.sharing import SharedCells
@@ -64,22 +64,18 @@ class KernelPool:
         self._runtime_folder = runtime_folder
         self._token = token
         self._frozen = frozen or {}
-        self._fork_server: ForkServer | None = None
-        self._never_available = ForkAvailability()
         command = KernelCommand.read(command_of(name), kernelspec=name, language=self.language)
-        obstacle = command.obstacle or ForkServer.obstacle()
-        if obstacle and kernels != "cold":
-            self._never_available = ForkAvailability(obstacle=obstacle, is_lasting=True)
-        elif kernels != "cold":
-            self._fork_server = ForkServer(
-                command,
-                env={**environment_of(name, env), **(import_env or {})},
-                cwd=cwd,
-                runtime_folder=runtime_folder,
-                token=token,
-                frozen=self._frozen,
-                shared_cells=shared_cells,
-            )
+        is_cold = "`kernels` is cold" if kernels == "cold" else ""
+        self._fork_server = ForkServer(
+            command,
+            obstacle=is_cold or command.obstacle or obstacle_of_system(),
+            env={**environment_of(name, env), **(import_env or {})},
+            cwd=cwd,
+            runtime_folder=runtime_folder,
+            token=token,
+            frozen=self._frozen,
+            shared_cells=shared_cells,
+        )
         self._lock = threading.Lock()
         #: The start of a process takes a while, in which the slot goes on.
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")
@@ -91,17 +87,13 @@ class KernelPool:
     @property
     def findings(self) -> list[str]:
         """What users should know of how the kernels ran, one sentence each."""
-        of_forks = [] if self._fork_server is None else self._fork_server.findings
-        return [*self.policy.findings, *of_forks, *([self._advice] if self._advice else [])]
-
-    @property
-    def _knows_imports(self) -> bool:
-        return self._fork_server is not None and self._fork_server.has_import_profile
+        advice = [self._advice] if self._advice else []
+        return [*self.policy.findings, *self._fork_server.findings, *advice]
 
     @property
     def wants_import_profile(self) -> bool:
         """Whether `record_imports` should be called."""
-        return self._fork_server is not None and not self._fork_server.has_import_profile
+        return self._fork_server.wants_import_profile
 
     def record_imports(self, profile: str) -> None:
         """Fork kernels from now on, which have imported the same as a kernel that has run.
@@ -109,8 +101,7 @@ class KernelPool:
         Args:
             profile: that kernel's answer to `IMPORT_PROFILE`.
         """
-        if self._fork_server is not None:
-            self._fork_server.record_imports(profile)
+        self._fork_server.record_imports(profile)
 
     def record_times(self, node: NotebookNode, own_names: Collection[str]) -> None:
         """Note what it would save to share leading cells; see `sharing_advice`.
@@ -123,12 +114,12 @@ class KernelPool:
     @property
     def available(self) -> ForkAvailability:
         """Whether kernels can be forked now."""
-        return self._never_available if self._fork_server is None else self._fork_server.available
+        return self._fork_server.available
 
     @property
     def waits(self) -> bool:
         """Whether a free slot should wait, as kernels can most likely be forked soon."""
-        return self._knows_imports and self.policy.waits(self.available)
+        return self._fork_server.has_import_profile and self.policy.waits(self.available)
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
         """A kernel for one trial.
@@ -172,7 +163,7 @@ class KernelPool:
         """Start the kernel of this thread's next trial; it boots while this trial runs."""
         # While it is found out if kernels may be forked, a started one would most likely be
         # discarded, and its boot takes a core from the imports.
-        is_early = self._knows_imports and self.policy.forks_soon(self.available)
+        is_early = self._fork_server.has_import_profile and self.policy.forks_soon(self.available)
         if self.can_prepare and not is_early:
             with self._lock:
                 start = self._starter.submit(self._start_best)
@@ -202,8 +193,7 @@ class KernelPool:
         for thread in ending:
             left_s = end_s - time.monotonic()
             thread.join(None if math.isinf(left_s) else max(0.0, left_s))
-        if self._fork_server is not None:
-            self._fork_server.close()
+        self._fork_server.close()
 
     def _start_best(self) -> Kernel:
         with thread_event_loop():

@@ -38,11 +38,19 @@ _UNKNOWN = "no trial had completed before this one began; the first that does sh
 _PREPARING = "the libraries were still being imported, or the shared cells ran, when this one began"
 
 
+def obstacle_of_system() -> str:
+    """Why no kernels can be forked on this system; empty if they can."""
+    if sys.platform != "linux":
+        return f"kernels are forked on Linux only, and this is {sys.platform}"
+    return "" if has_pidfds() else "this system has no descriptors of processes (pidfd_open)"
+
+
 class ForkServer:
     """Keeps a zygote that has imported what a notebook imports, and forks kernels from it.
 
     Args:
-        command: how the kernelspec starts a kernel; without an obstacle.
+        command: how the kernelspec starts a kernel.
+        obstacle: why no kernel is ever forked, in words; empty where they may be.
         env: the environment of the zygote: libraries read it when they are imported.
         cwd: the working directory of all kernels.
         runtime_folder: a private folder with a short path, for sockets.
@@ -55,6 +63,7 @@ class ForkServer:
         self,
         command: KernelCommand,
         *,
+        obstacle: str,
         env: Mapping[str, str],
         cwd: Path,
         runtime_folder: Path,
@@ -83,20 +92,18 @@ class ForkServer:
         self._has_warned = False
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
-        self._available = ForkAvailability(obstacle=_UNKNOWN)
+        self._available = ForkAvailability(obstacle=obstacle or _UNKNOWN, is_lasting=bool(obstacle))
         self._path: str | None = None  # of the process from which kernels can be forked
-
-    @staticmethod
-    def obstacle() -> str:
-        """Why no kernels can be forked on this system; empty if they can."""
-        if sys.platform != "linux":
-            return f"kernels are forked on Linux only, and this is {sys.platform}"
-        return "" if has_pidfds() else "this system has no descriptors of processes (pidfd_open)"
 
     @property
     def has_import_profile(self) -> bool:
         """Whether it knows what to import."""
         return self._import_profile is not None
+
+    @property
+    def wants_import_profile(self) -> bool:
+        """Whether `record_imports` should be called."""
+        return self._import_profile is None and not self._available.is_lasting
 
     @property
     def available(self) -> ForkAvailability:

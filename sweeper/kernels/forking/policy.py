@@ -134,7 +134,6 @@ class ForkPolicy:
         self._claimed_at_s: float | None = None  # while a caller proves forking
         self._compared_failures: set[str] = set()
         self._finding = ""
-        self._last_reason = ""
 
     def origin(self, available: ForkAvailability) -> KernelOrigin:
         """How the kernel of the next trial should come to be; if it is started, also why."""
@@ -143,9 +142,6 @@ class ForkPolicy:
         with self._lock:
             if available.is_lasting and not self._refusal:
                 self._refuse(available.obstacle)
-            if reason not in ("", self._last_reason):
-                _log.info("kernels are started: %s", reason)
-            self._last_reason = reason
         return KernelOrigin(is_forked=is_forked, reason=reason)
 
     def forks(self, available: ForkAvailability) -> bool:

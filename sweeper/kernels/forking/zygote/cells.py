@@ -6,6 +6,7 @@ in place of sending them; the sweep replays them into the executed notebook of e
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import sys
@@ -112,22 +113,11 @@ def connection_file_of(argv: Sequence[str]) -> str:
     return argv[list(argv).index("-f") + 1]
 
 
-def can_reopen(descriptor: int) -> bool:
-    """Whether a file is open for reading only, so that each fork can have it for itself."""
-    import fcntl
-
-    try:
-        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    except OSError:
-        return False
-    return is_file and flags & os.O_ACCMODE == os.O_RDONLY
-
-
 def reopen_files() -> None:
     """In a fork: read open files from where they are, unmoved by what other forks read."""
     for descriptor in libraries.open_files():
-        if can_reopen(descriptor):
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and flags & os.O_ACCMODE == os.O_RDONLY:
             place = os.lseek(descriptor, 0, os.SEEK_CUR)
             again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
             os.lseek(again, place, os.SEEK_SET)

@@ -61,14 +61,7 @@ class ImportWatch:
 
     def importers_of(self, names: Iterable[str]) -> set[str]:
         """These modules and all that import them, directly or not."""
-        found: set[str] = set()
-        waiting = list(names)
-        while waiting:
-            name = waiting.pop()
-            if name not in found and name not in self._known:
-                found.add(name)
-                waiting += self._imported_by.get(name, ())
-        return found
+        return _reached(names, self._imported_by) - self._known
 
     def hide(self, names: Iterable[str]) -> None:
         """Leave modules out of `sys.modules` until they are imported again."""
@@ -196,7 +189,7 @@ class _Hidden:
         assert module.__spec__ is not None
         name = module.__spec__.name
         module.__spec__ = self._specs[name]
-        needed = self._all_needed(name)
+        needed = _reached([name], self._needs)
         for acting in list(self._acting):
             # Another body, or another thread, may have run it meanwhile.
             if acting in needed and self._acting.pop(acting, False):
@@ -207,16 +200,6 @@ class _Hidden:
         if not self._modules and self in sys.meta_path:
             sys.meta_path.remove(self)
 
-    def _all_needed(self, name: str) -> set[str]:
-        found: set[str] = set()
-        waiting = [name]
-        while waiting:
-            one = waiting.pop()
-            if one not in found:
-                found.add(one)
-                waiting += self._needs[one]
-        return found
-
     def _run_again(self, name: str) -> None:
         spec, before = self._specs[name], self._modules.get(name, sys.modules.get(name))
         assert spec is not None and spec.loader is not None and before is not None
@@ -225,6 +208,18 @@ class _Hidden:
             spec.loader.exec_module(again)
         finally:
             sys.modules[name] = before
+
+
+def _reached(names: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
+    """These names, and all to which edges lead from them."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += edges.get(name, ())
+    return found
 
 
 def _threads() -> set[int]:
