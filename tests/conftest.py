@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kernelspec",
         metavar="NAME",
         default="python3",
-        help="the kernelspec in which the corpus and Jupyter's conformance tests run; its "
+        help="the kernelspec in which the corpus runs; its "
         "environment needs numpy, pandas, matplotlib, joblib, tqdm and torch (default: python3)",
     )
 

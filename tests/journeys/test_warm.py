@@ -69,25 +69,6 @@ def metadata(record: Any) -> Any:
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_warm_and_cold_kernels_give_the_same_scores(tmp_path: Path) -> None:
-    cells = (
-        "import numpy as np",
-        "rng = np.random.default_rng(seed)\nframe = rng.normal(size=(50, 5))\n"
-        "val = float((frame @ frame.T).sum()) * x",
-        PAUSE,
-    )
-    fixed = {"seed": 5}
-    warm = sweep(tmp_path, *cells, enough=forked(2), fixed=fixed)
-    last = [{"x": record.params["x"]} for record in warm.records[-2:]]
-    cold = sweep(tmp_path, *cells, kernels="cold", trials=2, start=last, fixed=fixed)
-    assert [r.scores for r in warm.records[-2:]] == [r.scores for r in cold.records]
-    kinds = [metadata(record)["kernel"] for record in warm.records]
-    assert kinds[0] == "cold", "the first trial tells what the notebook imports"
-    assert kinds[-1] == "warm"
-    assert {metadata(record)["kernel"] for record in cold.records} == {"cold"}
-
-
-@pytest.mark.usefixtures("started_kernels_here")
 def test_what_one_fork_leaves_to_the_next_ends_forking(tmp_path: Path) -> None:
     """As with weights that a shared cell saves, and that each trial loads, trains and saves."""
     result = sweep(

@@ -58,19 +58,15 @@ def keep_sockets_in(folder: Path) -> str:
 
 
 _CAP = """
-import os, sys
+import os
 def cap(fraction):
     try:
-        torch = sys.modules.get("torch")
-        if torch is None:
-            from importlib import metadata
-            version = metadata.version("torch")
-        else:
-            version = torch.__version__
-        if [int(part) for part in version.split(".")[:2]] < [2, 13]:
-            return  # an older one refuses to use CUDA at all where it does not know a key
-    except (ImportError, ValueError, AttributeError):
+        from importlib import metadata
+        version = [int(part) for part in metadata.version("torch").split(".")[:2]]
+    except (ImportError, ValueError):
         return  # there is no torch, or one whose version cannot be read
+    if version < [2, 13]:
+        return  # an older one refuses to use CUDA at all where it does not know a key
     general, cuda = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
     stated = os.environ.get(general, os.environ.get(cuda, ""))
     if "per_process_memory_fraction" not in stated:

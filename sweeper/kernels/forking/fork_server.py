@@ -89,7 +89,6 @@ class ForkServer:
         self._import_profile: Mapping[str, Any] | None = None
         self._excluded: frozenset[str] = frozenset()
         self._zygotes = 0
-        self._has_warned = False
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
         self._available = ForkAvailability(obstacle=obstacle or _UNKNOWN, is_lasting=bool(obstacle))
@@ -159,13 +158,11 @@ class ForkServer:
             _log.info("the zygote has ended: %s", error)
             self._replace_zygote(zygote, "has died again and again")
         except OSError as error:  # such as too many open files: the zygote and its kernels go on
-            if not self._has_warned:
-                _log.warning(
-                    "kernels are started where none can be forked, which is slower: %s; raise the "
-                    "limits of processes, memory and open files (ulimit -a)",
-                    error,
-                )
-            self._has_warned = True
+            _log.warning(
+                "kernels are started where none can be forked, which is slower: %s; raise the "
+                "limits of processes, memory and open files (ulimit -a)",
+                error,
+            )
         return None
 
     def close(self) -> None:

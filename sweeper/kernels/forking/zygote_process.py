@@ -75,7 +75,7 @@ class ZygoteProcess:
 
     def end(self) -> None:
         """End the zygote, and with it every process that it has forked."""
-        self._owner.close()
+        self._owner.shutdown(socket.SHUT_RDWR)
         if not self._has_reported:  # it still imports, and does not watch its owner's socket
             self._process.kill()
         try:
@@ -83,3 +83,4 @@ class ZygoteProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._owner.close()
