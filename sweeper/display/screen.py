@@ -186,8 +186,7 @@ def importance_lines(result: SweepResult) -> list[str]:
     for name, shares in result.importances.items():
         if len(shares) > 1:  # a single param explains all there is
             named = ", ".join(
-                f"{param} {it.share:.0%} ({100 * it.low:.0f} to {it.high:.0%})"
-                for param, it in list(shares.items())[:_MOST_PARAMS]
+                f"{param} {share:.0%}" for param, share in list(shares.items())[:_MOST_PARAMS]
             )
             lines.append(f"what mattered for {name}: {named}")
     return lines

@@ -27,10 +27,10 @@ from ..errors import StorageAwayError, StudyError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
-from ..trials import Confirmation, ImportanceRange, Params, TrialOutcome, TrialRecord, TrialState
+from ..trials import Confirmation, Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
-from .insights import importance_ranges, param_importances
+from .insights import param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun, is_planned
 from .pruners import why_pruned
 from .samplers import SamplerFactory, as_queued, check_fits
@@ -395,10 +395,6 @@ class Study:
     def importances(self) -> Mapping[str, Mapping[str, float]]:
         """How much each param matters for each objective; see `param_importances`."""
         return param_importances(self._study, self.facts["objectives"])
-
-    def importance_ranges(self) -> Mapping[str, Mapping[str, ImportanceRange]]:
-        """The same, and how sure that is; see `importance_ranges`."""
-        return importance_ranges(self._study, self.facts["objectives"])
 
     def mark_interrupted(self) -> list[TrialRecord]:
         """Correct the records that a killed sweep left `running`; only while no sweep is alive.

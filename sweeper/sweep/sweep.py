@@ -30,7 +30,6 @@ from ..tracking import Tracker, sqlite_file
 from ..trials import (
     Event,
     Events,
-    ImportanceRange,
     Observer,
     Snapshot,
     StudyPaths,
@@ -341,12 +340,12 @@ class Sweep:
         elif request.isdigit():
             self._stop_switch.stop(int(request), f"stopped by {sender}")
 
-    def _importances(self, study: Study) -> Mapping[str, Mapping[str, ImportanceRange]]:
+    def _importances(self, study: Study) -> Mapping[str, Mapping[str, float]]:
         """How much each param matters; nothing where the machine is about to go."""
         if self._stop_switch.left_s is not None:
             return {}
         try:
-            return study.importance_ranges()
+            return study.importances()
         except Exception as error:  # noqa: BLE001  whatever a model of scores may raise
             _log.warning("how much each param matters is not known: %s", first_line(error))
             return {}

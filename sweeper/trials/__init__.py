@@ -32,7 +32,6 @@ from .records import (
 )
 from .result_html import headline
 from .results import (
-    ImportanceRange,
     Progress,
     Snapshot,
     SweepResult,
@@ -50,7 +49,6 @@ __all__ = [
     "Event",
     "Events",
     "GpuUse",
-    "ImportanceRange",
     "InputFile",
     "Inputs",
     "KernelUse",

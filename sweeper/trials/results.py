@@ -6,7 +6,7 @@ import html
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,25 +78,6 @@ def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
     return max(0, trials - begun)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportanceRange:
-    """How much of what makes trials good a param explains.
-
-    Attributes:
-        share: of all params together, 0 to 1.
-        low: the least share that most samples of the trials give (the tenth percentile).
-        high: the greatest one (the ninetieth).
-    """
-
-    share: float
-    low: float
-    high: float
-
-    def to_json(self) -> dict[str, float]:
-        """The object that `--json` prints."""
-        return {name: round(value, 4) for name, value in asdict(self).items()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
     """The result of a sweep. In Jupyter it shows the best trial, a link to its page, and a table.
@@ -139,7 +120,7 @@ class SweepResult:
     findings: Sequence[str] = ()
     confirmation: Confirmation | None = None
     confirmation_page: Path | None = None
-    importances: Mapping[str, Mapping[str, ImportanceRange]] = field(default_factory=dict)
+    importances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -181,7 +162,7 @@ class SweepResult:
             "confirmation": self._confirmation(),
             "trials": [self._trial(record, full=True) for record in self.records],
             "importances": {
-                name: {param: it.to_json() for param, it in shares.items()}
+                name: {param: round(share, 4) for param, share in shares.items()}
                 for name, shares in self.importances.items()
             },
             "cost": _rounded(self.cost, 4),

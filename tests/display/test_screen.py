@@ -13,7 +13,6 @@ import pytest
 from sweeper.display import screen
 from sweeper.trials import (
     GpuUse,
-    ImportanceRange,
     KernelUse,
     Progress,
     Reason,
@@ -230,17 +229,13 @@ def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() ->
     assert lines[-1] == "note: kernels are started: because"
 
 
-def test_the_params_that_mattered_most_come_with_their_ranges() -> None:
-    def ranges(shares: dict[str, float]) -> dict[str, ImportanceRange]:
-        return {n: ImportanceRange(share=s, low=s / 2, high=s * 1.5) for n, s in shares.items()}
-
-    found = ranges({"lr": 0.62, "width": 0.2, "seed": 0.1, "other": 0.08})
-    several = result(importances={"val": found, "loss": ranges({"lr": 1.0})})
+def test_the_params_that_mattered_most_are_named_with_their_shares() -> None:
+    found = {"lr": 0.62, "width": 0.2, "seed": 0.1, "other": 0.08}
+    several = result(importances={"val": found, "loss": {"lr": 1.0}})
     assert screen.importance_lines(several) == [
-        "what mattered for val: lr 62% (31 to 93%), width 20% (10 to 30%), seed 10% (5 to 15%)"
+        "what mattered for val: lr 62%, width 20%, seed 10%"
     ]
-    shares = several.to_json()["importances"]["val"]
-    assert shares["lr"] == {"share": 0.62, "low": 0.31, "high": 0.93}
+    assert several.to_json()["importances"]["val"] == found
 
 
 def took(number: int, peak_bytes: int, *, was_short: bool = False) -> TrialRecord:
