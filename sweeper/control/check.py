@@ -264,64 +264,52 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
     paths.folder.mkdir(parents=True)
     settings = plan.settings.model_copy(update={"kernels": "cold"})
     workload = replace(plan.workload, settings=settings, paths=paths)
-    source = _Runs(plan, paths, runs, on_run)
-    LocalExecutor.on_this_machine(workload, 1).run(source)
-    return source.measured
+    watches: list[_MemoryWatch] = []
+    measured: list[Measured] = []
 
-
-class _Runs(SideTrials[_Run]):
-    """Gives runs to an executor and measures them; none begins after one that has failed."""
-
-    def __init__(
-        self,
-        plan: SweepPlan,
-        paths: StudyPaths,
-        runs: Sequence[_Run],
-        on_run: Callable[[str], None],
-    ) -> None:
-        super().__init__(runs)
-        self._plan, self._paths, self._on_run = plan, paths, on_run
-        self._watch: _MemoryWatch | None = None
-        self.measured: list[Measured] = []
-
-    def begin(self, item: _Run, running: RunningTrial) -> TrialSpec:
-        """Make the spec of a run, and watch its memory from now on."""
-        role, params, fixed = item
-        self._on_run(str(role))
-        self._watch = _MemoryWatch(running)
-        number = list(Role).index(role)
-        run_id = run_id_of(number)
+    def begin(run: _Run, running: RunningTrial) -> TrialSpec:
+        role, params, fixed = run
+        on_run(str(role))
+        watches.append(_MemoryWatch(running))
+        run_id = run_id_of(len(measured))
         return TrialSpec(
-            study=self._paths.study,
+            study=paths.study,
             study_id="check",
-            number=number,
+            number=len(measured),
             params=params,
             fixed=fixed,
             seed=0,
             attempt=1,
-            notebook=self._paths.notebook(run_id),
-            checkpoint_dir=self._paths.checkpoints(run_id),
-            artifact_dir=self._paths.saved(run_id),
-            inputs=inputs_of(self._plan.inputs, params),
+            notebook=paths.notebook(run_id),
+            checkpoint_dir=paths.checkpoints(run_id),
+            artifact_dir=paths.saved(run_id),
+            inputs=inputs_of(plan.inputs, params),
         )
 
-    def end(self, item: _Run, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Note what a run came to."""
-        assert self._watch is not None
-        notebook_bytes = spec.notebook.stat().st_size if spec.notebook.exists() else 0
-        checkpoints = (file for file in spec.checkpoint_dir.rglob("*") if file.is_file())
-        measured = Measured(
-            role=item[0],
-            params=spec.params,
-            outcome=outcome,
-            memory_bytes=self._watch.close(),
-            disk_bytes=_COPIES_OF_NOTEBOOK * notebook_bytes
-            + sum(file.stat().st_size for file in checkpoints)
-            + _BYTES_PER_TRIAL,
+    def end(run: _Run, spec: TrialSpec, outcome: TrialOutcome) -> bool:
+        memory_bytes = watches.pop().close()
+        disk_bytes = _disk_bytes_of(spec)
+        measured.append(
+            Measured(
+                role=run[0],
+                params=spec.params,
+                outcome=outcome,
+                memory_bytes=memory_bytes,
+                disk_bytes=disk_bytes,
+            )
         )
-        self.measured.append(measured)
-        if not measured.is_completed:
-            self.drop(lambda _: True)
+        return measured[-1].is_completed
+
+    LocalExecutor.on_this_machine(workload, 1).run(SideTrials(runs, begin=begin, end=end))
+    return measured
+
+
+def _disk_bytes_of(spec: TrialSpec) -> int:
+    """What a sweep would keep of a trial."""
+    notebook_bytes = spec.notebook.stat().st_size if spec.notebook.exists() else 0
+    checkpoints = (file for file in spec.checkpoint_dir.rglob("*") if file.is_file())
+    kept_bytes = sum(file.stat().st_size for file in checkpoints)
+    return _COPIES_OF_NOTEBOOK * notebook_bytes + kept_bytes + _BYTES_PER_TRIAL
 
 
 class _MemoryWatch:

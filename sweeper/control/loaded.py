@@ -152,10 +152,11 @@ class LoadedStudy:
         """
         import pandas as pd
 
-        from ..notebooks.scores import scrape
+        from .diff import read_execution
 
-        node, settings = self.notebook(run_id).node, self._found().settings
-        found = scrape(node, sources=settings.scores, objectives=settings.objective)
+        existing = self._found()
+        notebook = existing.record(run_id).notebook
+        found = read_execution(notebook, existing.paths, existing.settings)
         # Of several points of a step the last one counts.
         columns = {name: dict(points) for name, points in found.series.items()}
         return pd.DataFrame(columns).rename_axis("step").sort_index()

@@ -156,7 +156,8 @@ def replay(
         if on_gpu and not here and not all(executor.has_gpus for *_, executor in runs):
             raise StudyError(f"trial {on_gpu[0]} ran on a GPU, and none is used here; {_HERE}")
         for workload, alike, executor in runs:
-            executor.run(_Replays(existing, workload, alike, note))
+            replays = _Replays(existing, workload, note)
+            executor.run(SideTrials(alike, begin=replays.begin, end=replays.end))
     return sorted(verdicts, key=lambda verdict: verdict.run_id)
 
 
@@ -257,17 +258,15 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
     return name
 
 
-class _Replays(SideTrials[ReplayTarget]):
-    """Gives trials of one workload to an executor, and judges each replay that has ended."""
+class _Replays:
+    """Makes the trials of one workload, and judges each replay that has ended."""
 
     def __init__(
         self,
         existing: ExistingStudy,
         workload: Workload,
-        targets: Sequence[ReplayTarget],
         on_verdict: Callable[[Verdict], None],
     ) -> None:
-        super().__init__(targets)
         self._existing, self._workload, self._on_verdict = existing, workload, on_verdict
 
     def begin(self, item: ReplayTarget, running: RunningTrial) -> TrialSpec:
@@ -293,7 +292,7 @@ class _Replays(SideTrials[ReplayTarget]):
             code=str(item.metadata.get("code", "")),
         )
 
-    def end(self, item: ReplayTarget, spec: TrialSpec, outcome: TrialOutcome) -> None:
+    def end(self, item: ReplayTarget, _spec: TrialSpec, outcome: TrialOutcome) -> bool:
         """Compare a replay with its trial, and keep the verdict in the replay's notebook."""
         verdict = self._judge(item, outcome)
         state, of = str(verdict.state), item.record.notebook.name
@@ -304,6 +303,7 @@ class _Replays(SideTrials[ReplayTarget]):
         except OSError as error:  # the verdict counts, wherever it cannot be written
             _log.warning("%s: %s", display_path(item.replay), error.strerror or error)
         self._on_verdict(verdict)
+        return True
 
     def _judge(self, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
         """Compare a trial with its replay; a pruned one as far as it came, by its series only."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -13,30 +12,26 @@ from ..trials import RunningTrial, TrialOutcome, TrialSpec
 _Item = TypeVar("_Item")
 
 
-class SideTrials(ABC, Generic[_Item]):
+class SideTrials(Generic[_Item]):
     """The `TrialSource` of an executor that runs what a list has. Safe to call from any thread.
 
     Args:
-        items: what subclasses make trials of, in the order in which they are run.
+        items: what trials are made of, in the order in which they are run.
+        begin: makes the spec of a trial that begins now.
+        end: notes how a trial has ended; where it returns False, no more begin.
     """
 
-    def __init__(self, items: Sequence[_Item]) -> None:
+    def __init__(
+        self,
+        items: Sequence[_Item],
+        *,
+        begin: Callable[[_Item, RunningTrial], TrialSpec],
+        end: Callable[[_Item, TrialSpec, TrialOutcome], bool],
+    ) -> None:
+        self._begin, self._end = begin, end
         self._lock = threading.Lock()
         self._waiting = list(items)
         self._running: dict[int, tuple[_Item, RunningTrial]] = {}
-
-    @abstractmethod
-    def begin(self, item: _Item, running: RunningTrial) -> TrialSpec:
-        """Make the spec of a trial that begins now."""
-
-    @abstractmethod
-    def end(self, item: _Item, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Note how a trial has ended."""
-
-    def drop(self, is_dropped: Callable[[_Item], bool]) -> None:
-        """Leave out some of those that have not begun."""
-        with self._lock:
-            self._waiting = [item for item in self._waiting if not is_dropped(item)]
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
         """The next trial; None when all have begun."""
@@ -45,7 +40,7 @@ class SideTrials(ABC, Generic[_Item]):
                 return None
             item = self._waiting.pop(0)
             running = RunningTrial(trials_left=len(self._waiting))
-        spec = self.begin(item, running)
+        spec = self._begin(item, running)
         with self._lock:
             self._running[spec.number] = item, running
         return spec, running
@@ -54,7 +49,9 @@ class SideTrials(ABC, Generic[_Item]):
         """Note how a trial has ended."""
         with self._lock:
             item, _ = self._running.pop(spec.number)
-        self.end(item, spec, outcome)
+        if not self._end(item, spec, outcome):
+            with self._lock:
+                self._waiting.clear()
 
     def is_closed(self) -> bool:
         """Whether no more begin."""
