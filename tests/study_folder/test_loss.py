@@ -11,13 +11,15 @@ from sweeper.errors import StorageAwayError, StudyError
 from sweeper.study_folder.loss import LostFileError, Presence, loss_message
 
 
-@pytest.mark.parametrize("how", ["removed", "replaced", "folder"])
+@pytest.mark.parametrize("how", ["removed", "replaced", "folder", "made later"])
 def test_a_file_that_was_removed_or_replaced_stays_lost(tmp_path: Path, how: str) -> None:
-    file, other = tmp_path / "folder" / "file", tmp_path / "other"
+    file, other, late = tmp_path / "folder" / "file", tmp_path / "other", tmp_path / "late"
     file.parent.mkdir()
     file.touch()
     other.touch()
-    presence = Presence(tmp_path / "never there", None, other, file)
+    presence = Presence(late, None, other, file)
+    assert presence.lost() is None
+    late.touch()  # it counts from now on
     assert presence.lost() is None
     match how:
         case "removed":
@@ -27,25 +29,15 @@ def test_a_file_that_was_removed_or_replaced_stays_lost(tmp_path: Path, how: str
             file.replace(other)
         case "folder":
             shutil.rmtree(file.parent)
-    lost = other if how == "replaced" else file
+        case "made later":
+            late.unlink()
+    lost = {"replaced": other, "made later": late}.get(how, file)
     assert presence.lost() == lost
     if how == "folder":
         assert "folder was removed" in str(LostFileError(file))
     file.parent.mkdir(exist_ok=True)
-    file.touch()
+    lost.touch()
     assert presence.lost() == lost
-
-
-def test_a_file_that_is_made_later_is_lost_when_it_is_removed_and_not_before(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "file"
-    presence = Presence(file)
-    assert presence.lost() is None
-    file.touch()
-    assert presence.lost() is None
-    file.unlink()
-    assert presence.lost() == file
 
 
 def test_the_message_about_a_loss_says_how_to_go_on(tmp_path: Path) -> None:

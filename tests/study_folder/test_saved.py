@@ -35,7 +35,9 @@ def test_the_hash_of_a_folder_follows_its_names_and_contents(tmp_path: Path) -> 
     assert len({made("three", a="1"), made("four", b="1"), made("five", a="2")}) == 3
 
 
-def test_what_is_kept_takes_no_space_and_survives_its_origin(tmp_path: Path) -> None:
+def test_what_is_kept_takes_no_space_where_that_can_be_and_survives_its_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights").write_text("w")
     keep(tmp_path / "model", tmp_path / "kept" / "model")
@@ -45,17 +47,12 @@ def test_what_is_kept_takes_no_space_and_survives_its_origin(tmp_path: Path) -> 
     assert kept.read_text() == "w"
     assert os.listdir(tmp_path / "kept") == ["model"]
 
-
-def test_where_no_second_name_can_be_given_the_file_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(errno.EXDEV, "another disk")
 
-    (tmp_path / "model").write_text("w")
     monkeypatch.setattr(os, "link", refuse)
-    keep(tmp_path / "model", tmp_path / "kept" / "model")
-    assert (tmp_path / "kept" / "model").read_text() == "w"
+    keep(kept, tmp_path / "copied")
+    assert (tmp_path / "copied").read_text() == "w"
 
 
 def test_a_changed_or_missing_file_is_not_intact(tmp_path: Path) -> None:
