@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,15 +74,16 @@ _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(["torch", "torch._dynamo", "sweeper"])
 
 
-def run_script_with_torch(code: str) -> str:
+def run_script_with_torch(code: str, *, exit_code: int = 0) -> str:
     """The same of a script that uses torch."""
     printed = Path("printed").absolute()
+    printed.unlink(missing_ok=True)
     begin = f"import os; os.chdir({str(printed.parent)!r}); "
     begin += f"os.dup2(os.open({str(printed)!r}, os.O_WRONLY | os.O_CREAT), 1)\n"
     process = _FORKING.Process(target=exec, args=(begin + code, {}))
     process.start()
     process.join(120)
-    assert process.exitcode == 0
+    assert process.exitcode == exit_code
     return printed.read_text().strip()
 
 
@@ -324,13 +326,12 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_complete_checkpoint()
 
 
 TRAINING = """if True:
-    import hashlib, json, multiprocessing, os, random, warnings
+    import hashlib, itertools, json, multiprocessing, os, random, signal, warnings
     import numpy as np
     import torch
     import sweeper
 
     warnings.simplefilter("ignore", UserWarning)
-    os.chdir(folder)
     multiprocessing.set_start_method("fork", force=True)  # of the loader's workers
 
     class Noisy(torch.utils.data.Dataset):
@@ -345,18 +346,19 @@ TRAINING = """if True:
         torch.nn.Linear(4, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(), torch.nn.Linear(16, 1)
     )
     adam = torch.optim.Adam(model.parameters(), lr=0.01)
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(adam, n_epochs)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(adam, 5)
     loader = sweeper.seeded_loader(
         Noisy(), batch_size=4, shuffle=True, num_workers=num_workers, seed=5
     )
     parts = dict(model=model, adam=adam, cosine=cosine, loader=loader)
     saved = sweeper.load_checkpoint(**parts) or {"epoch": -1, "scores": []}
     scores = saved["scores"]
-    connection.send(saved["epoch"] + 1)
-    for epoch in range(saved["epoch"] + 1, n_epochs):
-        connection.recv()
+    batches = itertools.count(7 * (saved["epoch"] + 1))  # with the save at the end of an epoch
+    for epoch in range(saved["epoch"] + 1, 5):
         total = 0.0
         for x, y in loader:
+            if next(batches) == killed_at:
+                os.kill(os.getpid(), signal.SIGKILL)
             adam.zero_grad()
             noise = random.random() + np.random.rand() + torch.rand(())
             loss = (model(x) - y + noise).square().mean()
@@ -366,75 +368,32 @@ TRAINING = """if True:
         cosine.step()
         scores.append(total)
         sweeper.save_checkpoint(epoch=epoch, scores=scores, **parts)
-        connection.send(epoch)
+        if next(batches) == killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
     digest = hashlib.sha256()
     for part in (model.state_dict().values(), adam.state.values()):
         for entry in part:
             for tensor in entry.values() if isinstance(entry, dict) else [entry]:
                 digest.update(tensor.numpy().tobytes())
     draws = [random.random(), np.random.rand(), torch.rand(()).item()]
-    connection.send(json.dumps([digest.hexdigest(), adam.param_groups[0]["lr"], scores, draws]))
+    print(json.dumps([digest.hexdigest(), adam.param_groups[0]["lr"], scores, draws]))
 """
 
 
-class Training:
-    """A training in a process that waits for a message before each epoch."""
-
-    def __init__(self, n_epochs: int, num_workers: int = 0, folder: Path | None = None) -> None:
-        self._n_epochs = n_epochs
-        self._connection, theirs = multiprocessing.Pipe()
-        names = {
-            "connection": theirs,
-            "n_epochs": n_epochs,
-            "num_workers": num_workers,
-            "folder": str(folder or Path.cwd()),
-        }
-        with theirs:
-            self._process = _FORKING.Process(target=exec, args=(TRAINING, names))
-            self._process.start()
-        self.first_epoch = int(self._connection.recv())
-
-    def _begin_epochs(self, n: int) -> None:
-        for _ in range(n):
-            self._connection.send(None)
-
-    def kill_in_epoch(self, epoch: int, *, after_s: float) -> None:
-        """Let all epochs before this one end, and kill the process during it or right after it."""
-        self._begin_epochs(epoch - self.first_epoch + 1)
-        for _ in range(self.first_epoch, epoch):
-            self._connection.recv()
-        time.sleep(after_s)
-        self._process.kill()
-        self._process.join()
-        assert self._process.exitcode == -signal.SIGKILL
-
-    def finish(self) -> str:
-        """Let all epochs end; the weights, scores and draws that the training came to."""
-        self._begin_epochs(self._n_epochs - self.first_epoch)
-        for _ in range(self.first_epoch, self._n_epochs):
-            self._connection.recv()
-        result: str = self._connection.recv()
-        self._process.join()
-        assert self._process.exitcode == 0
-        return result
-
-
-@pytest.fixture(scope="module")
-def without_a_kill(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a training of 5 epochs comes to that is not killed."""
-    return Training(5, folder=tmp_path_factory.mktemp("whole")).finish()
+def train(num_workers: int = 0, *, killed_at: int = -1) -> str:
+    """The weights, scores and draws to which a training of 5 epochs of 6 batches comes."""
+    code = f"num_workers, killed_at = {num_workers}, {killed_at}\n{TRAINING}"
+    return run_script_with_torch(code, exit_code=0 if killed_at < 0 else -signal.SIGKILL)
 
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_training_that_is_killed_and_continued_ends_in_the_same_bits(
-    num_workers: int, without_a_kill: str
-) -> None:
-    training = Training(5, num_workers)
-    training.kill_in_epoch(random.randint(2, 3), after_s=random.uniform(0, 0.1))  # not the last
-    training = Training(5, num_workers)
-    assert training.first_epoch > 0
-    assert training.finish() == without_a_kill
+def test_a_training_that_is_killed_and_continued_ends_in_the_same_bits(num_workers: int) -> None:
+    whole = train()
+    shutil.rmtree(FOLDER)
+    train(num_workers, killed_at=random.randint(14, 27))  # in the third or fourth epoch
+    assert names_in(FOLDER) in ([f"00000{n}.ckpt"] for n in (2, 3, 4))
+    assert train(num_workers) == whole
 
 
 # --- torch's own objects ---------------------------------------------------------------------
