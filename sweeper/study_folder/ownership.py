@@ -90,6 +90,11 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
                 "folder; wait for it or stop it, or choose another name with --study"
             )
             lock = storage.with_name(f".{storage.name}.{paths.study}.lock")
+            try:
+                lock.touch()  # a lock that cannot be made would look like one that is held
+            except OSError as error:
+                why = error.strerror or error
+                raise StudyError(f"--storage sqlite:///{storage}: {why}") from error
             held.enter_context(_held(lock, refusal))
         yield
 
