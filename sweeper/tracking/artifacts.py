@@ -9,6 +9,7 @@ import logging
 import os
 import urllib.parse
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import first_line
@@ -17,8 +18,6 @@ from ..trials import StudyPaths, TrialRecord, run_id_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-    from ..notebooks.html import RenderedNotebook
 
 _log = logging.getLogger(__name__)
 
@@ -73,9 +72,16 @@ class Artifacts:
         try:
             rendered = render(notebook)
         except Exception as error:  # noqa: BLE001  an output's converter can raise anything
-            self._warn(record, error)
-        if rendered is not None:
-            self._write_cells(record, rendered)
+            _log.log(
+                logging.INFO if self._has_failed else logging.WARNING,
+                "trial %s: its notebook cannot be rendered as a page (%s); MLflow has it as .ipynb",
+                record.run_id,
+                first_line(error),
+            )
+            self._has_failed = True  # other trials have the same outputs
+        else:
+            with suppress(OSError, ValueError):  # `export` writes what is missing in the page
+                write_cells(self._paths.page_notebooks, record.run_id, rendered)
         self._client.log_artifact(mlflow_id, str(notebook))
         name = notebook.name
         if rendered is not None:
@@ -98,19 +104,3 @@ class Artifacts:
                     self._client.log_artifacts(mlflow_id, str(path), name)
                 else:
                     self._client.log_artifact(mlflow_id, str(path))
-
-    def _write_cells(self, record: TrialRecord, rendered: RenderedNotebook) -> None:
-        try:
-            write_cells(self._paths.page_notebooks, record.run_id, rendered)
-        except Exception as error:  # noqa: BLE001  `export` writes what is missing
-            _log.info("trial %s is missing in the page: %s", record.run_id, first_line(error))
-
-    def _warn(self, record: TrialRecord, error: Exception) -> None:
-        """Warn about the first failure only: other trials have the same outputs."""
-        _log.log(
-            logging.INFO if self._has_failed else logging.WARNING,
-            "trial %s: its notebook cannot be rendered as a page (%s); MLflow has it as .ipynb",
-            record.run_id,
-            first_line(error),
-        )
-        self._has_failed = True

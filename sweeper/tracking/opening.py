@@ -31,9 +31,7 @@ _PROBE_TIMEOUT_S = 5
 _REPETITIONS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 #: SQLite's errors for a broken file; those of a full disk or a lock are temporary.
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
-#: In the errors of a server that was not started for the host by which it is asked.
-_OTHER_HOST = "Invalid Host header"
-#: In the errors of a server that refuses user or password.
+#: In the errors of a server that refuses user or password, or the host by which it is asked.
 _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 
 
@@ -91,17 +89,13 @@ def _why_unusable(address: Address, error: BaseException) -> str:
             f"cannot be used: {problem}; its password is not stored: give it in --tracking-uri, in "
             "MLFLOW_TRACKING_URI, or with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         )
-    if address.is_http and _OTHER_HOST in problem:
-        host = urllib.parse.urlsplit(str(address)).netloc.rpartition("@")[2]
-        return (
-            f"the server refuses requests for {host} ({problem}); start it with "
-            f"`mlflow server --allowed-hosts {host},…`"
-        )
     if address.is_http and _DENIED.search(problem):
+        host = urllib.parse.urlsplit(address.bare).netloc
         return (
             f"the server refuses us ({problem}); give user and password as in "
             "http://USER:PASSWORD@host, or with MLFLOW_TRACKING_USERNAME and "
-            "MLFLOW_TRACKING_PASSWORD"
+            "MLFLOW_TRACKING_PASSWORD; where it refuses the host, start it with "
+            f"`mlflow server --allowed-hosts {host},…`"
         )
     file = sqlite_file(str(address))
     if file is not None and getattr(error.__cause__, "sqlite_errorname", "") in _BROKEN:

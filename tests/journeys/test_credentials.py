@@ -133,6 +133,7 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
     assert main([*arguments, "--tracking-uri", f"http://me:no@{server}"]) == 2
     refused = capsys.readouterr().err
     assert f"http://me:***@{server}: the server refuses us" in refused
+    assert f"`mlflow server --allowed-hosts {server},…`" in refused
     Path("go").touch()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", whole)
     assert main([*arguments, "--tracking-uri", masked]) == 0
