@@ -6,12 +6,9 @@ How trials run there is `dask_worker`'s business, how a cluster is reached `dask
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -20,12 +17,12 @@ from ..errors import BrokenError, SettingsError
 from ..kernels import check_kernel
 from ..settings.machines import Cluster
 from ..study_folder.patience import patience_with_disk
-from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, display_path
+from ..trials import Reason, display_path
 from .acceptance import imported_modules, kernel_python
 from .capacity import read_jobs
-from .dask_cluster import CallError, DaskCluster, DaskWorker
+from .dask_cluster import DaskCluster, DaskWorker, LostError
 from .dask_files import travelling_files
-from .dask_member import LostError, Member, lost_outcome
+from .dask_member import Member, RefusedError
 from .executor import TrialSource
 from .workload import Workload
 
@@ -33,8 +30,6 @@ _log = logging.getLogger(__name__)
 
 #: How often the scheduler is asked for its workers.
 _LOOK_S = 1.0
-#: How often workers hear from the sweep at least: after 60 s without a call they take it for dead.
-_SIGN_OF_LIFE_S = 10.0
 #: Workers that come within this time need no line about the wait.
 _SOON_S = 5.0
 #: How long the first worker waits for others that are there and have not answered yet.
@@ -45,10 +40,6 @@ _SCHEDULER_AWAY_S = 30.0
 _SCALE_AGAIN_S = 30.0
 #: How long the workers have to end their processes when the trials have ended.
 _END_S = 30.0
-#: A worker that fails so often before it has run a trial is not used.
-_MOST_FAILURES = 3
-#: The most names that the line about files that do not travel has.
-_MOST_NAMES = 3
 
 
 class DaskExecutor:
@@ -56,23 +47,15 @@ class DaskExecutor:
 
     Args:
         most: how many trials run at once at most; None for as many as the workers have threads.
-        own_folders: as in `open`.
     """
 
     def __init__(
-        self,
-        workload: Workload,
-        cluster: DaskCluster,
-        *,
-        settings: Cluster,
-        most: int | None,
-        own_folders: bool,
+        self, workload: Workload, cluster: DaskCluster, *, settings: Cluster, most: int | None
     ) -> None:
         self._workload = workload
         self._cluster = cluster
         self._settings = settings
         self._most = most
-        self._own_folders = own_folders
         self._patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
         self._modules = imported_modules(workload)
         self._python = kernel_python(workload.kernel_name, self._modules)
@@ -80,33 +63,22 @@ class DaskExecutor:
         #: Guards what follows; notified whenever a worker or a slot changes.
         self._change = threading.Condition(threading.RLock())
         self._members: dict[DaskWorker, Member] = {}
-        self._refused: dict[DaskWorker, str] = {}
-        self._released: set[DaskWorker] = set()
-        self._failures: Counter[DaskWorker] = Counter()
         self._told: set[str] = set()
         self._source: TrialSource | None = None
         self._slots: list[threading.Thread] = []
-        self._is_over = self._is_away = False
+        self._losses = 0
+        self._is_over = False
         self._error: BaseException | None = None
         self._findings: list[str] = []
         self._travelling: Sequence[Path] | None = None
         cluster.subscribe(self._key, self._take_event)
 
     @classmethod
-    def open(
-        cls,
-        workload: Workload,
-        settings: Cluster,
-        jobs: int | str | None,
-        *,
-        own_folders: bool = False,
-    ) -> DaskExecutor:
+    def open(cls, workload: Workload, settings: Cluster, jobs: int | str | None) -> DaskExecutor:
         """Connect to a cluster, or start one, and wait for a first worker that can run trials.
 
         Args:
             jobs: trials at once at most; None or `"auto"` for as many as the workers have threads.
-            own_folders: whether each worker is to have a copy of the notebook's folder and of the
-                checkpoints also where it has the same disk.
 
         Raises:
             KernelError: this machine lacks the notebook's kernel, which workers are compared with.
@@ -116,13 +88,7 @@ class DaskExecutor:
         most = None
         if jobs not in (None, "auto"):
             most = read_jobs(jobs, workload.settings.resources.threads).count
-        executor = cls(
-            workload,
-            DaskCluster.open(settings),
-            settings=settings,
-            most=most,
-            own_folders=own_folders,
-        )
+        executor = cls(workload, DaskCluster.open(settings), settings=settings, most=most)
         try:
             executor._scale()
             executor._wait_for_worker()
@@ -155,7 +121,8 @@ class DaskExecutor:
         """End what was started on the workers, and the cluster that this sweep has started."""
         with self._change:
             members = list(self._members.values())
-        self._end(members, _END_S)
+        left_s = None if self._source is None else self._source.left_s()
+        self._end(members, _END_S if left_s is None else min(_END_S, left_s / 3))
         self._cluster.close()
 
     def run(self, source: TrialSource) -> Sequence[str]:
@@ -170,19 +137,15 @@ class DaskExecutor:
             self._change.notify_all()
         try:
             self._watch(source)
-        except BrokenError as error:
-            source.stop(str(error))
-            for member in self._usable():
+        except BaseException as error:
+            is_lost = isinstance(error, BrokenError)
+            source.stop(str(error) if is_lost else "an interruption")
+            for member in self._usable() if is_lost else ():
                 member.lose()
-            raise
-        except BaseException:
-            source.stop("an interruption")
             raise
         finally:
             for slot in self._slots:
                 slot.join()
-            left_s = source.left_s()
-            self._end(self._usable(), _END_S if left_s is None else min(_END_S, left_s / 3))
             self.close()
         if self._error is not None:
             raise self._error
@@ -195,29 +158,30 @@ class DaskExecutor:
         with self._change:
             return [it for it in self._members.values() if it.is_accepted and not it.is_lost]
 
+    def _refusals(self) -> list[str]:
+        with self._change:
+            return [member.refusal for member in self._members.values() if member.refusal]
+
     def _wait_for_worker(self) -> None:
         """Wait until a worker can run trials, and a moment for others that are there.
 
         Raises:
             SettingsError: none can, or none has come in time.
         """
-        began_s = time.monotonic()
-        announced = ""
+        began_s, announced = time.monotonic(), ""
         while True:
             try:
                 present = self._look()
-            except CallError as error:
+            except LostError as error:
                 raise SettingsError(f"{self._cluster.place}: {error}") from error
-            waited_s = time.monotonic() - began_s
-            with self._change:
-                is_coming = any(not it.is_accepted for it in self._members.values())
+            waited_s, refusals = time.monotonic() - began_s, self._refusals()
+            is_coming = len(self._usable()) + len(refusals) < present
             if self._usable() and (not is_coming or waited_s > _SETTLE_S):
                 return
-            refused = list(self._refused.values())
             if self._are_all_refused(present) or waited_s > self._settings.wait:
-                raise SettingsError(self._refusal(refused) if refused else self._nobody())
-            news = refused[0] if refused else ("" if present else "there is no worker yet")
-            if news and news != announced and waited_s > _SOON_S:
+                raise SettingsError(self._refusal() if refusals else self._nobody())
+            news = refusals[0] if refusals else "there is no worker yet"
+            if news != announced and waited_s > _SOON_S:
                 announced = news
                 _log.warning(
                     "%s: %s; the sweep waits for one up to %g s (cluster: wait)",
@@ -233,14 +197,13 @@ class DaskExecutor:
 
     def _are_all_refused(self, present: int) -> bool:
         """Whether all workers that there are were refused, and no others are to be expected."""
-        refused = len(self._refused)
-        return refused > 0 and refused >= present and self._settings.class_ is None
+        return 0 < present <= len(self._refusals()) and self._settings.class_ is None
 
-    def _refusal(self, refused: Sequence[str]) -> str:
-        more = len(refused) - 1
-        others = f" ({more} other workers likewise)" if more > 0 else ""
+    def _refusal(self) -> str:
+        first, *others = self._refusals()
+        likewise = f" ({len(others)} other workers likewise)" if others else ""
         return (
-            f"{self._cluster.place}: no worker can run these trials: {refused[0]}{others}; give "
+            f"{self._cluster.place}: no worker can run these trials: {first}{likewise}; give "
             "the workers the versions, the kernel and the data of this machine, or start the sweep "
             "from an environment like theirs"
         )
@@ -259,21 +222,23 @@ class DaskExecutor:
             how many workers there are.
 
         Raises:
-            CallError: the scheduler does not answer.
+            LostError: the scheduler does not answer.
         """
         present = self._cluster.workers()
         with self._change:
             for worker, member in list(self._members.items()):
                 if worker not in present:
                     member.lose()
-                if member.is_lost and not member.used:
+                is_gone = worker not in present or not member.refusal
+                if member.is_lost and is_gone and not member.used:
                     del self._members[worker]
-            for worker in [worker for worker in self._refused if worker not in present]:
-                del self._refused[worker]
-            known = {*self._members, *self._refused, *self._released}
-            for worker in {worker for worker, is_running in present.items() if is_running} - known:
+            for worker in () if self._is_over else present - self._members.keys():
                 member = self._members[worker] = Member(
-                    self._cluster, worker, key=self._key, patience=self._patience
+                    self._cluster,
+                    worker,
+                    key=self._key,
+                    patience=self._patience,
+                    findings=self._findings,
                 )
                 threading.Thread(
                     target=self._welcome, args=[member], name="cluster worker", daemon=True
@@ -282,74 +247,40 @@ class DaskExecutor:
 
     def _welcome(self, member: Member) -> None:
         """Accept a worker that has come and make it ready for trials, or refuse it."""
-        worker = member.worker
         try:
-            why = member.look(self._workload, self._modules, self._python)
-            if not why:
-                with self._change:
-                    member.is_accepted = True
-                    self._change.notify_all()
-                    while self._source is None and not member.is_lost:
-                        self._change.wait(_LOOK_S)
-                if self._source is None:
-                    return
-                member.share(self._signs())
-                files = () if member.shares_code else self._files()
-                why = member.open(self._workload, files, self._source)
+            member.begin(self._workload, self._modules, self._python)
+            with self._change:
+                member.is_accepted = True
+                self._change.notify_all()
+                while self._source is None and not member.is_lost:
+                    self._change.wait(_LOOK_S)
+            if self._source is not None:
+                member.open(self._workload, self._files, self._source)
+                member.is_ready = True
+        except RefusedError as error:
+            self._refuse(member, str(error))
         except LostError as error:  # it is looked at again while it is there
-            _log.info("%s: %s", worker.address, error)
-            self._failures[worker] += 1
-            why = str(error) if self._failures[worker] >= _MOST_FAILURES else ""
+            _log.info("%s: %s", member.worker.address, error)
             member.lose()
-        if why:
-            self._refuse(member, why)
         with self._change:
-            member.is_ready = not member.is_lost
             self._change.notify_all()
 
     def _refuse(self, member: Member, why: str) -> None:
         """Keep a worker from being used; a line says it of the first with the same reason."""
-        worker = member.worker
-        place = f"worker {worker.address}" + (f" ({member.host})" if member.host else "")
+        place = f"worker {member.worker.address}" + (f" ({member.host})" if member.host else "")
         with self._change:
+            member.refusal = f"{place}: {why}"
+            member.lose()
             is_waited_for = self._source is None and not self._usable()
             if why not in self._told and not is_waited_for:
-                _log.warning("%s: %s; it is not used", place, why)
+                _log.warning("%s; it is not used", member.refusal)
             self._told.add(why)
-            self._refused[worker] = f"{place}: {why}"
-        self._end([member], _END_S)
-
-    def _signs(self) -> dict[str, tuple[str, str] | None]:
-        """Files by which a worker recognises that it has a disk of home's."""
-        files = {
-            "code_sign": self._workload.notebook.path,
-            "study_sign": self._workload.paths.owner,
-        }
-        signs: dict[str, tuple[str, str] | None] = dict.fromkeys(files)
-        if not self._own_folders:
-            for name, file in files.items():
-                with suppress(OSError, ValueError):
-                    signs[name] = str(file), file.read_text("utf-8")
-        return signs
 
     def _files(self) -> Sequence[Path]:
-        """The files beside the notebook that travel; a line names once what is too large."""
+        """The files beside the notebook that travel."""
         with self._change:
             if self._travelling is None:
-                self._travelling, left_behind = travelling_files(self._workload)
-                largest = sorted(left_behind, reverse=True)
-                names = ", ".join(
-                    f"{os.path.relpath(path, self._workload.cwd)} ({size / 1e6:.0f} MB)"
-                    for size, path in largest[:_MOST_NAMES]
-                )
-                more = len(largest) - _MOST_NAMES
-                if largest:
-                    _log.warning(
-                        "large files do not travel to workers: %s%s; put data on a disk that the "
-                        "workers have, and name it in the notebook by its absolute path",
-                        names,
-                        f" and {more} more" if more > 0 else "",
-                    )
+                self._travelling = travelling_files(self._workload)
         return self._travelling
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
@@ -360,22 +291,15 @@ class DaskExecutor:
             member.publish(event)
 
     def _end(self, members: Sequence[Member], limit_s: float) -> None:
-        """End the processes on workers, and keep what each of them knows of its trials."""
+        """End the processes on workers, as far as they can be reached in time."""
         addresses = [member.worker.address for member in members if not member.is_lost]
+        try:
+            if addresses:
+                self._cluster.call(addresses, "plugin-remove", name=self._key, timeout_s=limit_s)
+        except LostError as error:  # the workers end by themselves, as after the sweep's death
+            _log.info("%s: %s", self._cluster.place, error)
         for member in members:
             member.lose()
-        if not addresses:
-            return
-        try:
-            answers = self._cluster.ask_all(addresses, self._key, act="end", timeout_s=limit_s)
-            self._cluster.ask_all(addresses, "plugin-remove", name=self._key)
-        except CallError as error:  # the workers end by themselves, as after the sweep's death
-            _log.info("%s: %s", self._cluster.place, error)
-            return
-        with self._change:
-            for findings in answers.values():
-                new = [str(text) for text in findings]
-                self._findings += [text for text in new if text not in self._findings]
 
     # --- the sweep --------------------------------------------------------------------------------
 
@@ -385,46 +309,45 @@ class DaskExecutor:
         Raises:
             BrokenError: the scheduler or all workers stay away.
         """
-        answered_s = used_s = scaled_s = told_s = time.monotonic()
-        times, present = _times(source), 0
+        answered_s = used_s = scaled_s = time.monotonic()
+        is_away, present = False, 0
         while True:
             now_s = time.monotonic()
             try:
                 present = self._look()
-                answered_s, self._is_away = now_s, False
-            except CallError as error:
-                self._wait_for_scheduler(source, now_s - answered_s, error)
+                answered_s, is_away = now_s, False
+            except LostError as error:
+                self._wait_for_scheduler(source, now_s - answered_s, error, is_new=not is_away)
+                is_away = True
             self._start_slots(source)
-            if not any(slot.is_alive() for slot in self._slots) and (
-                self._is_over or source.is_closed()
-            ):
+            if not self._is_busy() and (self._is_over or source.is_closed()):
                 return
-            if now_s - scaled_s > _SCALE_AGAIN_S and not self._is_over:
+            if self._is_over:
+                self._retire_idle_workers()
+            elif now_s - scaled_s > _SCALE_AGAIN_S:
                 scaled_s = now_s
-                self._cluster.scale_again()
-            if self._usable() or answered_s < now_s:
+                self._scale()
+            if self._usable() or is_away:
                 used_s = now_s
             elif self._are_all_refused(present):
-                raise BrokenError(self._refusal(list(self._refused.values())))
+                raise BrokenError(self._refusal())
             elif now_s - used_s > self._settings.wait:
                 raise BrokenError(
                     f"{self._cluster.place}: all workers are lost, and none has come for "
                     f"{self._settings.wait:g} s (cluster: wait); the same command goes on"
                 )
-            if (new := _times(source)) != times or now_s - told_s > _SIGN_OF_LIFE_S:
-                times, told_s = new, now_s
-                self._tell(times)
             self._pause()
 
-    def _wait_for_scheduler(self, source: TrialSource, away_s: float, error: CallError) -> None:
+    def _wait_for_scheduler(
+        self, source: TrialSource, away_s: float, error: LostError, *, is_new: bool
+    ) -> None:
         """Wait for a scheduler that does not answer, as long as for a storage.
 
         Raises:
             BrokenError: it has been away for too long.
         """
         limit_s = max(_SCHEDULER_AWAY_S, source.patience_s())
-        if not self._is_away:
-            self._is_away = True
+        if is_new:
             _log.warning(
                 "%s: the scheduler does not answer: %s; it is tried again for %g s",
                 self._cluster.place,
@@ -437,106 +360,62 @@ class DaskExecutor:
                 f"{error}; start it again, and the same command goes on"
             )
 
-    def _tell(self, times: Mapping[str, Any]) -> None:
-        """Tell all workers how long the sweep still has; a sign of life as well."""
-        addresses = [member.worker.address for member in self._usable()]
-        try:
-            self._cluster.ask_all(
-                addresses, self._key, timeout_s=_SIGN_OF_LIFE_S, act="times", **times
-            )
-        except CallError as error:
-            _log.info("%s: %s", self._cluster.place, error)
-
     def _scale(self) -> None:
         """Ask the cluster for as many workers as the trials need."""
         if self._settings.class_ is not None:
             trials = self._workload.settings.study.trials
-            at_once = trials if self._most is None else min(trials, self._most)
-            self._cluster.scale(min(self._settings.max, at_once))
+            self._cluster.scale(min(self._settings.max, trials, self._most or trials))
+
+    def _retire_idle_workers(self) -> None:
+        """Give back the workers of a class on which no trial runs while others finish theirs."""
+        with self._change:
+            idle = [member for member in self._usable() if not member.used]
+        if self._settings.class_ is not None and idle:
+            self._end(idle, _END_S)
+            for member in idle:
+                self._cluster.retire(member.worker)
 
     # --- slots ------------------------------------------------------------------------------------
 
+    def _is_busy(self) -> bool:
+        with self._change:
+            return any(member.used for member in self._members.values())
+
     def _start_slots(self, source: TrialSource) -> None:
         """Start a thread for each slot that the workers offer and none serves."""
-        if self._is_over or source.is_closed():
-            return
-        alive = [slot for slot in self._slots if slot.is_alive()]
-        offered = sum(member.slots for member in self._usable() if member.is_ready)
-        wanted = offered if self._most is None else min(self._most, offered)
-        for _ in range(wanted - len(alive)):
-            slot = threading.Thread(
-                target=self._serve, args=[source], name="cluster slot", daemon=True
-            )
-            alive.append(slot)
-            slot.start()
-        self._slots = alive
-
-    def _serve(self, source: TrialSource) -> None:
-        """Run trials in one slot, each on whichever worker has a free thread."""
-        try:
-            while (member := self._take(source)) is not None:
-                trial = source.next_trial()
-                if trial is None:
-                    self._note_end(member)
+        with self._change:
+            used = sum(member.used for member in self._members.values())
+            while not self._is_over and not source.is_closed() and used != self._most:
+                free = [it for it in self._usable() if it.is_ready and it.used < it.slots]
+                if not free:
                     return
-                outcome = self._run(source, member, *trial)
+                # The worker with the fewest trials, so that they spread over the machines.
+                member = min(free, key=lambda member: member.used / member.slots)
+                member.used += 1
+                used += 1
+                slot = threading.Thread(
+                    target=self._serve, args=[source, member], name="cluster slot", daemon=True
+                )
+                self._slots = [it for it in self._slots if it.is_alive()] + [slot]
+                slot.start()
+
+    def _serve(self, source: TrialSource, member: Member) -> None:
+        """Run trials in one slot of a worker, as long as it is there."""
+        try:
+            while not member.is_lost:
+                losses = self._losses
+                if (trial := source.next_trial()) is None:
+                    self._is_over = losses == self._losses
+                    return
+                outcome = member.run_trial(*trial, pace_s=max(_LOOK_S, len(self._slots) / 50))
                 source.finish_trial(trial[0], outcome)
                 if outcome.reason is Reason.WORKER_LOST:  # it is run again
-                    with self._change:
-                        self._is_over = False
-                        self._released.clear()
-                    self._scale()
+                    self._losses += 1
+                    self._is_over = False
         except BaseException as error:  # noqa: BLE001  `run` raises it
             self._error = self._error or error
             source.stop("an error of a slot")
-
-    def _run(
-        self, source: TrialSource, member: Member, spec: TrialSpec, running: RunningTrial
-    ) -> TrialOutcome:
-        """Run a trial, on another worker where this one was lost while the trial was waited for."""
-        now: Member | None = member
-        if member.is_lost:
-            self._give_back(member)
-            now = self._take(source)
-        if now is None:
-            return lost_outcome(member.host)
-        try:
-            return now.run_trial(spec, running, pace_s=max(_LOOK_S, len(self._slots) / 50))
         finally:
-            self._give_back(now)
-
-    def _take(self, source: TrialSource) -> Member | None:
-        """A worker with a free thread, as soon as there is one; None where no more are needed."""
-        with self._change:
-            while True:
-                ready = [member for member in self._usable() if member.is_ready]
-                free = [member for member in ready if member.used < member.slots]
-                if free:
-                    # The worker with the fewest trials, so that they spread over the machines.
-                    member = min(free, key=lambda member: member.used / member.slots)
-                    member.used += 1
-                    return member
-                if self._is_over or source.is_closed() or self._error is not None:
-                    return None
-                self._change.wait(_LOOK_S)
-
-    def _give_back(self, member: Member) -> None:
-        with self._change:
-            member.used -= 1
-            self._change.notify_all()
-
-    def _note_end(self, member: Member) -> None:
-        """There are no more trials: the slot ends, and a worker that runs none may go."""
-        self._give_back(member)
-        with self._change:
-            self._is_over = True
-            if member.used or member.is_lost or self._settings.class_ is None:
-                return
-            self._released.add(member.worker)
-            self._members.pop(member.worker, None)
-        self._end([member], _END_S)
-        self._cluster.dismiss(member.worker)
-
-
-def _times(source: TrialSource) -> Mapping[str, Any]:
-    return {"patience_s": source.patience_s(), "left_s": source.left_s()}
+            with self._change:
+                member.used -= 1
+                self._change.notify_all()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import json
 import logging
-import math
 import os
 import shlex
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,14 +23,6 @@ _INSTALL = "pip install 'notebook-hpo[dask]'"
 _CONNECT_S = 10.0
 #: How long a call may take.
 _CALL_S = 30.0
-#: How often a call that waits asks whether it is in vain.
-_LOOK_S = 0.5
-#: Asks a worker, which need not have this package, what it has; bytes travel without a pickle.
-_PROBE = (
-    "__import__('json').dumps({'package': next((d.version for d in __import__('importlib.metadata',"
-    " fromlist=['metadata']).distributions(name='notebook-hpo')), ''),"
-    " 'host': __import__('socket').gethostname()}).encode()"
-)
 _LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
 _ROLES = ("scheduler", "worker", "client")
 #: A Ctrl-C on a terminal reaches all processes that were started from there, and is for the sweep.
@@ -50,18 +36,16 @@ class DaskWorker:
 
     Attributes:
         identity: tells it from a later worker at the same address.
-        name: by which the cluster that has started it knows it.
         threads: how many tasks Dask would give it at once.
     """
 
     address: str
-    name: str | int
     identity: str
     threads: int
 
 
-class CallError(Exception):
-    """A call did not reach a worker, or its answer did not reach home."""
+class LostError(Exception):
+    """A worker, the scheduler, or the way to it is gone."""
 
 
 class DaskCluster:
@@ -78,9 +62,6 @@ class DaskCluster:
         self._client = connect()
         self._cluster = cluster
         self._opened = ExitStack()
-        self._size = 0
-        self._lock = threading.Lock()
-        self._is_closed = False
         self._topic: tuple[str, Callable[[Any], None]] | None = None
         self._subscribed: tuple[Any, str] | None = None
         self.place = place
@@ -98,8 +79,7 @@ class DaskCluster:
             if settings.url is None or settings.local_workers:
                 started = _started(settings, distributed, stack)
                 stack.callback(_close, started)
-            connect = partial(_client, settings, started)
-            opened = cls(connect, started, place=settings.place)
+            opened = cls(partial(_client, settings, started), started, place=settings.place)
             opened._opened = stack.pop_all()
         address = str(opened._client.scheduler.address)
         if is_exposed(address) and not settings.insecure:
@@ -111,37 +91,36 @@ class DaskCluster:
             )
         return opened
 
-    def workers(self) -> dict[DaskWorker, bool]:
-        """The workers that the scheduler knows now, and whether they take new tasks.
+    def workers(self) -> set[DaskWorker]:
+        """The workers that the scheduler knows now, without those that end.
 
         Raises:
-            CallError: the scheduler does not answer.
+            LostError: the scheduler does not answer.
         """
         try:
-            if self._client.status == "closed" and not self._is_closed:
+            if self._client.status == "closed":
                 self._client = self._connect()
             answer = self._client.sync(self._scheduler.identity, callback_timeout=_CALL_S)
         except Exception as error:
-            raise CallError(first_line(error)) from error
+            raise LostError(first_line(error)) from error
         if self._topic is not None and self._subscribed != (self._client, answer["id"]):
             self._subscribed = self._client, answer["id"]
             self._client.subscribe_topic(*self._topic)
-        found = {}
-        for address, about in answer["workers"].items():
-            worker = DaskWorker(
+        return {
+            DaskWorker(
                 address=str(address),
-                name=about["name"],
                 identity=str(about["local_directory"]),  # another one for each process
                 threads=int(about["nthreads"]),
             )
-            found[worker] = about.get("status", "running") == "running"
-        return found
+            for address, about in answer["workers"].items()
+            if not str(about["status"]).startswith("closing")
+        }
 
     @property
     def _scheduler(self) -> Any:
         scheduler = self._client.scheduler
         if scheduler is None:  # given up by Dask
-            raise CallError("the connection to the scheduler is closed")
+            raise LostError("the connection to the scheduler is closed")
         return scheduler
 
     def subscribe(self, topic: str, handler: Callable[[Any], None]) -> None:
@@ -151,79 +130,48 @@ class DaskCluster:
         """
         self._topic = topic, lambda event: handler(event[1])
 
-    def probe(self, address: str) -> Mapping[str, str]:
-        """Ask a worker for its `host` and the version of this `package`, empty for none.
-
-        Raises:
-            CallError: it does not answer.
-        """
-        dumps = load_dask().protocol.pickle.dumps
-        asked = {"function": dumps(eval), "args": dumps((_PROBE,)), "kwargs": dumps({})}
-        answer = self.ask(address, "run", **asked, wait=True)
-        found: Mapping[str, str] = json.loads(bytes(answer["result"]))
-        return found
-
-    def ask(self, address: str, op: str, **arguments: Any) -> Any:
-        """Call a handler of a worker.
-
-        Raises:
-            CallError: it does not answer, or has failed.
-        """
-        answers = self.ask_all([address], op, **arguments)
-        answer = answers.get(address)
-        if address not in answers:
-            raise CallError(f"{address} does not answer")
-        if isinstance(answer, Mapping) and answer.get("status") == "error":
-            raise CallError(str(answer.get("exception_text", "an error of the worker")))
-        return answer
-
-    def ask_all(
-        self,
-        addresses: Collection[str],
-        op: str,
-        *,
-        timeout_s: float | None = _CALL_S,
-        is_vain: Callable[[], bool] = lambda: False,
-        **arguments: Any,
+    def call(
+        self, addresses: Collection[str], op: str, *, timeout_s: float = _CALL_S, **arguments: Any
     ) -> dict[str, Any]:
-        """Call a handler of several workers; the answers of those that have answered.
+        """Call a handler of workers, also where all their threads are busy.
 
         Args:
             op: the name of the handler.
-            timeout_s: how long the call may take; None for as long as the workers are there.
-            is_vain: asked twice a second whether the answers are wanted no more.
+
+        Returns:
+            the answers of those that have answered, by their addresses.
 
         Raises:
-            CallError: the scheduler does not answer.
+            LostError: the scheduler does not answer, or not all workers in time.
         """
-        end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         try:
-            asked = {"msg": {"op": op, **arguments}, "workers": list(addresses)}
-            calling: Future[dict[str, Any]] = asyncio.run_coroutine_threadsafe(
-                self._scheduler.broadcast(**asked, on_error="ignore"),
-                self._client.loop.asyncio_loop,
+            answers: dict[str, Any] = self._client.sync(
+                self._scheduler.broadcast,
+                msg={"op": op, **arguments},
+                workers=list(addresses),
+                on_error="ignore",
+                callback_timeout=timeout_s,
             )
-            while True:
-                try:
-                    return calling.result(_LOOK_S)
-                except TimeoutError:
-                    if calling.done() or is_vain() or time.monotonic() > end_s:
-                        calling.cancel()
-                        raise
         except Exception as error:
-            raise CallError(first_line(error)) from error
+            raise LostError(first_line(error)) from error
+        return answers
 
-    def submit(self, worker: DaskWorker, code: str, payload: bytes, *, task: str) -> Any:
-        """Evaluate an expression with the name `payload` in a thread of a worker, as a task.
+    def submit(self, worker: DaskWorker, function: str, payload: bytes, *, task: str) -> Any:
+        """Call a function in a thread of a worker, as a task.
 
-        The scheduler imports what it passes on, and need not have this package.
+        Args:
+            function: a module and the name of its function. The scheduler imports what it passes
+                on, and need not have this package.
+            payload: its argument.
 
         Returns:
             the future.
 
         Raises:
-            CallError: the scheduler does not answer.
+            LostError: the scheduler does not answer.
         """
+        module, _, name = function.rpartition(".")
+        code = f"__import__({module!r}, fromlist=[{name!r}]).{name}(payload)"
         try:
             return self._client.submit(
                 eval,
@@ -235,51 +183,26 @@ class DaskCluster:
                 pure=False,
             )
         except Exception as error:
-            raise CallError(first_line(error)) from error
+            raise LostError(first_line(error)) from error
 
     def scale(self, workers: int) -> None:
-        """Ask for so many workers at least, where the sweep has started the cluster by a class."""
-        with self._lock:
-            if workers <= self._size or self._is_closed:
-                return
-            self._size = workers
-        self.scale_again()
-
-    def scale_again(self) -> None:
-        """Ask once more for as many workers as before: some may have been lost."""
-        scale, size = getattr(self._cluster, "scale", None), self._size
-        if scale is None or not size or self._is_closed:
-            return
+        """Ask for so many workers, in place of those that were lost as well."""
+        scale = getattr(self._cluster, "scale", None)
         try:
-            scale(size)
+            if scale is not None:
+                scale(workers)
         except Exception as error:  # noqa: BLE001  of whatever class it is
-            _log.warning("%s: cannot have %d workers: %s", self.place, size, first_line(error))
+            _log.warning("%s: cannot have %d workers: %s", self.place, workers, first_line(error))
 
-    def dismiss(self, worker: DaskWorker) -> None:
-        """Give back a worker on which nothing runs any more."""
-        cluster = self._cluster
-        scale_down = getattr(cluster, "scale_down", None)
-        # A job with several workers would take busy ones with it.
-        is_one_job = worker.name in getattr(cluster, "worker_spec", ())
-        with self._lock:
-            is_needed = self._size == 0 or self._is_closed
-            if cluster is None or is_needed or (scale_down is not None and not is_one_job):
-                return
-            self._size -= 1
+    def retire(self, worker: DaskWorker) -> None:
+        """End a worker on which nothing runs any more."""
         try:
-            if scale_down is None:
-                cluster.scale(self._size)  # it chooses one that is idle, by Dask's own rules
-            else:
-                cluster.sync(scale_down, [worker.name])
-        except Exception as error:  # noqa: BLE001  of whatever class it is
+            self._client.retire_workers([worker.address])
+        except Exception as error:  # noqa: BLE001  the cluster ends it, at the latest
             _log.info("%s: %s", self.place, first_line(error))
 
     def close(self) -> None:
         """Disconnect, and end what was started."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
         _close(self._client)
         self._opened.close()
 
@@ -309,23 +232,19 @@ def _client(settings: Cluster, cluster: Any | None) -> Any:
         SettingsError: there is none.
     """
     distributed = load_dask()
-    if cluster is None:
-        try:
-            if str(settings.url).startswith("tls:"):
-                own = distributed.Security().get_connection_args("client")
-                if own["ssl_context"] is None:
-                    raise ValueError("Dask's settings (distributed.comm.tls) name no certificates")
-            return distributed.Client(settings.url, timeout=_CONNECT_S, set_as_default=False)
-        except (OSError, ValueError, TypeError, RuntimeError) as error:
+    try:
+        if cluster is None and str(settings.url).startswith("tls:"):
+            own = distributed.Security().get_connection_args("client")
+            if own["ssl_context"] is None:
+                raise ValueError("Dask's settings (distributed.comm.tls) name no certificates")
+        place = settings.url if cluster is None else cluster
+        return distributed.Client(place, timeout=_CONNECT_S, set_as_default=False)
+    except Exception as error:
+        if cluster is None:
             raise SettingsError(
                 f"the Dask scheduler {settings.url} cannot be reached: {first_line(error)}; start "
                 "one with `dask scheduler`, and name the address that it prints"
             ) from error
-    try:
-        if hasattr(cluster, "get_client"):
-            return cluster.get_client()
-        return distributed.Client(cluster, set_as_default=False)
-    except Exception as error:
         where = f"cluster: class: {settings.class_}"
         raise SettingsError(f"{where}: gives no client: {root_cause(error)}") from error
 

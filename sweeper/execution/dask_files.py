@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from ..notebooks import read_metadata
-from ..trials import StudyPaths, TrialSpec, attempt_path
+from ..trials import StudyPaths, TrialSpec
 from .workload import Workload
+
+_log = logging.getLogger(__name__)
 
 #: A message has at most so many bytes of a file, so that no process holds a whole checkpoint.
 PART_BYTES = 4_000_000
+#: The executed notebook of a trial; its files in folders are named `checkpoints/…`, `artifacts/…`.
+NOTEBOOK = "notebook"
 #: A file that is larger does not travel, nor do further ones once all are more than this together.
 _FILE_BYTES, _ALL_BYTES = 10_000_000, 100_000_000
-#: The executed notebook of the attempt before, and of this one; the trial's two folders.
-_EARLIER, _NOTEBOOK, _CHECKPOINTS, _SAVED = "earlier", "notebook", "checkpoints", "artifacts"
-_PART = ".part"
+#: The most names that the line about files that do not travel has.
+_MOST_NAMES = 3
 
 #: Size and time of the last change of a file.
 Stamp = tuple[int, int]
@@ -31,12 +33,10 @@ def path_of(spec: TrialSpec, name: str) -> Path:
     Raises:
         ValueError: no file of the trial can have this name.
     """
-    if name == _NOTEBOOK:
+    if name == NOTEBOOK:
         return spec.notebook
-    if name == _EARLIER and spec.attempt > 1:
-        return attempt_path(spec.notebook, spec.attempt - 1)
     kind, _, rest = name.partition("/")
-    folder = {_CHECKPOINTS: spec.checkpoint_dir, _SAVED: spec.artifact_dir}.get(kind)
+    folder = {"checkpoints": spec.checkpoint_dir, "artifacts": spec.artifact_dir}.get(kind)
     path = PurePosixPath(rest)
     is_plain = str(path) == rest and path.parts and "\0" not in rest
     if folder is None or not is_plain or path.is_absolute() or ".." in path.parts:
@@ -44,63 +44,36 @@ def path_of(spec: TrialSpec, name: str) -> Path:
     return folder / rest
 
 
-def is_in_folder(name: str) -> bool:
-    """Whether a file lies in a folder of its trial, from which it may be removed again."""
-    return "/" in name
-
-
 def files_of(spec: TrialSpec, *, with_folders: bool) -> dict[str, Stamp]:
-    """The files of a trial on this machine, the executed notebook of an earlier attempt first.
+    """The files of a trial on this machine.
 
     Args:
         with_folders: whether those of checkpoints and artifacts count as well.
     """
-    names = [_EARLIER, _NOTEBOOK] if spec.attempt > 1 else [_NOTEBOOK]
+    names = [NOTEBOOK]
     if with_folders:
-        for kind, folder in ((_CHECKPOINTS, spec.checkpoint_dir), (_SAVED, spec.artifact_dir)):
-            names += [
-                f"{kind}/{path.relative_to(folder).as_posix()}" for path in files_below(folder)
-            ]
-    stamps = {name: stamp_of(path_of(spec, name)) for name in names}
-    return {name: stamp for name, stamp in stamps.items() if stamp is not None}
+        folders = {"checkpoints": spec.checkpoint_dir, "artifacts": spec.artifact_dir}
+        for kind, folder in folders.items():
+            names += [f"{kind}/{path.relative_to(folder)}" for path in files_below(folder)]
+    found = {}
+    for name in names:
+        with suppress(FileNotFoundError):
+            found[name] = stamp_of(path_of(spec, name).stat())
+    return found
 
 
-def stamp_of(path: Path) -> Stamp | None:
-    """Size and time of the last change of a file; None for one that is not there."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
+def stamp_of(found: os.stat_result) -> Stamp:
+    """Size and time of the last change of a file."""
     return found.st_size, found.st_mtime_ns
-
-
-def parts_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The bytes of a file, piece by piece, each with its place; nothing of one that is gone."""
-    with suppress(OSError), open(path, "rb") as opened:
-        offset, data = 0, opened.read(PART_BYTES)
-        while True:
-            yield offset, data
-            offset += len(data)
-            if not (data := opened.read(PART_BYTES)):
-                return
 
 
 def files_below(folder: Path) -> list[Path]:
     """All complete files below a folder."""
     found: list[Path] = []
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.endswith(_PART)]
-        found += [Path(place, name) for name in sorted(names) if not name.endswith(_PART)]
+        folders[:] = [name for name in folders if not name.endswith(".part")]
+        found += [Path(place, name) for name in sorted(names) if not name.endswith(".part")]
     return found
-
-
-def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,39 +82,38 @@ class Mirror:
 
     Attributes:
         root: the worker's private folder, below which its copies stand.
-        shares_code: whether the notebook's folder lies on a disk of both.
-        shares_study: whether the study's folder does, with checkpoints, artifacts and inputs.
+        is_shared: whether home's own folders lie on a disk of both, and are used in place.
     """
 
     root: Path
-    shares_code: bool = False
-    shares_study: bool = False
+    is_shared: bool = False
 
     def copy(self, path: Path) -> Path:
         """Where the worker's own copy of a file of home is."""
         return self.root / path.relative_to(path.anchor)
 
     def workload(self, workload: Workload, *, host: str) -> Workload:
-        """What trials have in common, at the worker. Executed notebooks are always copies."""
+        """What trials have in common, at the worker."""
         home, code = workload.paths, None
-        if workload.snapshot is not None and not self.shares_code:
+        if workload.snapshot is not None and not self.is_shared:
             code = self.copy(Path(workload.snapshot.folder)).resolve()
+        # Processes bear the mark of this folder, so it is never that of home.
         paths = StudyPaths(
             template=str(self.copy(Path(home.template))),
             study=home.study,
             root=self.copy(home.root),
         )
-        cwd = workload.cwd if self.shares_code else self.copy(workload.cwd)
+        cwd = workload.cwd if self.is_shared else self.copy(workload.cwd)
         return replace(workload, cwd=cwd, paths=paths, code_folder=code, host=host)
 
     def spec(self, spec: TrialSpec) -> TrialSpec:
-        """A trial's spec at the worker."""
+        """A trial's spec at the worker. Executed notebooks are always copies."""
         there = replace(
             spec,
             notebook=self.copy(spec.notebook),
             continues=None if spec.continues is None else self.copy(spec.continues),
         )
-        if self.shares_study:
+        if self.is_shared:
             return there
         return replace(
             there,
@@ -151,53 +123,54 @@ class Mirror:
         )
 
 
-def travelling_files(workload: Workload) -> tuple[list[Path], list[tuple[int, Path]]]:
-    """The files beside the notebook that a worker without its folder gets.
+def travelling_files(workload: Workload) -> list[Path]:
+    """The files beside the notebook that a worker without its folder gets; a line names the others.
 
     The notebook and the modules that it imports travel in any case, with the workload.
-
-    Returns:
-        those that travel; and those that are too large, with their sizes.
     """
     travelling, left_behind, total = [], [], 0
     for path in sorted(_beside(workload)):
-        stamp = stamp_of(path)
-        if stamp is None:
+        try:
+            size = path.stat().st_size
+        except OSError:  # gone meanwhile
             continue
-        if stamp[0] > _FILE_BYTES or total + stamp[0] > _ALL_BYTES:
-            left_behind.append((stamp[0], path))
+        if size > _FILE_BYTES or total + size > _ALL_BYTES:
+            left_behind.append((size, path))
         else:
-            total += stamp[0]
+            total += size
             travelling.append(path)
-    return travelling, left_behind
+    names = [
+        f"{os.path.relpath(path, workload.cwd)} ({size / 1e6:.0f} MB)"
+        for size, path in sorted(left_behind, reverse=True)
+    ]
+    if names:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        _log.warning(
+            "large files do not travel to workers: %s%s; put data on a disk that the workers have, "
+            "and name it in the notebook by its absolute path",
+            ", ".join(names[:_MOST_NAMES]),
+            more,
+        )
+    return travelling
 
 
 def _beside(workload: Workload) -> Iterator[Path]:
-    """The files below the notebook's folder without outputs, hidden files and environments."""
+    """The files below the notebook's folder without studies, hidden files and environments."""
     paths = workload.paths
-    outputs = {paths.folder, paths.tracking, paths.artifacts, paths.storage}
+    others = {paths.folder, paths.tracking, paths.artifacts}
     if workload.data is not None:  # each machine fetches it
-        outputs.add(workload.data.place())
+        others.add(workload.data.place())
     for place, folders, names in os.walk(workload.cwd):
         folder = Path(place)
         folders[:] = [
             name
             for name in folders
             if not name.startswith((".", "__pycache__"))
-            and folder / name not in outputs
+            and folder / name not in others
             and not (folder / name / "pyvenv.cfg").exists()
             and not (folder / name / "sweep.lock").exists()  # of another study
         ]
-        for name in names:
-            path = folder / name
-            if name.startswith(".") or path in outputs or not path.is_file():
-                continue
-            if path.suffix != ".ipynb" or not _is_executed(path):
+        for path in (folder / name for name in names):
+            is_own = path.name.startswith(".") or path.suffix == ".ipynb" or path in others
+            if not is_own and path.is_file():
                 yield path
-
-
-def _is_executed(path: Path) -> bool:
-    try:
-        return read_metadata(path) is not None
-    except Exception:  # noqa: BLE001  no notebook, whatever it is
-        return False

@@ -15,7 +15,7 @@ from ..guard import MARK_VARIABLE
 from ..kernels import Ending, KernelOrigin, KernelPool, KernelResult, Reference
 from ..notebook_api.messages import Point
 from ..notebooks import ExecutedNotebook, read_metadata
-from ..study_folder.patience import is_about_disk, patience_with_disk
+from ..study_folder.patience import Patience, is_about_disk, patience_with_disk
 from ..study_folder.saved import saved_in
 from ..study_folder.snapshots import keep_environment
 from ..trials import (
@@ -127,14 +127,9 @@ class Worker:
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run the trial and write its executed notebook."""
-        owner = _study_of(spec.notebook)
-        if owner not in (None, spec.study_id):
-            message = f"{spec.notebook} appeared meanwhile and was not written by this study"
-            return failed(Reason.FILE, message)
         patience = self.runner.patience
-        if owner is not None and spec.attempt > 1:
-            earlier = attempt_path(spec.notebook, spec.attempt - 1)
-            patience.insist(lambda: os.replace(spec.notebook, earlier))
+        if message := keep_earlier_attempt(spec, patience):
+            return failed(Reason.FILE, message)
         started_s = _own_time_s(running)
         file = self.runner.new_file(spec)
         try:
@@ -234,6 +229,27 @@ def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
     except Exception as error:  # noqa: BLE001  trials do not depend on it
         _log.info("the environment of the trials is not known: %s", error)
         return ""
+
+
+def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> str:
+    """Rename the executed notebook of the attempt before, so that this one has its place.
+
+    Args:
+        patience: with the disk.
+
+    Returns:
+        why the place is not this trial's; empty where it is.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    owner = _study_of(spec.notebook)
+    if owner not in (None, spec.study_id):
+        return f"{spec.notebook} appeared meanwhile and was not written by this study"
+    if owner is not None and spec.attempt > 1:
+        earlier = attempt_path(spec.notebook, spec.attempt - 1)
+        patience.insist(lambda: os.replace(spec.notebook, earlier))
+    return ""
 
 
 def _internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:

@@ -103,16 +103,17 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
     monkeypatch.chdir(tmp_path)
     go = tmp_path / "go"
     ended: list[int] = []
-    dismissed: list[list[int]] = []
-    dismiss = DaskCluster.dismiss
+    retired: list[list[int]] = []
+    retire = DaskCluster.retire
 
     def watched(self: DaskCluster, worker: DaskWorker) -> None:
-        assert _jobs(tmp_path)
-        dismissed.append(list(ended))
-        dismiss(self, worker)
+        assert len(_jobs(tmp_path)) == 2
+        retired.append(list(ended))
+        retire(self, worker)
+        until(lambda: len(_jobs(tmp_path)) == 1, "the job goes on")
         go.touch()
 
-    monkeypatch.setattr(DaskCluster, "dismiss", watched)
+    monkeypatch.setattr(DaskCluster, "retire", watched)
     waits = (
         f"import os, time\nend_s = time.monotonic() + {PATIENCE_S}\n"
         f"while pause and not os.path.exists({str(go)!r}) and time.monotonic() < end_s:\n"
@@ -165,7 +166,7 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
     source = ListedTrials(specs, on_end=note)
     executor.run(source)
     assert source.states == ["completed"] * 3
-    assert sorted(dismissed[0]) == [1, 2]
+    assert sorted(retired[0]) == [1, 2]
     until(lambda: not _jobs(tmp_path), "a job is left")
 
 

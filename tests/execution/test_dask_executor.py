@@ -36,7 +36,7 @@ from sweeper.sync.archive import Dataset
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract, ListedTrials
 from sweeper.tracking import free_port
-from sweeper.trials import StudyPaths, TrialOutcome, TrialSpec
+from sweeper.trials import InputFile, StudyPaths, TrialOutcome, TrialSpec
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
@@ -64,7 +64,7 @@ class TestDaskExecutor(ExecutorContract):
         acts = ["complete", "report", "fail", "wait", "lose"]
         workload = workload_of(notebook, {"act": acts}, kernels="cold")
         settings = Cluster.model_validate({"url": self.address, "wait": "60s"})
-        return DaskExecutor.open(workload, settings, jobs, own_folders=True)
+        return DaskExecutor.open(workload, settings, jobs)
 
 
 CHECKPOINTS = """
@@ -73,7 +73,7 @@ from pathlib import Path
 saved = sweeper.load_checkpoint()
 first = (saved or {"epoch": -1})["epoch"] + 1
 sweeper.save_checkpoint(epoch=first)
-val = float(first) + 100 * float(Path("data/small.txt").read_text())
+val = float(first) + float(Path(encoder).read_text()) * float(Path("data/small.txt").read_text())
 """
 
 
@@ -81,10 +81,23 @@ def test_files_travel_both_ways_between_folders_of_their_own(
     tmp_path: Path, two_slots: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "home"
-    notebook = write_notebook(home / "nb.ipynb", "from lib import beside", CHECKPOINTS)
+    notebook = write_notebook(
+        home / "nb.ipynb", "from lib import beside", CHECKPOINTS, parameters="x = 0.0\nencoder = ''"
+    )
     (home / "data").mkdir()
     (home / "data" / "small.txt").write_text("2")
+    (home / "data" / "empty.txt").touch()
     (home / "data" / "large.bin").write_bytes(bytes(11_000_000))
+    (home / ".encoder").write_text("100")
+    encoder = InputFile(
+        study="s",
+        study_id="0",
+        run_id="0000",
+        artifact="encoder",
+        sha256="0",
+        size_bytes=3,
+        path=home / ".encoder",
+    )
     workload = workload_of(notebook, {"x": {"low": 0.0, "high": 1.0}})
     files = {"lib/__init__.py": "", "lib/beside.py": "here = 1\n"}
     snapshot = CodeSnapshot(
@@ -106,6 +119,7 @@ def test_files_travel_both_ways_between_folders_of_their_own(
             number,
             attempt=attempt,
             params={"x": 0.5},
+            inputs={"encoder": encoder},
             notebook=workload.paths.notebook(f"{number:04d}"),
             checkpoint_dir=workload.paths.checkpoints(f"{number:04d}"),
             continues=earlier.with_suffix(".attempt1.ipynb") if attempt > 1 else None,
@@ -113,8 +127,8 @@ def test_files_travel_both_ways_between_folders_of_their_own(
 
     def run(*specs: TrialSpec) -> dict[int, TrialOutcome]:
         source = ListedTrials(specs)
-        settings = Cluster.model_validate(two_slots)
-        DaskExecutor.open(workload, settings, 1, own_folders=True).run(source)
+        settings = Cluster(url=two_slots)
+        DaskExecutor.open(workload, settings, 1).run(source)
         assert source.reasons == []
         return source.outcomes
 
@@ -225,7 +239,7 @@ def test_a_scheduler_that_went_away_is_waited_for_and_ends_the_sweep_if_it_stays
 
         processes = start()
         until(lambda: is_listening(port), "no scheduler")
-        executor = DaskExecutor.open(workload, Cluster.model_validate(address), 1)
+        executor = DaskExecutor.open(workload, Cluster(url=address), 1)
 
         def lose(spec: TrialSpec, outcome: TrialOutcome) -> None:
             if spec.number == 0:
@@ -265,7 +279,7 @@ def sabotage(dask_worker: Any) -> None:
 def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_slots: str) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
     workload = workload_of(notebook, {"act": ["complete"]})
-    executor = DaskExecutor.open(workload, Cluster.model_validate(two_slots), 1)
+    executor = DaskExecutor.open(workload, Cluster(url=two_slots), 1)
     with Client(two_slots, set_as_default=False) as client:  # type: ignore[no-untyped-call]
         client.run(sabotage)
     source = ListedTrials(TestDaskExecutor().specs(tmp_path, "complete"))

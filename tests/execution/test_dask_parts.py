@@ -10,14 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from sweeper.execution.acceptance import differences, imported_modules
-from sweeper.execution.dask_files import (
-    PART_BYTES,
-    Mirror,
-    files_of,
-    parts_of,
-    path_of,
-    stamp_of,
-)
+from sweeper.execution.dask_files import Mirror, files_of, path_of, stamp_of
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook
 from sweeper.settings import Settings
@@ -56,14 +49,14 @@ def a_spec(folder: Path, **changes: object) -> TrialSpec:
 
 
 def test_a_trials_files_are_known_by_names_without_places(tmp_path: Path) -> None:
-    for file in ("0003.ipynb", "0003.attempt1.ipynb", "c/1.ckpt", "c/.x.part/half", "a/m/w.pt"):
+    for file in ("0003.ipynb", "c/1.ckpt", "c/.x.part/half", "a/m/w.pt"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(file)
     spec = a_spec(tmp_path)
     found = files_of(spec, with_folders=True)
-    assert list(found) == ["earlier", "notebook", "checkpoints/1.ckpt", "artifacts/m/w.pt"]
-    assert {stamp_of(path_of(spec, name)) for name in found} == set(found.values())
-    assert list(files_of(spec, with_folders=False)) == ["earlier", "notebook"]
+    assert list(found) == ["notebook", "checkpoints/1.ckpt", "artifacts/m/w.pt"]
+    assert {stamp_of(path_of(spec, name).stat()) for name in found} == set(found.values())
+    assert list(files_of(spec, with_folders=False)) == ["notebook"]
 
 
 @pytest.mark.parametrize(
@@ -89,17 +82,6 @@ def test_a_name_that_leads_out_of_the_trials_own_folders_is_refused(
         path_of(a_spec(tmp_path), name)
 
 
-def test_a_large_file_travels_in_parts_a_lost_one_in_none(tmp_path: Path) -> None:
-    source = tmp_path / "a.ckpt"
-    source.write_bytes(bytes(range(256)) * (PART_BYTES // 256 + 7))
-    parts = list(parts_of(source))
-    assert [offset for offset, _ in parts] == [0, PART_BYTES]
-    assert b"".join(data for _, data in parts) == source.read_bytes()
-    assert list(parts_of(tmp_path / "none")) == []
-    (tmp_path / "empty").touch()
-    assert list(parts_of(tmp_path / "empty")) == [(0, b"")]
-
-
 def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
     home, root = tmp_path / "home", tmp_path / "root"
     workload, below = a_workload(home), root / str(home)[1:]
@@ -115,7 +97,7 @@ def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
 def test_on_a_disk_of_both_only_the_executed_notebooks_are_copies(tmp_path: Path) -> None:
     home, root = tmp_path / "home", tmp_path / "root"
     workload = a_workload(home)
-    mirror = Mirror(root=root, shares_code=True, shares_study=True)
+    mirror = Mirror(root=root, is_shared=True)
     there = mirror.workload(workload, host="node7")
     assert (there.cwd, there.frozen) == (home, workload.frozen)
     spec = mirror.spec(trial_spec(3, notebook=home / "a.ipynb", checkpoint_dir=home / "c"))

@@ -7,9 +7,8 @@ import os
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,6 @@ from dask_clusters import left_there, started, worker_pids
 from studies import until
 
 from sweeper import Settings, Sweep
-from sweeper.execution.dask import DaskExecutor
-from sweeper.execution.workload import Workload
-from sweeper.settings.machines import Cluster
 from sweeper.testing import write_notebook
 from sweeper.trials import Event, SweepResult, TrialRecord, TrialState
 
@@ -49,15 +45,10 @@ def notebook(tmp_path: Path) -> Path:
     return write_notebook(tmp_path / "nb.ipynb", TRAIN)
 
 
-def on_own_folders(workload: Workload, *, address: str) -> DaskExecutor:
-    settings = Cluster.model_validate(address)
-    return DaskExecutor.open(workload, settings, 2, own_folders=True)
-
-
-def settings_of(name: str, **study: object) -> Settings:
-    return Settings.from_mapping(
-        {"study": {"name": name, **study}, "objective": {"val": "maximize"}, "space": SPACE}
-    )
+def settings_of(name: str, *, on: str | None, **study: object) -> Settings:
+    place = {} if on is None else {"cluster": on}
+    stated = {"study": {"name": name, **study}, "objective": {"val": "maximize"}, "space": SPACE}
+    return Settings.from_mapping({**stated, **place})
 
 
 def facts(result: SweepResult) -> list[object]:
@@ -75,20 +66,21 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
             if len(ends) == 4:
                 os.kill(next(iter(worker_pids(cluster).values())), signal.SIGKILL)
 
-    def run(name: str, **place: object) -> SweepResult:
+    def run(
+        name: str,
+        *,
+        on: str | None,
+        observer: Callable[[Event, TrialRecord | None], None] | None = None,
+    ) -> SweepResult:
         output = f"{notebook.parent}/{name}.{{run_id}}.ipynb"
         sampler = {"name": "tpe", "n_startup_trials": 3}
-        settings = settings_of(name, trials=TRIALS, sampler=sampler, order="fixed", seed=3)
+        settings = settings_of(name, on=on, trials=TRIALS, sampler=sampler, order="fixed", seed=3)
         return Sweep.from_settings(
-            settings,
-            notebook=notebook,
-            output=output,
-            jobs=2,
-            **place,  # type: ignore[arg-type]
+            settings, notebook=notebook, output=output, jobs=2, observer=observer
         ).run()
 
-    there = run("there", executor=partial(on_own_folders, address=cluster), observer=kill_one)
-    here = run("here")
+    there = run("there", on=cluster, observer=kill_one)
+    here = run("here", on=None)
     assert facts(there) == facts(here)
     assert there.counts["completed"] == TRIALS
     assert sum(record.attempt for record in there.records) in (TRIALS + 1, TRIALS)
@@ -99,40 +91,12 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
     assert tags == (TRIALS,)
 
 
-def test_a_second_stage_on_workers_uses_what_the_first_has_saved_there(
-    tmp_path: Path, cluster: str
-) -> None:
-    def run(name: str, *cells: str, **changes: object) -> SweepResult:
-        stated = {"objective": {"val": "maximize"}, "space": SPACE, **changes}
-        return Sweep.from_settings(
-            Settings.from_mapping({"study": {"name": name, "trials": 2}, **stated}),
-            notebook=write_notebook(
-                tmp_path / "code" / f"{name}.ipynb", *cells, parameters="x = 1.0\nencoder = ''"
-            ),
-            output=f"{tmp_path}/out/{{study}}.{{run_id}}.ipynb",
-            executor=partial(on_own_folders, address=cluster),
-        ).run()
-
-    save = (
-        "import sweeper\nopen('w', 'w').write(str(x))\nsweeper.save_artifact('w', 'model')\nval = x"
-    )
-    first = run("pretrain", save)
-    (best,) = first.best
-    model = tmp_path / "out" / "pretrain" / "artifacts" / best.run_id / "model"
-    assert model.read_text() == str(best.params["x"])
-    source = {"study": "pretrain", "artifact": "model"}
-    second = run("finetune", "val = float(open(encoder).read())", inputs={"encoder": source})
-    assert [r.scores["val"] for r in second.records] == [best.params["x"]] * 2
-
-
 def test_on_a_disk_of_both_a_trial_uses_the_folders_of_home_in_place(
     tmp_path: Path, cluster: str
 ) -> None:
     cell = "import os\nopen('trial.json', 'w').write(os.environ['SWEEPER_TRIAL'])\nval = x"
     result = Sweep.from_settings(
-        settings_of("shared", trials=1).model_copy(
-            update={"cluster": Cluster.model_validate(cluster)}
-        ),
+        settings_of("shared", on=cluster, trials=1),
         notebook=write_notebook(tmp_path / "nb.ipynb", cell),
         output=f"{tmp_path}/out/{{run_id}}.ipynb",
     ).run()
@@ -145,6 +109,7 @@ def test_on_a_disk_of_both_a_trial_uses_the_folders_of_home_in_place(
 def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> None:
     settings = settings_of(
         "pruned",
+        on=cluster,
         trials=2,
         sampler="random",
         pruner={"name": "threshold", "lower": 10.0},
@@ -153,7 +118,6 @@ def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> N
         settings,
         notebook=write_notebook(notebook.parent / "long.ipynb", TRAIN.replace("(3)", "(600)")),
         output=f"{notebook.parent}/pruned.{{run_id}}.ipynb",
-        executor=partial(on_own_folders, address=cluster),
     ).run()
     assert {record.state for record in result.records} == {TrialState.PRUNED}
 
