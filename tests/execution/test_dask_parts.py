@@ -7,14 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from sweeper.execution.acceptance import differences, imported_modules
 from sweeper.execution.dask_files import Mirror, files_of, path_of, stamp_of
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook
 from sweeper.settings import Settings
-from sweeper.settings.machines import Cluster, is_exposed
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import StudyPaths, TrialSpec
@@ -138,28 +136,6 @@ def test_what_a_notebook_imports_is_asked_for_without_its_own_modules(tmp_path: 
         tmp_path, "import lib.far, numpy.linalg, os\nfrom sklearn import svm", "%%R\nx"
     )
     assert imported_modules(workload) == ["numpy", "sklearn"]
-
-
-@pytest.mark.parametrize(
-    ("address", "is_refused"),
-    [
-        ("tcp://10.0.0.5:8786", True),
-        ("tcp://scheduler:8786", True),
-        ("ws://[2001:db8::1]:8786", True),
-        ("tls://10.0.0.5:8786", False),
-        ("tcp://127.0.0.1:8786", False),
-        ("tcp://localhost:8786", False),
-        ("tcp://[::1]:8786", False),
-    ],
-)
-def test_only_this_machine_is_used_without_encryption_unless_that_is_stated(
-    address: str, is_refused: bool
-) -> None:
-    assert is_exposed(address) is is_refused
-    assert Cluster.model_validate({"url": address, "insecure": True}).url == address
-    if is_refused:
-        with pytest.raises(ValidationError, match=r"without encryption.*insecure: true"):
-            Cluster.model_validate({"url": address})
 
 
 @pytest.mark.slow
