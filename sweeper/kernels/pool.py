@@ -55,16 +55,16 @@ class KernelPool:
         shared_cells: SharedCells | None = None,
     ) -> None:
         self.name = name
-        self.language = language_of(name).lower()
+        language = language_of(name).lower()
         #: Whether a trial's environment can be set in a kernel that was started before: other
         #: kernels need not take the requests that the sweep adds.
-        self.can_prepare = self.language == "python" and is_ipykernel(name)
+        self.can_prepare = language == "python" and is_ipykernel(name)
         self._env = env
         self.cwd = cwd
         self._runtime_folder = runtime_folder
         self._token = token
         self._frozen = frozen or {}
-        command = KernelCommand.read(command_of(name), kernelspec=name, language=self.language)
+        command = KernelCommand.read(command_of(name), kernelspec=name, language=language)
         is_cold = "`kernels` is cold" if kernels == "cold" else ""
         self._fork_server = ForkServer(
             command,

@@ -37,9 +37,9 @@ class ImportWatch:
         self._known = set(sys.modules)
         self._imported_by: dict[str, set[str]] = {}
         self._running: list[str] = []
-        self._began: list[str] = []
         self._last: Mapping[str, Any] = {}
-        self._with_effect: set[str] = set()
+        #: Whether each module has an effect, in the order in which their bodies began.
+        self._acts: dict[str, bool] = {}
         self._tasks: set[int] = set()
         self.threads: dict[int, str] = {}
 
@@ -57,7 +57,7 @@ class ImportWatch:
     @property
     def acting(self) -> list[str]:
         """The modules with an effect; see the class."""
-        return [name for name in self._began if name in self._with_effect]
+        return [name for name, acts in self._acts.items() if acts]
 
     def importers_of(self, names: Iterable[str]) -> set[str]:
         """These modules and all that import them, directly or not."""
@@ -89,7 +89,7 @@ class ImportWatch:
         """Run a module's body, and note its effects without those of its imports."""
         self._see(name)
         self._running.append(name)
-        self._began.append(name)
+        self._acts.setdefault(name, False)
         try:
             body()
         finally:
@@ -101,7 +101,7 @@ class ImportWatch:
         if self._running:
             body = self._running[-1]
             if any(now[name] != value for name, value in self._last.items()):
-                self._with_effect.add(body)
+                self._acts[body] = True
             self.threads.update(dict.fromkeys(tasks - self._tasks, body))
         self._last, self._tasks = now, tasks
 
