@@ -1,15 +1,22 @@
-"""The files of a trial between two machines, by names that say nothing of where they lie."""
+"""What home and a worker compare and exchange: their Python, and the files of a trial by name."""
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from ..kernels import environment_of, interpreter_of
+from ..notebooks.cell_code import parse_or_none
 from ..trials import StudyPaths, TrialSpec
+from .environment import python_of
 from .workload import Workload
 
 _log = logging.getLogger(__name__)
@@ -20,8 +27,10 @@ PART_BYTES = 4_000_000
 NOTEBOOK = "notebook"
 #: A file that is larger does not travel, nor do further ones once all are more than this together.
 _FILE_BYTES, _ALL_BYTES = 10_000_000, 100_000_000
-#: The most names that the line about files that do not travel has.
-_MOST_NAMES = 3
+#: The most files or packages that a message names.
+_MOST_NAMES = 5
+#: What installs packages has no part in a result.
+_INSTALLERS = frozenset({"pip", "setuptools", "uv", "wheel"})
 
 #: Size and time of the last change of a file.
 Stamp = tuple[int, int]
@@ -174,3 +183,67 @@ def _beside(workload: Workload) -> Iterator[Path]:
             is_own = path.name.startswith(".") or path.suffix == ".ipynb" or path in others
             if not is_own and path.is_file():
                 yield path
+
+
+def own_version() -> str:
+    """The version of this package; empty where it is not installed."""
+    try:
+        return version("notebook-hpo")
+    except PackageNotFoundError:
+        return ""
+
+
+def kernel_python(kernel_name: str, modules: Sequence[str]) -> dict[str, Any] | None:
+    """The Python of a kernel on this machine, as `python_of` describes it; None where none answers.
+
+    Args:
+        modules: those that it cannot import are its `missing`.
+    """
+    env = environment_of(kernel_name, os.environ)
+    return python_of(interpreter_of(kernel_name), env, modules)
+
+
+def differences(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) -> list[str]:
+    """What keeps a worker from running trials; empty where nothing does.
+
+    Args:
+        here: the Python of the kernel at home; None where that is of another language.
+        there: the one of the worker; None where none answers.
+    """
+    if here is None:
+        return []
+    if there is None:
+        return ["the Python of the notebook's kernel does not answer there"]
+    found = []
+    if _minor(here) != _minor(there):
+        found.append(f"Python: {here['version']} here, {there['version']} there")
+    ours, theirs = here["packages"], there["packages"]
+    others = [
+        f"{name}: {ours[name]} here, {theirs[name]} there"
+        for name in sorted((ours.keys() & theirs.keys()) - _INSTALLERS)
+        if ours[name] != theirs[name]
+    ]
+    more = len(others) - _MOST_NAMES
+    found += others[:_MOST_NAMES] + ([f"and {more} packages more"] if more > 0 else [])
+    missing = [name for name in there.get("missing", ()) if name not in here.get("missing", ())]
+    return found + [f"{name}: installed here, missing there" for name in missing]
+
+
+def imported_modules(workload: Workload) -> list[str]:
+    """The top-level modules that the notebook and the modules beside it import."""
+    snapshot = workload.snapshot
+    sources = [*workload.notebook.code, *(() if snapshot is None else snapshot.files.values())]
+    own = {Path(file).parts[0].removesuffix(".py") for file in (snapshot.files if snapshot else ())}
+    found: set[str] = set()
+    for source in sources:
+        tree = parse_or_none(source) or ast.Module([], [])  # of another language
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return sorted(found - own - set(sys.stdlib_module_names) - {"sweeper"})
+
+
+def _minor(python: Mapping[str, Any]) -> tuple[str, ...]:
+    return (python["implementation"], *python["version"].split(".")[:2])

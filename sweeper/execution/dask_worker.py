@@ -28,8 +28,15 @@ from ..errors import SweepError, first_line
 from ..kernels import check_kernel
 from ..notebook_api.messages import Point, StopReason
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec
-from .acceptance import kernel_python, own_version
-from .dask_files import PART_BYTES, Mirror, files_of, path_of, stamp_of
+from .dask_files import (
+    PART_BYTES,
+    Mirror,
+    files_of,
+    kernel_python,
+    own_version,
+    path_of,
+    stamp_of,
+)
 from .places import Places
 from .worker import Worker, opened_worker
 from .workload import Workload
@@ -39,11 +46,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: How often a line says how far this worker is with the data of the trials.
+_SAY_S = 30.0
 #: Whoever ends a Dask worker may end its kernels first, as the end of a SLURM job does: a trial
 #: whose kernel has died lost its worker, unless this process still runs after so long.
 _DOUBT_S = 2.0
-#: How often a line says how far this worker is with the data of the trials.
-_SAY_S = 30.0
 
 
 def carry_out(payload: bytes) -> bytes:
@@ -129,6 +136,7 @@ class TrialsOnWorker(WorkerPlugin):
         self._session = session
         self._mirror = Mirror(root=root.resolve())
         self._time = _HomeTime()
+        self._workload: Workload
         self._worker: Worker | None = None
         self._opened = ExitStack()
         self._trials: dict[str, _Trial] = {}
@@ -232,22 +240,23 @@ class TrialsOnWorker(WorkerPlugin):
         Raises:
             SweepError: it lacks the kernel, or GPUs.
         """
-        asked: Workload = pickle.loads(workload)
+        asked = self._workload = pickle.loads(workload)
         check_kernel(asked.kernel_name, asked_by="the notebook")
-        self._places(asked)
+        self._places()
         return {
             "host": socket.gethostname(),
             "python": kernel_python(asked.kernel_name, modules),
         }
 
-    def open(self, *, workload: bytes, patience_s: float, left_s: float | None) -> dict[str, Any]:
+    def open(self, *, patience_s: float, left_s: float | None) -> dict[str, Any]:
         """Make ready for trials, which takes as long as their data does.
 
         Raises:
             SweepError: that cannot be.
         """
         self._time.set(patience_s=patience_s, left_s=left_s)
-        asked = self._mirror.workload(pickle.loads(workload), host=socket.gethostname())
+        asked = self._mirror.workload(self._workload, host=socket.gethostname())
+        self._workload = asked
         asked.cwd.mkdir(parents=True, exist_ok=True)
         if not self._mirror.is_shared:
             for file, source in (asked.frozen or {}).items():
@@ -269,9 +278,8 @@ class TrialsOnWorker(WorkerPlugin):
             )
         with self._closing:
             self._refuse_when_over()
-            self._workload = asked
             self._worker = self._opened.enter_context(
-                opened_worker(asked, places=self._places(asked), time_left=self._time)
+                opened_worker(asked, places=self._places(), time_left=self._time)
             )
         return {}
 
@@ -319,9 +327,9 @@ class TrialsOnWorker(WorkerPlugin):
             environment = json.loads(file.read_bytes())
         return {"outcome": asdict(replace(outcome, message=message)), "environment": environment}
 
-    def _places(self, workload: Workload) -> Places:
+    def _places(self) -> Places:
         jobs = max(2, self._dask_worker.state.nthreads)  # other workers may be beside this one
-        return Places.of_machine(workload.settings.resources, jobs=jobs)
+        return Places.of_machine(self._workload.settings.resources, jobs=jobs)
 
     def _end(self) -> None:
         """Stop what runs, end all processes and remove the folder."""

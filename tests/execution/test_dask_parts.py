@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.execution.acceptance import differences, imported_modules
-from sweeper.execution.dask_files import Mirror, files_of, path_of, stamp_of
+from sweeper.execution.dask_files import (
+    Mirror,
+    differences,
+    files_of,
+    imported_modules,
+    path_of,
+    stamp_of,
+)
 from sweeper.execution.workload import Workload
 from sweeper.notebooks import ResearchNotebook
 from sweeper.settings import Settings
