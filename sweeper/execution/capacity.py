@@ -78,12 +78,10 @@ def available_bytes(root: Path = _ROOT) -> int | None:
     free = _number(root / "proc" / "meminfo", "MemAvailable:")
     found = [] if free is None else [1024 * free]
     for folder in _memory_groups(root):
-        limit = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
-        used = _read(folder / "memory.current") or _read(folder / "memory.usage_in_bytes")
+        limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
         if limit.isdecimal() and used:
             # Files that were read count as used, and make room at once.
-            names = ("total_inactive_file", "inactive_file")
-            files = next(filter(None, (_number(folder / "memory.stat", it) for it in names)), 0)
+            files = _number(folder / "memory.stat", "inactive_file") or 0
             found.append(max(0, int(limit) - int(used) + files))
     return min(found, default=None)
 
@@ -93,12 +91,9 @@ def oom_kills(root: Path = _ROOT) -> int:
 
     Its children are in the same group. Where no group counts, those of the whole machine do.
     """
-    files = [folder / name for folder in _memory_groups(root) for name in _COUNTS_OF_KILLS]
+    files = [folder / "memory.events" for folder in _memory_groups(root)]
     counts = (_number(file, "oom_kill") for file in (*files, root / "proc" / "vmstat"))
     return next((count for count in counts if count is not None), 0)
-
-
-_COUNTS_OF_KILLS = ("memory.events", "memory.oom_control")
 
 
 def _number(file: Path, key: str) -> int | None:
@@ -108,14 +103,12 @@ def _number(file: Path, key: str) -> int | None:
 
 
 def _memory_groups(root: Path) -> Iterator[Path]:
-    """The folders of the control groups that this process is in, the innermost first."""
+    """The folders of the control groups (version 2) of this process, the innermost first."""
+    mount = root / "sys" / "fs" / "cgroup"
     for line in _read(root / "proc" / "self" / "cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
+        if not line.startswith("0::"):
             continue
-        mount = root / "sys" / "fs" / "cgroup"
-        mount = mount / "memory" if controllers else mount
-        folder = mount / path.strip("/")
+        folder = mount / line[3:].strip("/")
         # In a container the path may be that on its host; its own group is then at the mount.
         yield from (one for one in (folder, *folder.parents) if one.is_relative_to(mount))
 

@@ -10,7 +10,7 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,6 @@ _log = logging.getLogger(__name__)
 _PROBE = Path(__file__).parent / "python_probe.py"
 #: How long each process may take; git takes long in a large repository on a slow disk.
 _LIMIT_S = 10.0
-#: How much of the differences is kept; notebooks with images have long ones.
-_DIFF_CHARACTERS = 65536
 #: What of an environment can change results, beside its Python, in words.
 _FACTS = {
     "cpu": "the processor",
@@ -40,7 +38,6 @@ def environment_of(
     folder: Path,
     threads: int,
     gpus: Sequence[Gpu],
-    files: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Describe this machine and the Python of its kernels; what is not known is left out.
 
@@ -50,12 +47,11 @@ def environment_of(
         folder: of the research notebook, whose git commit it is.
         threads: with which each kernel computes.
         gpus: that trials may use.
-        files: of the trials' code, by their paths relative to `folder`, whose changes are kept.
 
     Returns:
         `python` (`implementation`, `version`, `executable`, `packages` with their versions by
         name), `platform`, `cpu`, `cores`, `threads`, `gpus` (their models), `gpu_driver` and `git`
-        (`commit`, `branch`, `is_dirty`, `diff`).
+        (`commit`, `is_dirty`).
     """
     models = [model for gpu in gpus if (model := model_of(gpu)) is not None]
     found = {
@@ -66,7 +62,7 @@ def environment_of(
         "threads": threads,
         "gpus": models or None,
         "gpu_driver": driver_version() if models else None,
-        "git": git_state(folder, env, files),
+        "git": git_state(folder, env),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -105,29 +101,16 @@ def python_of(
     return python
 
 
-def git_state(folder: Path, env: Mapping[str, str], files: Iterable[str]) -> dict[str, Any] | None:
-    """Commit, branch, and the changes of files; None outside of a git repository.
+def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
+    """The commit, and whether tracked files differ from it; None outside of a git repository.
 
     Args:
-        files: whose changes count, by their paths relative to `folder`.
-        env: for the processes of git.
+        env: for the process of git.
     """
     env = {**env, "GIT_OPTIONAL_LOCKS": "0"}  # the user's git may run now
-    head = _output(["git", "rev-parse", "HEAD", "--abbrev-ref", "HEAD"], env, folder)
-    if not head:
-        return None
-    commit, branch = head.split()
-    state: dict[str, Any] = {"commit": commit}
-    if branch != "HEAD":
-        state["branch"] = branch
-    options = ("--no-color", "--no-ext-diff", "--no-textconv", "--")
-    tracked = [f":(literal){file}" for file in files]
-    diff = _output(["git", "diff", "HEAD", *options, *tracked], env, folder) if tracked else ""
-    if diff is not None:
-        state["is_dirty"] = bool(diff)
-        if diff:
-            state["diff"] = diff[:_DIFF_CHARACTERS]
-    return state
+    command = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    commit, _, dirty = (_output(command, env, folder) or "").strip().partition("-")
+    return {"commit": commit, "is_dirty": bool(dirty)} if commit else None
 
 
 def _output(

@@ -46,11 +46,6 @@ def chosen_gpus(
             )
         chosen = [present[index] for index in wanted]
     for gpu in chosen:
-        if gpu.mode == "prohibited":
-            raise SettingsError(
-                f"resources.gpus: no process may compute on {gpu.name}, whose compute mode is "
-                "PROHIBITED; choose others, or have `nvidia-smi -c DEFAULT` run for it"
-            )
         if gpu.is_part and per_trial > 1:
             raise SettingsError(
                 f"resources.gpus_per_trial: {gpu.name} is a part of a GPU (MIG), of which CUDA "

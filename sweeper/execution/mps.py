@@ -60,7 +60,6 @@ class Mps:
     def __init__(self) -> None:
         self._daemons: dict[str, Mapping[str, str]] = {}  # the environment of each, by its GPU
         self._no_daemon = ""
-        self._unchecked: set[str] = set()
 
     def start(self, gpus: Sequence[Gpu], *, folder: Path, token: str) -> None:
         """Start a daemon for each GPU; trials on one whose daemon does not start do without.
@@ -95,7 +94,6 @@ class Mps:
                     why = said.read().decode(errors="replace").strip() or error
                     message = "resources.mps: MPS does not start on %s (%s); %s"
                     _log.warning(message, gpu.name, why, _TURNS)
-        self._unchecked = set(self._daemons)
 
     def close(self) -> None:
         """End the daemons, when the kernels have ended; the guard ends one that does not."""
@@ -110,19 +108,10 @@ class Mps:
                 whether a fault is its own, unless the GPU only takes one process.
         """
         daemon = self._daemons.get(gpu.name, {})
-        if daemon and is_alone and gpu.mode != "exclusive":
+        if daemon and is_alone and not gpu.is_exclusive:
             # In a folder without a daemon a kernel cannot find one of the whole machine's.
             return {_PIPES: self._no_daemon}
         return daemon
-
-    def check(self, gpu: Gpu) -> None:
-        """Say once whether kernels that have used a GPU attached: CUDA says nothing."""
-        if gpu.name in self._unchecked:
-            self._unchecked.discard(gpu.name)
-            # The first client starts a server.
-            if not (_ask("get_server_list", self._daemons[gpu.name]) or "").strip():
-                message = "resources.mps: kernels on %s do not connect to MPS; %s"
-                _log.warning(message, gpu.name, _TURNS)
 
 
 def _ask(command: str, env: Mapping[str, str]) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import pynvml
 from pynvml import NVMLError
@@ -33,13 +33,13 @@ class Gpu:
         name: as CUDA_VISIBLE_DEVICES names it.
         uuid: as the driver names it.
         memory_bytes: how much memory it has.
-        mode: how many processes its administrator lets compute on it: any number, one, or none.
+        is_exclusive: whether its administrator lets one process at a time compute on it.
     """
 
     name: str
     uuid: str
     memory_bytes: int
-    mode: Literal["default", "exclusive", "prohibited"] = "default"
+    is_exclusive: bool = False
 
     @property
     def is_part(self) -> bool:
@@ -53,7 +53,12 @@ class Nvml:
     def installed(self) -> Sequence[Gpu]:
         """All GPUs by their places on the bus; of one that is split by MIG, its parts."""
         return [
-            Gpu(name=uuid, uuid=uuid, memory_bytes=_memory_bytes(handle), mode=_mode(handle))
+            Gpu(
+                name=uuid,
+                uuid=uuid,
+                memory_bytes=_memory_bytes(handle),
+                is_exclusive=_is_exclusive(handle),
+            )
             for uuid, handle in self._handles.items()
         ]
 
@@ -155,12 +160,9 @@ def _memory_bytes(handle: Any) -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _mode(handle: Any) -> Literal["default", "exclusive", "prohibited"]:
-    modes: dict[int, Literal["default", "prohibited"]] = {
-        pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
-        pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
-    }
+def _is_exclusive(handle: Any) -> bool:
     try:
-        return modes.get(pynvml.nvmlDeviceGetComputeMode(handle), "exclusive")
+        mode = pynvml.nvmlDeviceGetComputeMode(handle)
     except NVMLError:  # a part of a GPU has none
-        return "default"
+        return False
+    return bool(mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)

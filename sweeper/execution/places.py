@@ -356,9 +356,6 @@ class Places:
                     "it, as in resources: {gpu_memory: 9GB}, and several share one",
                     place.gpus[0].name,
                 )
-        if self.mps is not None and peak_bytes:
-            for gpu in place.gpus:
-                self.mps.check(gpu)
 
     def settle(
         self, place: Place, outcome: TrialOutcome, in_kernel: GpuUse | None = None
@@ -472,7 +469,7 @@ class Places:
             room.places or room.others
         ):  # a claim that no GPU has room for is tried where it is alone
             return fits or room.is_empty
-        is_exclusive = room.gpu.mode == "exclusive" and self.mps is None
+        is_exclusive = room.gpu.is_exclusive and self.mps is None
         if is_exclusive or any(map(self._is_alone, (spec, *(it.spec for it in room.places)))):
             return False
         # Until a trial has ended, one more joins at a time.

@@ -30,12 +30,6 @@ _OUT_OF_HOST_MEMORY = re.compile(
     r"\b(_Array|Arrow)?MemoryError\b|Cannot allocate memory|std::bad_alloc"
     r"|DefaultCPUAllocator: (can't allocate|not enough) memory"
 )
-#: How torch and Python word that there is too little shared memory.
-_OUT_OF_SHARED_MEMORY = re.compile(
-    r"insufficient shared memory|is killed by signal: Bus error|out of shared memory"
-    r"|shared memory ?\(shm\)|(unable to|cannot) .*</?torch_|No space left on device: '?/?psm_",
-    re.IGNORECASE,
-)
 #: How torch, joblib and Python word that a process which a cell had started is gone.
 _LOST_CHILD = re.compile(
     r"killed by signal: Killed|DataLoader worker .* exited unexpectedly|TerminatedWorkerError"
@@ -114,7 +108,7 @@ def _ended_early(
                 f"kernel{output}",
             )
         message = f"the kernel died: {_death(result.exit_code)}{output}"
-        return failed(Reason.KERNEL_DIED, message + _remedy(message, result.exit_code))
+        return failed(Reason.KERNEL_DIED, message)
     if _OUT_OF_MEMORY.search(result.error):
         return failed(Reason.OUT_OF_MEMORY, result.error)
     if _OUT_OF_HOST_MEMORY.search(result.error):
@@ -125,18 +119,7 @@ def _ended_early(
             "the machine or its container ran out of memory, and the system killed a process of "
             f"the notebook: {result.error}",
         )
-    return failed(Reason.CELL_ERROR, result.error + _remedy(result.error))
-
-
-def _remedy(message: str, exit_code: int | None = None) -> str:
-    """What to do about a trial that had too little shared memory; empty where it had enough."""
-    if exit_code != -signal.SIGBUS and not _OUT_OF_SHARED_MEMORY.search(message):
-        return ""
-    return (
-        "; /dev/shm is too small for the workers of DataLoaders: start a container with "
-        "--shm-size=1g or --ipc=host (in Kubernetes mount an emptyDir with `medium: Memory` "
-        "there), or lower -j or num_workers"
-    )
+    return failed(Reason.CELL_ERROR, result.error)
 
 
 def _death(exit_code: int | None) -> str:

@@ -213,7 +213,6 @@ def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
     """The name under which is kept where the trials run; empty where it cannot be."""
     # What is started for the look bears the mark of the sweep.
     env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
-    snapshot = workload.snapshot
     try:
         found = environment_of(
             interpreter=kernels.interpreter_of(workload.kernel_name),
@@ -221,7 +220,6 @@ def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
             folder=workload.cwd,
             threads=workload.settings.resources.threads,
             gpus=places.gpus,
-            files=[*snapshot.files, snapshot.notebook_name] if snapshot is not None else (),
         )
         if workload.host:
             found["host"] = workload.host

@@ -52,11 +52,6 @@ NESTED = {
     "job__task__memory.max": "max",
     "job__task__memory.current": "0",
 }
-OLDER = {
-    "memory__memory.limit_in_bytes": str(4 * GIB),
-    "memory__memory.usage_in_bytes": str(3 * GIB),
-    "memory__memory.stat": f"inactive_file 1\ntotal_inactive_file {2 * GIB}",
-}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +61,6 @@ OLDER = {
         ("0::/", OWN, 4),
         ("0::/docker/of/its/host", OWN, 4),
         ("0::/job/task", NESTED, 5),
-        ("4:memory:/a\n1:cpu,cpuacct:/a\n0::/", OLDER, 3),
     ],
 )
 def test_memory_is_free_within_the_least_limit_of_all_groups(
@@ -98,7 +92,6 @@ def test_a_number_is_taken_as_it_is_and_anything_else_is_refused() -> None:
     [
         ("0::/job/task", {"job__task__memory.events": "oom 9\noom_kill 4\noom_group_kill 0"}),
         ("0::/on/its/host", {"memory.events": "low 0\noom_kill 4"}),
-        ("4:memory:/a\n0::/", {"memory__a__memory.oom_control": "under_oom 0\noom_kill 4"}),
         ("0::/", {"cgroup.procs": "1"}),  # the root group counts nothing
         ("", {}),
     ],

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,13 +93,10 @@ def test_a_trial_that_takes_more_gpus_than_there_are_is_refused() -> None:
     assert none == [], "a notebook may run without"
 
 
-def test_a_gpu_on_which_nothing_may_compute_and_several_parts_for_a_trial_are_refused() -> None:
+def test_several_parts_for_a_trial_are_refused() -> None:
     driver = StatedDriver("GPU-a", "MIG-b", "MIG-c")
     with pytest.raises(SettingsError, match=r"gpus_per_trial: MIG-b is a part of a GPU \(MIG\)"):
         chosen_gpus([1, 2], driver, per_trial=2)
-    driver.gpus[0] = replace(driver.gpus[0], mode="prohibited")
-    with pytest.raises(SettingsError, match=r"resources.gpus: no process may compute on GPU-a"):
-        chosen_gpus("auto", driver)
 
 
 def test_a_number_among_different_gpus_is_asked_for_more_exactly(
@@ -178,7 +174,7 @@ from sweeper.execution.nvml import Nvml
 nvml = Nvml()
 for gpu in nvml.installed():
     print(gpu.name, gpu.memory_bytes, nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)))
-    print(gpu.mode, nvml.busy_share(gpu.uuid))
+    print(gpu.is_exclusive, nvml.busy_share(gpu.uuid))
 """
 
 
@@ -202,13 +198,13 @@ def test_whole_gpus_and_parts_are_read_out_of_the_drivers_library(tmp_path: Path
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert asked.stdout.splitlines() == [
         "GPU-0 1000 10 {4711: 7, 4713: 9}",
-        "default 0.75",
+        "False 0.75",
         "MIG-0 1001 10 {}",
-        "default None",
+        "False None",
         "MIG-1 1001 10 {}",
-        "default None",
+        "False None",
         f"GPU-2 {machine_bytes} None {{}}",
-        "exclusive 0.75",
+        "True 0.75",
     ]
     assert "GPU 3 cannot be used: GPU is lost" in asked.stderr
 

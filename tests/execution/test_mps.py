@@ -141,7 +141,7 @@ def test_a_trial_that_has_to_be_alone_does_without_and_finds_no_other_daemon(
         env = {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "no-mps")}
         assert mps.env_of(a_gpu(), is_alone=True) == env
         assert not (folder / "no-mps").exists()
-        exclusive = replace(a_gpu(), mode="exclusive")  # the server is the one process on it
+        exclusive = replace(a_gpu(), is_exclusive=True)  # the server is the one process on it
         assert mps.env_of(exclusive, is_alone=True) == mps.env_of(exclusive, is_alone=False)
 
 
@@ -156,20 +156,6 @@ def test_a_daemon_that_does_not_start_is_reported_and_trials_do_without(
     with serving(mps, tmp_path):
         assert mps.env_of(a_gpu(), is_alone=False) == {}
     assert "MPS does not start on GPU-a (the stand-in does not start); trials" in caplog.text
-
-
-@pytest.mark.parametrize("connects", [True, False])
-def test_kernels_that_do_not_connect_are_reported_once(
-    program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, connects: bool
-) -> None:
-    mps = Mps()
-    with serving(mps, tmp_path) as folder:
-        kernel = Kernel(str(folder / "mps0")) if connects else None
-        for _ in range(2):
-            mps.check(a_gpu())
-        if kernel is not None:
-            kernel.socket.close()
-    assert caplog.text.count("do not connect to MPS") == (0 if connects else 1)
 
 
 # --- the end -------------------------------------------------------------------------------------

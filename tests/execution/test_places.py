@@ -390,7 +390,7 @@ def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
 
 def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
     driver = StatedDriver("GPU-a")
-    driver.gpus = [replace(gpu, mode="exclusive") for gpu in driver.gpus]
+    driver.gpus = [replace(gpu, is_exclusive=True) for gpu in driver.gpus]
     places = learned(make(driver=driver), 1)
     first, second = Trial(places), Trial(places)
     assert second.has_to_wait()

@@ -110,30 +110,6 @@ def test_a_killed_process_ran_out_of_memory_only_if_the_system_counts_it(
 
 
 @pytest.mark.parametrize(
-    ("message", "is_short"),
-    [
-        ("RuntimeError: DataLoader worker (pid 313) is killed by signal: Bus error.", True),
-        ("ERROR: This might be caused by insufficient shared memory (shm).", True),
-        ("RuntimeError: unable to write to file </torch_18_2_0>: No space left on device", True),
-        ("OSError: [Errno 28] No space left on device: '/psm_1234'", True),
-        ("OutOfResources: out of resource: shared memory, Required: 163840", False),  # a GPU's
-        ("OSError: [Errno 28] No space left on device: '/data/model.pt'", False),
-        (LOST_WORKER, False),
-    ],
-)
-def test_a_trial_with_too_little_shared_memory_learns_of_the_remedy(
-    message: str, is_short: bool
-) -> None:
-    outcome = judged(KernelResult(ending=Ending.CELL_FAILED, error=message))
-    assert ("--shm-size=1g or --ipc=host" in outcome.message) is is_short
-
-
-def test_a_kernel_that_ends_with_a_bus_error_had_too_little_shared_memory() -> None:
-    outcome = judged(KernelResult(ending=Ending.KERNEL_DIED, exit_code=-7))
-    assert "--shm-size" in outcome.message
-
-
-@pytest.mark.parametrize(
     ("report", "reason", "message"),
     [
         ({"vall": 1.0}, "no_score", "the notebook ran to its end and never gave val (found: vall)"),

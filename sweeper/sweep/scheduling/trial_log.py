@@ -121,10 +121,14 @@ class TrialLog:
                 git = read_environment(self._paths, environment).get("git", {})
             except StudyError as error:
                 _log.info("MLflow is not given the git commit: %s", error)
-            tags = {f"{_GIT_TAG}.{name}": git.get(name) for name in ("commit", "branch", "diff")}
-            if "is_dirty" in git:
-                tags[f"{_GIT_TAG}.dirty"] = str(git["is_dirty"]).lower()
-            self._git_tags[environment] = {name: text for name, text in tags.items() if text}
+            self._git_tags[environment] = (
+                {
+                    f"{_GIT_TAG}.commit": git["commit"],
+                    f"{_GIT_TAG}.dirty": str(git["is_dirty"]).lower(),
+                }
+                if git
+                else {}
+            )
         return self._git_tags[environment]
 
 
