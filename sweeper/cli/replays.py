@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import TrackingError, first_line
 from .codes import DIFFERENT, OK
 from .console_output import ConsoleOutput
 
@@ -41,10 +40,6 @@ def replay(options: argparse.Namespace) -> int:
         here=options.here,
         on_verdict=announce,
     )
-    try:
-        replaying.record_in_mlflow(existing, verdicts)
-    except TrackingError as error:
-        console.line(f"MLflow does not have the verdicts: {first_line(error)}")
     if len(verdicts) > 1:
         console.line(f"{existing.study.name}: {_summary(verdicts)}")
     found = [verdict.to_json() for verdict in verdicts]

@@ -153,7 +153,6 @@ def _without_kernel(plan: SweepPlan) -> Iterator[Finding]:
     yield Finding(name="notebook", holds=True, text=text)
     if plan.notebook.language == "python":
         yield from _unknown_scores(plan.notebook, plan.settings)
-        yield from _wrong_types(plan.notebook, plan.settings)
         yield _seed(plan.notebook, plan.settings)
     free = _free_bytes(plan.paths.root)
     yield Finding(
@@ -176,18 +175,6 @@ def _unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[
                 text=f"nothing in the notebook assigns, reports or prints {wanted}",
                 remedy=f"report it: sweeper.score({name}=…); or say under scores where it is",
             )
-
-
-def _wrong_types(notebook: ResearchNotebook, settings: Settings) -> Iterator[Finding]:
-    stated = {name: [value] for name, value in settings.fixed.items()}
-    for name, dimension in settings.search_space.items():
-        stated[name] = list(dimension.choices) if isinstance(dimension, ChoiceDimension) else []
-    for name, (own, _) in assigned_values(notebook.parameters_source).items():
-        texts = [value for value in stated.get(name, []) if isinstance(value, str)]
-        if texts and _is_number(own):
-            text = f"{name} is the text {texts[0]!r}, and the notebook has the number {own!r}"
-            remedy = "state a number in the parameters file"
-            yield Finding(name="types", holds=False, text=text, remedy=remedy)
 
 
 def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:

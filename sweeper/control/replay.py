@@ -10,7 +10,7 @@ import logging
 import math
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -159,22 +159,6 @@ def replay(
             replays = _Replays(existing, workload, note)
             executor.run(SideTrials(alike, begin=replays.begin, end=replays.end))
     return sorted(verdicts, key=lambda verdict: verdict.run_id)
-
-
-def record_in_mlflow(existing: ExistingStudy, verdicts: Iterable[Verdict]) -> None:
-    """Tag the run of each trial with the verdict of its replay.
-
-    Raises:
-        TrackingError: MLflow is away.
-    """
-    from ..tracking import usable
-
-    runs = existing.runs()
-    with usable(existing.tracking):
-        for verdict in verdicts:
-            # An empty text replaces that of an earlier replay.
-            tags = {"sweeper.replay_difference": verdict.difference}
-            runs.tag(verdict.run_id, {"sweeper.replay": str(verdict.state), **tags})
 
 
 # --- what is run ---------------------------------------------------------------------------------

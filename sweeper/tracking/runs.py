@@ -170,11 +170,6 @@ class RunWriter:
         for run_id in self.runs.keys() - set(run_ids):
             self._delete_run(run_id)
 
-    def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
-        """Add tags to the run of a trial; nothing happens where MLflow has no such run."""
-        if run_id in self.runs:
-            self._client.log_batch(self.runs[run_id], tags=as_tags(dict(tags)))
-
     def describe(self, note: str, best: Mapping[str, str]) -> None:
         """Write the text above the runs, with links to the best ones.
 

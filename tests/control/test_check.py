@@ -128,7 +128,6 @@ def test_a_planted_fault_is_found_with_its_remedy(
         ("acc = x + seed", "", "score", "nothing in the notebook assigns, reports or prints val"),
         ("val = x + seed", "scores: {val: {variable: best}}\n", "score", "prints best"),
         ("val = x", "", "seed", "assigns seed and nothing reads it"),
-        ("val = x + seed", "fixed: {epochs: eight}\n", "types", "'eight', and the notebook has"),
     ],
 )
 def test_what_the_code_shows_is_found_before_any_kernel_starts(

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import pytest
 from studies import small_settings
 
@@ -106,11 +105,6 @@ def replayed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, l
     return code, json.loads(lines[-1])["replays"] if lines else [], printed.err
 
 
-def tags_of(swept: Swept, run_id: str) -> dict[str, str]:
-    client = mlflow.MlflowClient(swept.result.tracking_uri)
-    return dict(client.get_run(swept.result.mlflow_run_ids[run_id]).data.tags)
-
-
 def test_a_trial_repeats_bit_for_bit_and_nothing_of_it_is_written(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,7 +120,6 @@ def test_a_trial_repeats_bit_for_bit_and_nothing_of_it_is_written(
     assert metadata is not None
     assert metadata["replay"] == {"of": "0000.ipynb", "verdict": "equal", "difference": ""}
     assert (metadata["seed"], metadata["params"]["x"]) == (swept.result.records[0].seed, 0.25)
-    assert tags_of(swept, "0000")["sweeper.replay"] == "equal"
 
 
 def test_a_replay_imports_the_modules_that_the_trial_had(
@@ -155,9 +148,6 @@ def test_a_replay_that_differs_names_the_step_and_what_has_changed_since(
         assert it["distance"] > 0
         assert it["causes"] == ["since the study was swept: planted: 1.0 → 2.0"]
     assert "replays: 1 equal, 3 different" in printed
-    tags = tags_of(swept, swept.trial("file").stem)
-    assert tags["sweeper.replay"] == "different"
-    assert "from step 2 on" in tags["sweeper.replay_difference"]
 
 
 def test_a_pruned_trial_is_compared_as_far_as_it_came(
