@@ -5,8 +5,6 @@ from __future__ import annotations
 import sqlite3
 import warnings
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +50,9 @@ def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) 
     """
     url = Address.of(url)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with _errors_of(url):
+    try:
         _clear_leftovers(url.full)
         return _open(url.full, is_known=is_known, **options)
-
-
-@contextmanager
-def _errors_of(url: Address) -> Iterator[None]:
-    """Raise what makes it impossible to open a storage as `StudyError`."""
-    try:
-        yield
     except (
         SQLAlchemyError,
         optuna.exceptions.OptunaError,

@@ -62,15 +62,14 @@ class TrialQueue:
         self.lag: int | None = None
         self._unfinished: list[TrialRecord] = []
         self._prepared: Proposal | None = None
-        self._n_planned: int | None = None
 
     def put_back(self, record: TrialRecord) -> None:
         """Have a trial run again, with the same number and params, before any other begins."""
         bisect.insort(self._unfinished, record, key=lambda record: record.number)
 
     def forget(self) -> None:
-        """Drop what was read from the storage or proposed; the storage is read again."""
-        self._prepared, self._n_planned = None, None
+        """Drop what was proposed ahead; the storage is read again."""
+        self._prepared = None
 
     def is_too_early(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         """Whether the next trial has to wait for the end of one that runs."""
@@ -111,25 +110,14 @@ class TrialQueue:
         if not self.is_too_early(storage, samplers):
             self._prepared = self._propose(storage, samplers)
 
-    def note_begun(self, trial: FrozenTrial, *, was_planned: bool) -> None:
-        """Count a trial that has begun.
-
-        Args:
-            was_planned: whether an earlier attempt was counted already.
-        """
-        if self._n_planned is not None and not was_planned:
-            self._n_planned += is_planned(trial)
-
     def _is_over(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         if self._unfinished or _has_trial_by_hand(storage):
             return False
         return self._is_complete(storage, samplers)
 
     def _is_complete(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
-        if self._n_planned is None:
-            trials = storage.get_all_trials(storage.study_id, deepcopy=False)
-            self._n_planned = sum(map(is_planned, trials))
-        return self._n_planned >= samplers.most_trials
+        trials = storage.get_all_trials(storage.study_id, deepcopy=False)
+        return sum(map(_is_planned, trials)) >= samplers.most_trials
 
     def _queued(self, storage: MirroredStorage, samplers: SamplerFactory) -> list[FrozenTrial]:
         """The queued trials, the next one first.
@@ -244,6 +232,6 @@ def _running(storage: MirroredStorage) -> list[FrozenTrial]:
     return [trial for trial in running if RECORD in trial.user_attrs]
 
 
-def is_planned(trial: FrozenTrial) -> bool:
+def _is_planned(trial: FrozenTrial) -> bool:
     """Whether a trial has begun and counts towards `study.trials`."""
     return has_begun(trial) and not _is_by_hand(trial)

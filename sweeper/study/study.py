@@ -31,7 +31,7 @@ from ..trials import Confirmation, Params, TrialOutcome, TrialRecord, TrialState
 from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import param_importances
-from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun, is_planned
+from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun
 from .pruners import why_pruned
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
@@ -224,12 +224,8 @@ class Study:
     def _store(self, record: TrialRecord) -> bool:
         """Store a trial that begins; whether no other process has taken its number."""
         with self._lock:
-            was_planned = is_planned(self._trial(record.number))
             self._write(record)
-            if not self._mirror.store_trial(self._trial(record.number)._trial_id):
-                return False
-            self._queue.note_begun(self._trial(record.number), was_planned=was_planned)
-            return True
+            return self._mirror.store_trial(self._trial(record.number)._trial_id)
 
     def prepare(self, samplers: SamplerFactory) -> None:
         """Make the proposal for the next `ask` ahead of time, unless the study has all its trials.

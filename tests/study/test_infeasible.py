@@ -56,9 +56,8 @@ def sweep(opened: Opened, n_trials: int, *, knows: bool = True) -> list[Params]:
     return tried
 
 
-@pytest.mark.parametrize(
-    ("sampler", "n_trials"), [("tpe", 40), pytest.param("gp", 18, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampler", "n_trials"), [("tpe", 40), ("gp", 18)])
 def test_a_sampler_that_knows_constraints_avoids_params_that_do_not_fit(
     begin: Any, sampler: str, n_trials: int
 ) -> None:

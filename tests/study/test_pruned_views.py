@@ -72,10 +72,10 @@ def test_the_process_proposes_trials_also_where_most_are_pruned(begin: Any) -> N
     pytest.importorskip("torch")
     space = {"x": {"low": 0.0, "high": 1.0}}
     chosen = {"name": "gp", "n_startup_trials": 6}
-    opened = begin(space, sampler=chosen, trials=16)
-    design = begin(space, sampler={"name": "gp", "n_startup_trials": 99}, trials=16)
+    opened = begin(space, sampler=chosen, trials=9)
+    design = begin(space, sampler={"name": "gp", "n_startup_trials": 99}, trials=9)
     proposals = []
-    for number in range(16):
+    for number in range(9):
         record = opened.ask()
         proposals.append((record.params["x"], design.ask().params["x"]))
         value = 1 - abs(float(record.params["x"]) - 0.3)

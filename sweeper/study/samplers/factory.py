@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,9 +20,8 @@ from .views.infeasible import Constrained
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
 _GP_TRIALS = 250
-#: Samplers that enumerate all values of a stepped dimension in every proposal, with the number of
-#: values that takes half a second and 100 MB.
-_MOST_VALUES: Mapping[str, int] = {"grid": 1_000_000, "brute_force": 1_000_000}
+#: A sampler that enumerates a stepped dimension takes half a second and 100 MB for so many values.
+_MOST_VALUES = 1_000_000
 #: Samplers that walk through one sequence, so that all their proposals need the same seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination.
@@ -118,10 +116,6 @@ class SamplerFactory:
         has_torch = importlib.util.find_spec("torch") is not None
         return "gp" if is_short and has_torch else "tpe"
 
-    def _too_wide(self, sampler: str) -> list[str]:
-        most = _MOST_VALUES.get(sampler, math.inf)
-        return [name for name, dimension in self._space.items() if (dimension.count() or 0) > most]
-
     def _check_space(self, where: str) -> None:
         if self.name in _EXHAUSTIBLE and self._space.count() is None:
             endless = [n for n, d in self._space.items() if d.count() is None]
@@ -129,14 +123,13 @@ class SamplerFactory:
                 f"{where}: {self.name} needs a finite space, and {', '.join(endless)} is "
                 "continuous; give it a step or choices"
             )
+        wide = [n for n, d in self._space.items() if (d.count() or 0) > _MOST_VALUES]
+        if self.name in _EXHAUSTIBLE and wide:
+            raise SettingsError(
+                f"{where}: {self.name} looks at every value of a range with steps, and "
+                f"{', '.join(wide)} has more than {_MOST_VALUES:,}; widen the steps, or take tpe"
+            )
         if self.name == "cmaes" and importlib.util.find_spec("cmaes") is None:
             raise SettingsError(f"{where}: cmaes needs a package: pip install cmaes")
         if self.name == "gp" and importlib.util.find_spec("torch") is None:
             raise SettingsError(f"{where}: gp needs a package: pip install torch")
-        if wide := self._too_wide(self.name):
-            most = _MOST_VALUES[self.name]
-            raise SettingsError(
-                f"{where}: {self.name} looks at every value of a range with steps, and "
-                f"{', '.join(wide)} has more than {most:,}; widen the steps, or "
-                "take tpe"
-            )
