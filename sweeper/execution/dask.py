@@ -141,11 +141,8 @@ class DaskExecutor:
     @property
     def description(self) -> str:
         """Where the trials run."""
-        members = self._usable()
-        hosts = {member.host for member in members}
-        workers = "1 worker" if len(members) == 1 else f"{len(members)} workers"
-        on = f" on {len(hosts)} hosts" if len(hosts) > 1 else ""
-        return f"{workers}{on} of {self._cluster.place}"
+        workers = len(self._usable())
+        return f"{workers} worker{'s' * (workers != 1)} of {self._cluster.place}"
 
     def close(self) -> None:
         """End what was started on the workers, and the cluster that this sweep has started."""
@@ -344,7 +341,9 @@ class DaskExecutor:
                         f"{why}; start it again, and the same command goes on"
                     ) from error
             self._start_slots(source)
-            if not self._is_busy() and (self._is_over or source.is_closed()):
+            with self._change:
+                is_busy = any(member.used for member in self._members.values())
+            if not is_busy and (self._is_over or source.is_closed()):
                 return
             if self._is_over:
                 self._retire_idle_workers()
@@ -378,10 +377,6 @@ class DaskExecutor:
                 self._cluster.retire(member.worker)
 
     # --- slots ------------------------------------------------------------------------------------
-
-    def _is_busy(self) -> bool:
-        with self._change:
-            return any(member.used for member in self._members.values())
 
     def _start_slots(self, source: TrialSource) -> None:
         """Start a thread for each slot that the workers offer and none serves."""

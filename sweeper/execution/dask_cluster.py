@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
-import shlex
-import sys
-import tempfile
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +20,6 @@ _CONNECT_S = 10.0
 #: How long a call may take.
 _CALL_S = 30.0
 _LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
-_ROLES = ("scheduler", "worker", "client")
 #: A Ctrl-C on a terminal reaches all processes that were started from there, and is for the sweep.
 _IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 _log = logging.getLogger(__name__)
@@ -61,7 +56,6 @@ class DaskCluster:
         self._connect = connect
         self._client = connect()
         self._cluster = cluster
-        self._opened = ExitStack()
         self._topic: tuple[str, Callable[[Any], None]] | None = None
         self._subscribed: tuple[Any, str] | None = None
         self.place = place
@@ -75,12 +69,13 @@ class DaskCluster:
                 the scheduler cannot be reached, or everybody on its network could use it.
         """
         distributed, started = load_dask(), None
-        with ExitStack() as stack:
-            if settings.url is None or settings.local_workers:
-                started = _started(settings, distributed, stack)
-                stack.callback(_close, started)
+        if settings.url is None or settings.local_workers:
+            started = _started(settings, distributed)
+        try:
             opened = cls(partial(_client, settings, started), started, place=settings.place)
-            opened._opened = stack.pop_all()
+        except BaseException:
+            _close(started)
+            raise
         address = str(opened._client.scheduler.address)
         if is_exposed(address) and not settings.insecure:
             opened.close()
@@ -204,12 +199,13 @@ class DaskCluster:
     def close(self) -> None:
         """Disconnect, and end what was started."""
         _close(self._client)
-        self._opened.close()
+        _close(self._cluster)
 
 
-def _close(part: Any) -> None:
+def _close(part: Any | None) -> None:
     with suppress(Exception):  # the scheduler may be gone
-        part.close()
+        if part is not None:
+            part.close()
 
 
 def load_dask() -> Any:
@@ -249,11 +245,8 @@ def _client(settings: Cluster, cluster: Any | None) -> Any:
         raise SettingsError(f"{where}: gives no client: {root_cause(error)}") from error
 
 
-def _started(settings: Cluster, distributed: Any, opened: ExitStack) -> Any:
+def _started(settings: Cluster, distributed: Any) -> Any:
     """A new cluster: workers on this machine, or one of the class that the settings name.
-
-    Args:
-        opened: closed with the cluster.
 
     Raises:
         SettingsError: the class is not there, or does not take its options.
@@ -273,15 +266,13 @@ def _started(settings: Cluster, distributed: Any, opened: ExitStack) -> Any:
     where = f"cluster: class: {settings.class_}"
     try:
         factory = getattr(importlib.import_module(module), name)
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         package = module.partition(".")[0].replace("_", "-")
         raise SettingsError(f"{where}: {first_line(error)}; pip install {package}") from error
-    except AttributeError as error:
-        raise SettingsError(f"{where}: the module {module} has no {name}") from error
     try:
         options = dict(settings.options)
         if module.startswith("dask_jobqueue"):
-            options = _job_options(options, opened, is_insecure=settings.insecure)
+            options = _job_options(options, is_insecure=settings.insecure)
         return factory(**options)
     except Exception as error:
         raise SettingsError(
@@ -289,29 +280,10 @@ def _started(settings: Cluster, distributed: Any, opened: ExitStack) -> Any:
         ) from error
 
 
-def _job_options(
-    options: dict[str, Any], opened: ExitStack, *, is_insecure: bool
-) -> dict[str, Any]:
+def _job_options(options: dict[str, Any], *, is_insecure: bool) -> dict[str, Any]:
     """The options of a class of jobs: encrypted, with a dashboard for this machine alone."""
     if not is_insecure:
-        place = os.path.expandvars(options.get("shared_temp_directory", "."))
-        private = tempfile.TemporaryDirectory(
-            prefix=".notebook-hpo-", dir=os.path.expanduser(place)
-        )
-        security = _certificates(Path(opened.enter_context(private)).absolute())
-        options = {"protocol": "tls://", **options, "security": security}
-    if shlex.quote(sys.executable) != sys.executable:
-        # The class writes the path of the interpreter into a shell script as it is.
-        options.setdefault("python", shlex.quote(sys.executable))
+        # The class makes certificates, and keeps them in files there while the cluster lives.
+        options = {"security": True, "shared_temp_directory": str(Path.cwd()), **options}
     dashboard = {"dashboard_address": "127.0.0.1:0"}
     return {**options, "scheduler_options": {**dashboard, **options.get("scheduler_options", {})}}
-
-
-def _certificates(folder: Path) -> Any:
-    """Certificates of this sweep, in files that jobs can read; the class keeps none of its own."""
-    security = load_dask().Security.temporary()
-    files = {}
-    for name in ("ca_file", *(f"{role}_{part}" for role in _ROLES for part in ("cert", "key"))):
-        files[f"tls_{name}"] = str(folder / f"{name}.pem")
-        (folder / f"{name}.pem").write_text(getattr(security, f"tls_{name}"))
-    return load_dask().Security(require_encryption=True, **files)

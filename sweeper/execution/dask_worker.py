@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import pickle
 import shutil
@@ -101,28 +102,10 @@ class _Trial:
     is_over: bool = False
 
 
-class _HomeTime:
-    """The `TimeLeft` of the sweep, as it was sent last: when this began, or with a stop."""
-
-    def __init__(self) -> None:
-        self.set(patience_s=0.0, left_s=None)
-
-    def set(self, *, patience_s: float, left_s: float | None) -> None:
-        """Note what home has sent now."""
-        self._patience_s = patience_s
-        self._end_by_s = None if left_s is None else time.monotonic() + left_s
-
-    def patience_s(self) -> float:
-        """How long to wait for a disk that is full or away, in seconds."""
-        return self._patience_s
-
-    def left_s(self) -> float | None:
-        """How long the sweep still has, in seconds; None for as long as it takes."""
-        return None if self._end_by_s is None else max(0.0, self._end_by_s - time.monotonic())
-
-
 class TrialsOnWorker(WorkerPlugin):
     """Runs the trials of one sweep in this Dask worker's process and threads.
+
+    It is the `TimeLeft` of its trials, as home has sent it last: at the beginning, or with a stop.
 
     Args:
         key: of the sweep, the name of the plugin, of its calls and of the topic of its points.
@@ -135,9 +118,9 @@ class TrialsOnWorker(WorkerPlugin):
         self.name = key
         self._session = session
         self._mirror = Mirror(root=root.resolve())
-        self._time = _HomeTime()
+        self._patience_s, self._end_by_s = 0.0, math.inf
         self._workload: Workload
-        self._worker: Worker | None = None
+        self._worker: Worker
         self._opened = ExitStack()
         self._trials: dict[str, _Trial] = {}
         self._closing = threading.Lock()
@@ -158,6 +141,18 @@ class TrialsOnWorker(WorkerPlugin):
         is_ours = self._dask_worker.plugins.get(self.name) is self
         if key == self._session and finish == "released" and is_ours:
             self._removal = asyncio.ensure_future(self._dask_worker.plugin_remove(self.name))
+
+    def patience_s(self) -> float:
+        """How long to wait for a disk that is full or away, in seconds."""
+        return self._patience_s
+
+    def left_s(self) -> float | None:
+        """How long the sweep still has, in seconds; None for as long as it takes."""
+        return None if self._end_by_s == math.inf else max(0.0, self._end_by_s - time.monotonic())
+
+    def _note_times(self, *, patience_s: float, left_s: float | None) -> None:
+        self._patience_s = patience_s
+        self._end_by_s = math.inf if left_s is None else time.monotonic() + left_s
 
     # --- calls of the sweep while all threads may be busy -----------------------------------------
 
@@ -213,7 +208,7 @@ class TrialsOnWorker(WorkerPlugin):
 
     def _stop(self, *, task: str, reason: str, message: str, **times: Any) -> bool:
         """Stop a trial; False before it runs."""
-        self._time.set(**times)
+        self._note_times(**times)
         if (trial := self._trials.get(task)) is not None:
             trial.running.stop(StopReason(reason), message)
         return trial is not None
@@ -254,7 +249,7 @@ class TrialsOnWorker(WorkerPlugin):
         Raises:
             SweepError: that cannot be.
         """
-        self._time.set(patience_s=patience_s, left_s=left_s)
+        self._note_times(patience_s=patience_s, left_s=left_s)
         asked = self._mirror.workload(self._workload, host=socket.gethostname())
         self._workload = asked
         asked.cwd.mkdir(parents=True, exist_ok=True)
@@ -279,7 +274,7 @@ class TrialsOnWorker(WorkerPlugin):
         with self._closing:
             self._refuse_when_over()
             self._worker = self._opened.enter_context(
-                opened_worker(asked, places=self._places(), time_left=self._time)
+                opened_worker(asked, places=self._places(), time_left=self)
             )
         return {}
 
@@ -296,7 +291,6 @@ class TrialsOnWorker(WorkerPlugin):
             `findings` so far.
         """
         self._refuse_when_over()
-        assert self._worker is not None
         there = self._mirror.spec(pickle.loads(spec))
 
         def publish(point: Point) -> None:

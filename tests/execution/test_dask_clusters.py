@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 import sys
 from pathlib import Path
@@ -37,7 +38,7 @@ def test_without_dask_the_command_that_installs_it_is_named(
     ("written", "message"),
     [
         ({"class": "no_such_jobs.SLURMCluster"}, r"no_such_jobs.*; pip install no-such-jobs"),
-        ({"class": "dask_jobqueue.SLURMClster"}, r"dask_jobqueue has no SLURMClster"),
+        ({"class": "dask_jobqueue.SLURMClster"}, r"'dask_jobqueue' has no attribute 'SLURMClster'"),
         (
             {"class": "dask_jobqueue.SLURMCluster", "options": {"coers": 2}},
             r"SLURMCluster: cannot be started with options {'coers': 2}: ",
@@ -68,22 +69,23 @@ def test_the_script_for_slurm_asks_for_what_the_page_has_and_only_the_user_reads
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = next(block for block in blocks_with_clusters() if "SLURM" in block["class"])
-    monkeypatch.setattr(sys, "executable", "/my folder/python")
     monkeypatch.chdir(tmp_path)
     opened = DaskCluster.open(Cluster.model_validate(written))
     try:
         assert opened._cluster is not None
         script = opened._cluster.job_script()
-        (private,) = tmp_path.iterdir()
-        assert private.stat().st_mode & 0o777 == 0o700
-        assert f"--tls-key {private}/" in script
+        (key,) = tmp_path.glob(".dask-jobqueue.worker.key.*")
+        assert key.stat().st_mode & 0o777 == 0o600
+        assert f"--tls-key {key}" in script
     finally:
         opened.close()
+    del opened
+    gc.collect()
     assert list(tmp_path.iterdir()) == []
     for line in ("-p gpu", "--cpus-per-task=2", "--mem=30G", "-t 08:00:00", "--gres=gpu:1"):
         assert f"#SBATCH {line}\n" in script
     assert "--nthreads 2" in script
-    assert "\n'/my folder/python' -m distributed.cli.dask_worker tls://" in script
+    assert f"\n{sys.executable} -m distributed.cli.dask_worker tls://" in script
     assert "--tls-ca-file" in script
 
 
