@@ -389,8 +389,8 @@ def test_a_second_study_with_the_same_outputs_is_refused_and_a_loss_exits_with_1
     second = start("outputs", "--study", "second", cell=PATIENT)
     stdout, stderr = second.communicate(timeout=120)
     assert (second.returncode, stdout) == (2, "")
-    assert f"the study 'first' (process {first.pid} on " in stderr
-    assert stderr.splitlines()[-1].startswith("notebook_hpo.py: outputs/{run_id}.ipynb are")
+    refusal = "notebook_hpo.py: outputs/{run_id}.ipynb are the outputs of another study, which is"
+    assert stderr.splitlines()[-1].startswith(refusal)
     assert not Path("outputs/second").exists()
     shutil.rmtree("outputs/first")
     stdout, stderr = first.communicate(timeout=120)
