@@ -69,6 +69,14 @@ def metadata(record: Any) -> Any:
 
 
 @pytest.mark.usefixtures("started_kernels_here")
+def test_a_notebook_with_the_usual_libraries_runs_in_forked_kernels(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    cells = ("import matplotlib.pyplot, numpy, pandas, sklearn.linear_model, torch", "val = x")
+    result = sweep(tmp_path, *cells, enough=forked(1))
+    assert metadata(result.records[-1])["kernel"] == "warm", result.findings
+
+
+@pytest.mark.usefixtures("started_kernels_here")
 def test_what_one_fork_leaves_to_the_next_ends_forking(tmp_path: Path) -> None:
     """As with weights that a shared cell saves, and that each trial loads, trains and saves."""
     result = sweep(

@@ -5,8 +5,8 @@ other; if all scores, steps and outputs are equal to the last bit, later kernels
 differ, a second started run tells whether the notebook repeats at all: one that does not is forked
 where outputs agree in kind and GPU use agrees; one that does repeat is never forked.
 
-A free slot waits for the first imports, at most as long as the first trial took, and for the proof,
-at most as long as a forked kernel saves.
+A free slot waits for the first imports, at most twice as long as the first trial took, and for the
+proof, at most as long as a forked kernel saves.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class ForkPolicy:
             now_s = time.monotonic()
             if self._claimed_at_s is not None:
                 return now_s - self._claimed_at_s < _saved_s(available)
-            is_early = now_s - self._referred_at_s < self._reference.duration_s
+            is_early = now_s - self._referred_at_s < 2 * self._reference.duration_s
             return is_early and not available.can_fork
 
     def coverage(self, origin: KernelOrigin) -> Mapping[str, str]:

@@ -177,7 +177,7 @@ def test_kernels_are_forked_soon_while_a_proof_is_due(
     assert not ForkPolicy("fork").forks_soon(available())
 
 
-def test_a_free_slot_waits_for_imports_as_long_as_the_first_trial_took(
+def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(
     make_spec: MakeSpec, reference: Reference
 ) -> None:
     preparing, policy = available(can_fork=False), ForkPolicy()

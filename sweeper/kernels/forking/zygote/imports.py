@@ -114,7 +114,11 @@ class ImportWatch:
         level: int = 0,
     ) -> ModuleType:
         module: ModuleType = self._original(name, globals, locals, fromlist, level)
+        if not self._running:
+            return module
         importer = str((globals or {}).get("__name__", ""))
+        if importer not in self._running:  # a function of it, which the body that runs calls
+            importer = self._running[-1]
         if fromlist or level:
             self._note(importer, module.__name__)
             for part in fromlist or ():
