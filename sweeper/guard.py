@@ -41,6 +41,9 @@ def marked_processes(mark: str) -> list[int]:
 def kill_marked(mark: str, *, patience_s: float = 3.0) -> int:
     """Kill all processes that bear a mark, and those that they start meanwhile.
 
+    A process gives up its environment before it closes its files and devices, so those that serve
+    kernels are killed only when the kernels are gone altogether.
+
     Args:
         patience_s: how long to wait for their ends; as long again for those that end last.
 
@@ -53,7 +56,7 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> int:
         while time.monotonic() < deadline:
             marks = _marks(mark)
             found = {pid for pid, its in marks.items() if with_last or not its.endswith(LAST)}
-            if not found:
+            if not found and not any(map(_runs, killed)):
                 break
             for pid in found:
                 with suppress(ProcessLookupError):
@@ -81,16 +84,26 @@ def _marks(mark: str) -> dict[int, str]:
     return found
 
 
+def _runs(pid: int) -> bool:
+    """Whether a process has not ended; nobody may have taken note of its end."""
+    try:
+        return _stat(pid)[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
 def kill_session(leader: int) -> None:
     """Kill all processes of a session: a forked kernel's children may bear no mark."""
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            # After the name, which may hold any bytes: state, parent, group, session.
-            session = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[3])
-            if session == leader:
-                os.kill(int(folder.name), signal.SIGKILL)
-        except OSError:
-            continue
+        pid = int(folder.name)
+        with suppress(OSError):
+            if int(_stat(pid)[3]) == leader:
+                os.kill(pid, signal.SIGKILL)
+
+
+def _stat(pid: int) -> list[bytes]:
+    """State, parent, group, session, … of a process, which follow its name of any bytes."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 class Guard:
