@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from sweeper import Settings
-from sweeper.study import SamplerFactory, Study, make_pruner
+from sweeper.study.pruners import make_pruner
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ import numpy as np
 import optuna
 
 from sweeper import Settings
-from sweeper.study import make_pruner
+from sweeper.study.pruners import make_pruner
 
 CURVES = Path(__file__).parent / "curves"
 #: OpenML's numbers of data sets on which the twenty learners end wide apart.

@@ -28,7 +28,8 @@ import numpy as np
 import optuna
 
 from sweeper import Settings
-from sweeper.study import SamplerFactory, Study
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.trials import TrialOutcome, TrialState
 
 IN_FLIGHT = 8

@@ -24,7 +24,7 @@ from sweeper.kernels import (
     inject,
     language_of,
 )
-from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 from sweeper.trials import Params, RunningTrial
 

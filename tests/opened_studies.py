@@ -10,7 +10,8 @@ import optuna
 from optuna.storages import RDBStorage
 
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory, Study
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 COMPLETED, FAILED = TrialState.COMPLETED, TrialState.FAILED

@@ -36,7 +36,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace, console: ConsoleOutput) -> SweepPlan:
-    from ..notebooks import ResearchNotebook
+    from ..notebooks.research import ResearchNotebook
     from ..sweep import Sweep
 
     settings = settings_of(options)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .codes import OK
 
 if TYPE_CHECKING:
-    from ..notebooks import ResearchNotebook
+    from ..notebooks.research import ResearchNotebook
 
 #: A sweep over a seed, a budget, the data or the machine finds nothing about the model.
 _NOT_SWEPT = frozenset(
@@ -50,7 +50,7 @@ _LARGEST = 1e15
 
 def init(options: argparse.Namespace) -> int:
     """Print a parameters file made from a notebook's parameters cell."""
-    from ..notebooks import ResearchNotebook
+    from ..notebooks.research import ResearchNotebook
 
     print(draft(ResearchNotebook(options.input)), end="")
     return OK

@@ -24,7 +24,7 @@ _Handler = Callable[[int, FrameType | None], None]
 
 def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
-    from ..notebooks import ResearchNotebook
+    from ..notebooks.research import ResearchNotebook
     from ..settings.flags import read_duration_flag
 
     console = ConsoleOutput(options)

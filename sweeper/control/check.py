@@ -26,8 +26,8 @@ from ..errors import NotebookError
 from ..execution.capacity import available_bytes, memory_of, usable_cores
 from ..execution.local import LocalExecutor
 from ..kernels import interpreter_of
-from ..notebooks import ResearchNotebook
 from ..notebooks.cell_code import assigned_values, parse, plain_python
+from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
 from ..settings.units import duration, size

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from ..errors import StudyError
 from ..execution.environment import environment_facts
-from ..notebooks import METADATA, read_executed, read_metadata
 from ..notebooks.compare import Differences, Execution, change, compare
+from ..notebooks.executed import read_executed
+from ..notebooks.metadata import METADATA, read_metadata
 from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..study_folder.snapshots import read_environment

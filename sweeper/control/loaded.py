@@ -64,12 +64,12 @@ class TrialNotebook:
         Raises:
             NotebookError: the file is missing or is not a notebook.
         """
-        from ..notebooks import read_executed
+        from ..notebooks.executed import read_executed
 
         return read_executed(self.path)
 
     def _repr_html_(self) -> str:
-        from ..notebooks import render
+        from ..notebooks.html import render
 
         page = html.escape(render(self.path).page)
         return f'<iframe sandbox srcdoc="{page}" width="100%" height="{_NOTEBOOK_HEIGHT}"></iframe>'

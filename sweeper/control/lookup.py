@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from ..errors import StudyError, TrackingError
 from ..execution.runtime import clear_up
 from ..settings.addresses import Address
-from ..study import StoredStudy, confirmation_of, is_storage
+from ..study.confirmations import confirmation_of
+from ..study.files import is_storage
+from ..study.stored import StoredStudy
 from ..study_folder.ownership import is_held, owner_of, while_unswept
 from ..trials import Confirmation, StudyPaths, TrialRecord, TrialState, display_path
 
@@ -18,8 +20,8 @@ from ..trials import Confirmation, StudyPaths, TrialRecord, TrialState, display_
 # at a study in a file needs none of them.
 if TYPE_CHECKING:
     from ..settings import Settings
-    from ..study import Study
     from ..study.session_lock import Holder
+    from ..study.study import Study
     from ..tracking import RunWriter
 
 _log = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ class ExistingStudy:
         """
         if not isinstance(self.study, StoredStudy):
             return self.study
-        from ..study import Study
+        from ..study.study import Study
 
         return Study.load(self.storage_url, self.study.name)
 
@@ -218,7 +220,7 @@ def _studies_in(url: Address, file: Path | None) -> list[tuple[Address, Study | 
     stored = None if file is None else StoredStudy.all_in(file)
     if stored is not None:
         return [(url, study) for study in stored]
-    from ..study import Study
+    from ..study.study import Study
 
     return [(url, study) for study in Study.all_in(url)]
 
@@ -254,7 +256,8 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
 
 def _correct_trials(study: Study) -> None:
     """Correct the states in the study and in the notebooks."""
-    from ..notebooks import mark_ended, read_metadata
+    from ..notebooks.executed import mark_ended
+    from ..notebooks.metadata import read_metadata
 
     for record in study.mark_interrupted():
         metadata = read_metadata(record.notebook) or {}

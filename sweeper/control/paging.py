@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import NotebookError, OutputError, first_line
 from ..files import copy_atomically
-from ..notebooks import render, write_cells
+from ..notebooks.html import render, write_cells
 from ..page import Page, content_of, is_rendered
 from ..trials import TrialRecord, TrialState, display_path
 from .lookup import ExistingStudy

@@ -21,8 +21,10 @@ from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
 from ..kernels import check_kernel
 from ..notebook_api.messages import Point, StopReason, decode_float
-from ..notebooks import ResearchNotebook, annotate, read_metadata
 from ..notebooks.compare import Differences, Execution, compare
+from ..notebooks.executed import annotate
+from ..notebooks.metadata import read_metadata
+from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..study_folder.snapshots import read_snapshot
 from ..sync.archive import Dataset

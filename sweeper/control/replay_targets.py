@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NotebookError, OutputError, SettingsError, StudyError
-from ..notebooks import read_metadata
+from ..notebooks.metadata import read_metadata
 from ..study_folder.saved import is_intact
 from ..trials import InputFile, StudyPaths, TrialRecord, TrialState, display_path
 from .lookup import ExistingStudy, find_study

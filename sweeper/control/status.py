@@ -6,7 +6,7 @@ import datetime
 
 from ..execution.capacity import memory_of
 from ..notebook_api.messages import decode_float
-from ..notebooks import read_progress
+from ..notebooks.metadata import read_progress
 from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held
 from ..trials import (

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ..errors import OutputError, StudyError
-from ..notebooks import read_metadata
+from ..notebooks.metadata import read_metadata
 from ..study_folder.snapshots import read_snapshot
 from ..trials import display_path
 from .lookup import ExistingStudy

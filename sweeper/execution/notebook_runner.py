@@ -13,7 +13,7 @@ from .. import kernels
 from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelPool, KernelResult
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import TRIAL_VARIABLE, encode_float
-from ..notebooks import ExecutedNotebook
+from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.scores import variables_to_read
 from ..study_folder.patience import Patience
 from ..trials import (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ..kernels import Ending, KernelOrigin, KernelResult, Reference, Run, Verdict, judge
 from ..kernels.forking.origins import SWITCH_OFF
-from ..notebooks import ExecutedNotebook
 from ..notebooks.compare import Execution
+from ..notebooks.executed import ExecutedNotebook
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
 from .notebook_runner import NotebookRunner
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..kernels import Ending, KernelResult
 from ..notebook_api.messages import StopReason
-from ..notebooks import ExecutedNotebook
+from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..settings.sections import ScoreSource

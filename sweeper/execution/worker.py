@@ -14,7 +14,8 @@ from .. import kernels
 from ..guard import MARK_VARIABLE
 from ..kernels import Ending, KernelOrigin, KernelPool, KernelResult, Reference
 from ..notebook_api.messages import Point
-from ..notebooks import ExecutedNotebook, read_metadata
+from ..notebooks.executed import ExecutedNotebook
+from ..notebooks.metadata import read_metadata
 from ..study_folder.patience import Patience, is_about_disk, patience_with_disk
 from ..study_folder.saved import saved_in
 from ..study_folder.snapshots import keep_environment

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..kernels import SharedCells
-from ..notebooks import ResearchNotebook
+from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..study_folder.snapshots import CodeSnapshot
 from ..trials import StudyPaths

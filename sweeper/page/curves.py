@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..notebooks import read_metadata
+from ..notebooks.metadata import read_metadata
 from ..notebooks.scores import series_of
 from ..trials import TrialRecord
 from .content import number_of

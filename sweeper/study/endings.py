@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..notebook_api.messages import decode_float
-from ..notebooks import read_metadata
+from ..notebooks.metadata import read_metadata
 from ..trials import GpuUse, Reason, TrialRecord, TrialState
 from .samplers import CONSTRAINT, VIOLATED
 from .trial_codec import record_of

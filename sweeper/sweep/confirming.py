@@ -9,8 +9,7 @@ from ..errors import SettingsError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..settings.sections import Algorithm
-from ..study import SamplerFactory
-from ..study.samplers import derived_seed
+from ..study.samplers import SamplerFactory, derived_seed
 from ..tracking import sqlite_file
 from ..trials import (
     SweepResult,

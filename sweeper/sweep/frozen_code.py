@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import NotebookError
-from ..notebooks import ResearchNotebook
+from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..study_folder.snapshots import CodeSnapshot
 

@@ -8,7 +8,7 @@ import time
 
 from ..errors import first_line
 from ..page import Page, content_of
-from ..study import Study
+from ..study.study import Study
 from ..study_folder.loss import LostFileError, Presence
 from .plan import SweepPlan
 from .scheduling.scheduler import TrialScheduler

@@ -11,12 +11,12 @@ from ..execution.executor import Executor
 from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
 from ..kernels import check_kernel
-from ..notebooks import ResearchNotebook
 from ..notebooks.fingerprint import Fingerprint
+from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..settings.machines import Cluster
-from ..study import SamplerFactory
+from ..study.samplers import SamplerFactory
 from ..sync import RemoteCopy
 from ..sync.archive import Dataset
 from ..trials import Inputs, StudyPaths

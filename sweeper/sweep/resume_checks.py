@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..errors import OutputError, StudyError
-from ..notebooks import read_metadata
 from ..notebooks.fingerprint import Fingerprint, changes
-from ..study import Study
+from ..notebooks.metadata import read_metadata
+from ..study.study import Study
 from ..trials import Inputs, StudyPaths, display_path, inputs_of
 
 

@@ -7,7 +7,7 @@ import time
 
 from ..errors import first_line
 from ..settings.sections import Cost
-from ..study import Study
+from ..study.study import Study
 
 _log = logging.getLogger(__name__)
 

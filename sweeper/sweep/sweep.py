@@ -17,12 +17,15 @@ from ..errors import BrokenError, StudyError, SweepError, first_line
 from ..execution.executor import Executor
 from ..execution.workload import Workload
 from ..kernels import can_freeze
-from ..notebooks import ResearchNotebook
 from ..notebooks.fingerprint import fingerprint_of, local_code, tags_of
+from ..notebooks.research import ResearchNotebook
 from ..notebooks.shared_cells import check_shared_cells
 from ..settings import Settings
 from ..settings.addresses import Address
-from ..study import SamplerFactory, Study, confirmation_of, make_pruner
+from ..study.confirmations import confirmation_of
+from ..study.pruners import make_pruner
+from ..study.samplers import SamplerFactory
+from ..study.study import Study
 from ..study_folder.loss import Presence, loss_message
 from ..study_folder.requests import ALL, NO_MORE
 from ..sync.archive import Dataset

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import OutputError, SyncError, first_line
 from ..files import write_atomically
-from ..study import BegunTrial, begun_in, facts_in
+from ..study.files import BegunTrial, begun_in, facts_in
 from ..trials import StudyPaths, display_path
 from .contents import STUDY, Contents
 from .lease import RemoteLease

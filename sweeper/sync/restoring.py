@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..errors import OutputError, SyncError
 from ..files import write_atomically
-from ..notebooks import read_metadata
-from ..study import move_records
+from ..notebooks.metadata import read_metadata
+from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place
 from ..trials import StudyPaths, display_path, run_id_of
 from .contents import STUDY, TRACKING, Contents

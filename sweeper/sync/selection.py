@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ..notebooks import read_metadata
-from ..study import BegunTrial
+from ..notebooks.metadata import read_metadata
+from ..study.files import BegunTrial
 from ..trials import TrialState
 from .contents import Contents
 from .manifest import Entry

@@ -7,7 +7,7 @@ from typing import Any
 
 import nbformat
 
-from ..notebooks import PARAMETERS_TAG
+from ..notebooks.research import PARAMETERS_TAG
 from ..notebooks.shared_cells import SHARED_TAG
 from ..trials import TrialSpec, run_id_of
 

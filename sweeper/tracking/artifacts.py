@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import first_line
-from ..notebooks import read_metadata, render, write_cells
+from ..notebooks.html import render, write_cells
+from ..notebooks.metadata import read_metadata
 from ..trials import StudyPaths, TrialRecord, run_id_of
 
 if TYPE_CHECKING:

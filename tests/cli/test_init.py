@@ -12,7 +12,7 @@ import pytest
 
 from sweeper.cli.init import draft
 from sweeper.errors import NotebookError
-from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.settings.space import ChoiceDimension
 from sweeper.testing import write_notebook

@@ -14,7 +14,8 @@ import pytest
 from sweeper import Settings
 from sweeper.cli import main
 from sweeper.control.lookup import find_studies
-from sweeper.study import SamplerFactory, Study
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.study_folder.heartbeat import ALIVE_S
 from sweeper.study_folder.ownership import held_folder
 from sweeper.testing import write_notebook

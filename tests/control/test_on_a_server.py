@@ -17,7 +17,8 @@ from sweeper.control.lookup import clean_up_after_crash, find_study
 from sweeper.control.status import look
 from sweeper.errors import StudyError
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory, Study
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.trials import StudyPaths, TrialState, run_id_of
 
 pytestmark = pytest.mark.slow

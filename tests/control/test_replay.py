@@ -16,7 +16,7 @@ from studies import small_settings
 from sweeper import Sweep
 from sweeper.cli import main
 from sweeper.control.lookup import ExistingStudy
-from sweeper.notebooks import read_metadata
+from sweeper.notebooks.metadata import read_metadata
 from sweeper.testing import write_notebook
 from sweeper.trials import GpuUse, SweepResult
 

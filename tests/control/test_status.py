@@ -15,7 +15,8 @@ from studies import small_settings
 from sweeper.cli import main
 from sweeper.control.lookup import find_study
 from sweeper.control.status import look
-from sweeper.study import SamplerFactory, Study
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.study_folder.ownership import held_folder
 from sweeper.testing import write_notebook
 from sweeper.trials import Progress, StudyPaths, TrialOutcome, TrialState, run_id_of

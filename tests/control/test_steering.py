@@ -13,7 +13,8 @@ from sweeper import Settings
 from sweeper.control import steering
 from sweeper.control.lookup import ExistingStudy, find_study
 from sweeper.errors import SettingsError, StudyError
-from sweeper.study import SamplerFactory, Study
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.study_folder.ownership import held_folder
 from sweeper.study_folder.requests import ALL, NO_MORE, Requests
 from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState, run_id_of

@@ -15,7 +15,7 @@ from sweeper.errors import SettingsError
 from sweeper.execution.dask import DaskExecutor
 from sweeper.execution.dask_cluster import DaskCluster, DaskWorker
 from sweeper.execution.workload import Workload
-from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.settings.machines import Cluster
 from sweeper.settings.yaml_reader import read_yaml

@@ -27,7 +27,8 @@ from sweeper.execution.dask_cluster import DaskCluster
 from sweeper.execution.dask_worker import TrialsOnWorker
 from sweeper.execution.executor import Executor
 from sweeper.execution.workload import Workload
-from sweeper.notebooks import ResearchNotebook, read_metadata
+from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.settings.machines import Cluster
 from sweeper.settings.sections import Data

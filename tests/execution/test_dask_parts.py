@@ -17,7 +17,7 @@ from sweeper.execution.dask_files import (
     stamp_of,
 )
 from sweeper.execution.workload import Workload
-from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.testing import trial_spec, write_notebook

@@ -11,7 +11,7 @@ from sweeper.execution.executor import Executor
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.places import Places
 from sweeper.execution.workload import Workload
-from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.testing import InlineExecutor, trial_spec, write_notebook
 from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract, act

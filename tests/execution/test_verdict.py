@@ -8,7 +8,7 @@ from nbformat.v4 import new_notebook
 from sweeper.execution.verdict import judge
 from sweeper.kernels import Ending, KernelResult
 from sweeper.notebook_api.messages import Point
-from sweeper.notebooks import ExecutedNotebook
+from sweeper.notebooks.executed import ExecutedNotebook
 from sweeper.settings import Settings
 from sweeper.testing import trial_spec
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState

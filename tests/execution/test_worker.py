@@ -29,7 +29,8 @@ from sweeper.execution.workload import Workload
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
-from sweeper.notebooks import ResearchNotebook, read_executed
+from sweeper.notebooks.executed import read_executed
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.scores import scrape
 from sweeper.settings import Settings
 from sweeper.study_folder.patience import patience_with_disk

@@ -21,7 +21,7 @@ from commands import Command
 from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
-from sweeper.notebooks import read_metadata
+from sweeper.notebooks.metadata import read_metadata
 from sweeper.testing import write_notebook
 from sweeper.tracking import RunWriter, free_port, store_of
 from sweeper.trials import StudyPaths, TrialRecord, TrialState

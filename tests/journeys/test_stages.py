@@ -12,7 +12,7 @@ from commands import Command
 from studies import until
 
 from sweeper.cli import main
-from sweeper.notebooks import read_metadata
+from sweeper.notebooks.metadata import read_metadata
 from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel

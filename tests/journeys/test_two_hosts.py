@@ -17,8 +17,8 @@ from commands import Command
 from dask_clusters import certificates
 from studies import until
 
-from sweeper.notebooks import read_metadata
-from sweeper.study import Study
+from sweeper.notebooks.metadata import read_metadata
+from sweeper.study.study import Study
 from sweeper.testing import write_notebook
 from sweeper.tracking import free_port
 from sweeper.trials import StudyPaths, TrialState

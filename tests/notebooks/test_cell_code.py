@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.notebooks import (
-    ResearchNotebook,
-)
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
 

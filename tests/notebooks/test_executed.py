@@ -13,13 +13,9 @@ import nbformat
 import pytest
 
 from sweeper.notebook_api.messages import Point
-from sweeper.notebooks import (
-    ExecutedNotebook,
-    ResearchNotebook,
-    mark_ended,
-    read_executed,
-    read_metadata,
-)
+from sweeper.notebooks.executed import ExecutedNotebook, mark_ended, read_executed
+from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, TrialOutcome, TrialSpec, TrialState
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sweeper import Settings
-from sweeper.notebooks import ResearchNotebook
 from sweeper.notebooks.fingerprint import (
     CODE_TAG,
     Fingerprint,
@@ -18,6 +17,7 @@ from sweeper.notebooks.fingerprint import (
     tags_as_run,
     version,
 )
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
 Make = Callable[..., Fingerprint]

@@ -11,8 +11,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from sweeper.notebooks import render, write_cells
-from sweeper.notebooks.html import RenderedNotebook
+from sweeper.notebooks.html import RenderedNotebook, render, write_cells
 from sweeper.testing import write_notebook
 
 

@@ -10,9 +10,7 @@ import nbformat
 import pytest
 
 from sweeper.errors import NotebookError
-from sweeper.notebooks import (
-    ResearchNotebook,
-)
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
 

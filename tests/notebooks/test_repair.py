@@ -9,9 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from sweeper.notebooks import (
-    ResearchNotebook,
-)
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import NotebookError
-from sweeper.notebooks import (
-    ResearchNotebook,
-)
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
 ITS_OWN = ": keep what should vary in a cell of its own, which computes nothing from it, and tag it"

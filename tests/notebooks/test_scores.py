@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeper.notebook_api.messages import Point, PointSource, encode_float
-from sweeper.notebooks import ExecutedNotebook, ResearchNotebook, read_executed
+from sweeper.notebooks.executed import ExecutedNotebook, read_executed
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.scores import (
     PrintedScores,
     Scraped,

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from sweeper.errors import NotebookError
-from sweeper.notebooks import ResearchNotebook
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.shared_cells import check_shared_cells, sharing_advice
 from sweeper.testing import write_notebook
 

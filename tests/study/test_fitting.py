@@ -8,7 +8,7 @@ import pytest
 from opened_studies import Opened, changed, completed
 
 from sweeper.errors import StudyError
-from sweeper.study import Study
+from sweeper.study.study import Study
 
 
 def test_a_study_with_other_objectives_is_refused(begin: Any) -> None:

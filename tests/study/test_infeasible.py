@@ -13,9 +13,9 @@ import pytest
 from opened_studies import Opened
 from optuna.trial import TrialState as OptunaState
 
-from sweeper.notebooks import ExecutedNotebook
+from sweeper.notebooks.executed import ExecutedNotebook
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory
+from sweeper.study.samplers import SamplerFactory
 from sweeper.testing import trial_spec
 from sweeper.trials import Params, Reason, TrialOutcome, TrialState
 

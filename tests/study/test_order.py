@@ -12,8 +12,8 @@ import optuna
 import pytest
 from opened_studies import FAILED, STOPPED, Opened, completed, failed, stopped
 
-from sweeper.study import Study
 from sweeper.study.samplers import CONSTRAINT, VIOLATED
+from sweeper.study.study import Study
 from sweeper.trials import Params, Reason, TrialOutcome, TrialRecord
 
 #: Each proposes by what it has seen after a few trials.

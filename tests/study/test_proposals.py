@@ -10,7 +10,7 @@ from opened_studies import BRANCHES, STOPPED, Opened, changed, completed, failed
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.settings.space import as_scalar
-from sweeper.study import Study
+from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome
 
 

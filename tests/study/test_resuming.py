@@ -25,7 +25,7 @@ from opened_studies import (
 )
 from optuna.trial import TrialState as OptunaState
 
-from sweeper.study import Study
+from sweeper.study.study import Study
 from sweeper.testing import write_notebook
 from sweeper.trials import GpuUse, Reason, TrialRecord
 

@@ -10,8 +10,8 @@ from opened_studies import BRANCHES, RANGE
 from sweeper.errors import SettingsError
 from sweeper.settings import Settings
 from sweeper.settings.sections import PRUNERS, SAMPLERS
-from sweeper.study import SamplerFactory, make_pruner
-from sweeper.study.samplers import factory
+from sweeper.study.pruners import make_pruner
+from sweeper.study.samplers import SamplerFactory, factory
 
 
 def settings(**study: Any) -> Settings:

@@ -20,8 +20,9 @@ from studies import until
 
 from sweeper.errors import BrokenError, StorageAwayError, StudyError
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory, Study
 from sweeper.study.access import open_storage
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.study_folder.loss import LostFileError
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of

@@ -14,7 +14,8 @@ from optuna.storages import RDBStorage
 
 from sweeper.errors import StorageAwayError
 from sweeper.settings import Settings
-from sweeper.study import StoredStudy, Study
+from sweeper.study.stored import StoredStudy
+from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome, TrialState
 
 PRUNED = TrialOutcome(state=TrialState.PRUNED, reason=Reason.PRUNED, scores={"acc": 9.0})

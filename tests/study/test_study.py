@@ -22,7 +22,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.errors import StudyError
-from sweeper.study import Study
+from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome
 
 

@@ -9,7 +9,8 @@ import pytest
 from optuna.storages import RDBStorage
 
 from sweeper.settings import Settings
-from sweeper.study import SamplerFactory, Study
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.scheduling.trial_log import TrialLog
 from sweeper.sweep.stop_switch import StopSwitch

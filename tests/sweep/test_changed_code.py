@@ -8,8 +8,8 @@ import nbformat
 import pytest
 from studies import small_settings
 
-from sweeper.notebooks import ResearchNotebook
 from sweeper.notebooks.fingerprint import local_code
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.sweep.frozen_code import changed_meanwhile, snapshot_of

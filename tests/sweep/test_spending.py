@@ -9,7 +9,7 @@ from optuna.storages import RDBStorage
 from studies import small_settings
 
 from sweeper.settings.sections import Cost
-from sweeper.study import Study
+from sweeper.study.study import Study
 from sweeper.sweep.spending import Spending
 
 

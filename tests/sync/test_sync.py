@@ -28,7 +28,9 @@ from studies import until
 
 from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
-from sweeper.study import SamplerFactory, Study, facts_in
+from sweeper.study.files import facts_in
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.sync import RemoteCopy, restoring, selection
 from sweeper.sync.manifest import Manifest, Owner
 from sweeper.sync.objects import snapshot

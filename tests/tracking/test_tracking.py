@@ -21,7 +21,7 @@ from studies import until
 
 from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
-from sweeper.notebooks import annotate
+from sweeper.notebooks.executed import annotate
 from sweeper.study_folder.saved import saved_in
 from sweeper.tracking import RunWriter, Tracker, artifacts, store_of
 from sweeper.tracking.messages import Call, Store

@@ -13,7 +13,9 @@ from typing import Any
 from ...errors import OutputError, SettingsError, StudyError, SweepError
 from ...settings import Settings
 from ...settings.inputs import BestTrials, InputSource
-from ...study import SamplerFactory, Study, is_storage
+from ...study.files import is_storage
+from ...study.samplers import SamplerFactory
+from ...study.study import Study
 from ...study_folder.saved import is_intact, keep
 from ...tracking import sqlite_file
 from ...trials import InputFile, TrialRecord, display_path

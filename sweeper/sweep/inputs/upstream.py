@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SettingsError
-from ...notebooks import read_metadata
+from ...notebooks.metadata import read_metadata
 from ...settings.addresses import Address
 from ...settings.messages import nearest
-from ...study import Study, confirmation_of, is_storage
+from ...study.confirmations import confirmation_of
+from ...study.files import is_storage
+from ...study.study import Study
 from ...study_folder.saved import is_intact
 from ...tracking import sqlite_file
 from ...trials import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import first_line
 from ...settings import Settings
-from ...study import Study
+from ...study.study import Study
 from ...study_folder.cleaning import clean
 from ...trials import TrialRecord, best_trials, display_path
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from ...errors import StorageAwayError, first_line
 from ...execution.capacity import memory_of
 from ...notebook_api.messages import Point
-from ...notebooks import mark_ended, read_metadata
+from ...notebooks.executed import mark_ended
+from ...notebooks.metadata import read_metadata
 from ...settings import Settings
-from ...study import SamplerFactory, Study
+from ...study.samplers import SamplerFactory
+from ...study.study import Study
 from ...trials import (
     Event,
     Events,

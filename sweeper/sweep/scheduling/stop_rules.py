@@ -10,7 +10,8 @@ from typing import Protocol
 from ...errors import SweepError, first_line
 from ...notebook_api.messages import Point, StopReason
 from ...settings import Settings
-from ...study import Study, make_pruner
+from ...study.pruners import make_pruner
+from ...study.study import Study
 from ...trials import RunningTrial, run_id_of
 
 _log = logging.getLogger(__name__)

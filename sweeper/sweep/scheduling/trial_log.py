@@ -9,11 +9,12 @@ from typing import Any
 
 from ...errors import StudyError, first_line
 from ...notebook_api.messages import Point
-from ...notebooks import read_executed, read_metadata
+from ...notebooks.executed import read_executed
 from ...notebooks.fingerprint import CODE_TAG, tags_as_run
+from ...notebooks.metadata import read_metadata
 from ...notebooks.scores import scrape
 from ...settings import Settings
-from ...study import Study
+from ...study.study import Study
 from ...study_folder.snapshots import read_environment
 from ...tracking import Tracker, run_params
 from ...trials import KernelUse, StudyPaths, TrialOutcome, TrialRecord, TrialState

@@ -12,7 +12,7 @@ import pytest
 from optuna.storages import RDBStorage
 from studies import PATIENCE_S, small_settings, until
 
-from sweeper.study import Study
+from sweeper.study.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.trials import TrialOutcome, TrialRecord, TrialState
 

@@ -13,8 +13,8 @@ from optuna.storages import RDBStorage
 from studies import PATIENCE_S, small_settings, until
 
 from sweeper.notebook_api.messages import Point
-from sweeper.notebooks import read_metadata
-from sweeper.study import Study
+from sweeper.notebooks.metadata import read_metadata
+from sweeper.study.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor

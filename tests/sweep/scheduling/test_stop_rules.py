@@ -11,7 +11,8 @@ from optuna.storages import RDBStorage
 from studies import small_settings, until
 
 from sweeper.notebook_api.messages import Point
-from sweeper.study import SamplerFactory, Study
+from sweeper.study.samplers import SamplerFactory
+from sweeper.study.study import Study
 from sweeper.sweep.scheduling.stop_rules import StopRules
 from sweeper.trials import RunningTrial
 
