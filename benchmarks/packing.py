@@ -49,7 +49,7 @@ from sweeper.trials import Event, SweepResult, TrialRecord
 GB = 10**9
 GPU_BYTES = 40 * GB
 #: What trials may share of it: the rest stays free, as algorithms change where memory is short.
-SHARED_BYTES = usable_bytes(Gpu(name="0", uuid="0", memory_bytes=GPU_BYTES), keeps_spare=True)
+SHARED_BYTES = usable_bytes(Gpu(uuid="0", memory_bytes=GPU_BYTES), keeps_spare=True)
 #: What `-j auto` is taken for: trials wait and do not compute, so that cores do not limit them.
 MOST_SLOTS = 8
 

@@ -133,7 +133,7 @@ class SimulatedGpus(Nvml):
 
     def installed(self) -> Sequence[Gpu]:
         """All GPUs."""
-        return [Gpu(name=name, uuid=name, memory_bytes=self._memory_bytes) for name in self._names]
+        return [Gpu(uuid=name, memory_bytes=self._memory_bytes) for name in self._names]
 
     def used_bytes(self, uuid: str) -> int | None:
         """How much memory is in use."""

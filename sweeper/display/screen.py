@@ -155,16 +155,13 @@ def summary(result: SweepResult) -> str:
 def gpu_lines(records: Iterable[TrialRecord]) -> list[str]:
     """How much memory of their GPUs trials took; empty where none took any."""
     uses = [(record.gpu, record.run_id) for record in records if record.gpu is not None]
-    took = [(u.peak_bytes, name, u.was_short) for u, name in uses if u.peak_bytes is not None]
+    took = [(use.peak_bytes, name) for use, name in uses if use.peak_bytes is not None]
     least, most = min(took, default=None), max(took, default=None)
     if least is None or most is None or not most[0]:
         return []
     low, high = (f"{n_bytes / 1e9:.1f}" for n_bytes in (least[0], most[0]))
     span = f"{high} GB" if low == high else f"{low} to {high} GB, most in {most[1]}"
-    n_short = sum(was_short for *_, was_short in took)
-    whose = "its" if n_short == 1 else "their"
-    short = f"; {n_short} ran short, so that {whose} last bits may differ" if n_short else ""
-    return [f"GPU memory of a trial: {span}{short}"]
+    return [f"GPU memory of a trial: {span}"]
 
 
 def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:

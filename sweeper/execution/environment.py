@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .capacity import usable_cores
-from .nvml import Gpu, driver_version, model_of
+from .nvml import Gpu, driver_version
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def environment_of(
         name), `platform`, `cpu`, `cores`, `threads`, `gpus` (their models), `gpu_driver` and `git`
         (`commit`, `is_dirty`).
     """
-    models = [model for gpu in gpus if (model := model_of(gpu)) is not None]
+    models = [gpu.model for gpu in gpus if gpu.model]
     found = {
         "python": python_of(interpreter, env),
         "platform": platform.platform(),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..errors import SettingsError
 from .nvml import CONTEXT_BYTES, Gpu, Nvml
@@ -48,14 +47,14 @@ def chosen_gpus(
     for gpu in chosen:
         if gpu.is_part and per_trial > 1:
             raise SettingsError(
-                f"resources.gpus_per_trial: {gpu.name} is a part of a GPU (MIG), of which CUDA "
+                f"resources.gpus_per_trial: {gpu.uuid} is a part of a GPU (MIG), of which CUDA "
                 "gives a process only one; set it to 1"
             )
         needed_bytes = CONTEXT_BYTES + (memory_bytes or 0)
         if memory_bytes and gpu.memory_bytes < needed_bytes:
             raise SettingsError(
                 f"resources.gpu_memory: a trial takes {memory_bytes / 1e9:.1f} GB and "
-                f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.name} has "
+                f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.uuid} has "
                 f"{gpu.memory_bytes / 1e9:.1f} GB"
             )
     if chosen and len(chosen) < per_trial:
@@ -69,8 +68,7 @@ def chosen_gpus(
 def present_gpus(driver: Nvml) -> list[Gpu]:
     """The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES where it is set.
 
-    Raises:
-        SettingsError: nobody knows which GPU a number there is.
+    Numbers there count as in nvidia-smi.
     """
     installed = driver.installed()
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -80,26 +78,13 @@ def present_gpus(driver: Nvml) -> list[Gpu]:
     visible: list[Gpu] = []
     for name in names:
         if name.lstrip("-").isdigit():
-            counted = _in_cuda_order(installed)
-            found = [gpu for number, gpu in enumerate(counted) if number == int(name)]
+            found = [gpu for number, gpu in enumerate(installed) if number == int(name)]
         else:  # CUDA takes the beginning of a UUID, too
             found = [gpu for gpu in installed if gpu.uuid.startswith(name)]
         if not found:
             break  # as in CUDA: a name that does not exist hides those after it
-        visible.append(replace(found[0], name=name))
+        visible.append(found[0])
     return visible
-
-
-def _in_cuda_order(installed: Sequence[Gpu]) -> Sequence[Gpu]:
-    """The GPUs as CUDA counts them: the fastest first, if CUDA_DEVICE_ORDER says nothing else."""
-    is_ordered = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    if not is_ordered and len({gpu.memory_bytes for gpu in installed}) > 1:
-        raise SettingsError(
-            "CUDA_VISIBLE_DEVICES: the GPUs of this machine differ, and only CUDA knows which of "
-            "them a number is: it counts the fastest first; set CUDA_DEVICE_ORDER=PCI_BUS_ID as "
-            "well, or give the UUIDs that `nvidia-smi -L` lists"
-        )
-    return installed
 
 
 def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int:

@@ -74,7 +74,6 @@ class Mps:
         for number, gpu in enumerate(gpus):
             logs = folder / f"mps{number}" / "log"
             logs.mkdir(parents=True)
-            # MPS counts the GPUs of its daemon anew, so a number would mean another one.
             env = {_PIPES: str(logs.parent), _LOGS: str(logs), "CUDA_VISIBLE_DEVICES": gpu.uuid}
             with open(logs / "start", "w+b") as said:  # no pipe: the daemon may keep it open
                 try:
@@ -88,12 +87,12 @@ class Mps:
                         check=True,
                         start_new_session=True,  # a Ctrl-C must not end it; the guard does
                     )
-                    self._daemons[gpu.name] = env
+                    self._daemons[gpu.uuid] = env
                 except (OSError, subprocess.SubprocessError) as error:
                     said.seek(0)
                     why = said.read().decode(errors="replace").strip() or error
                     message = "resources.mps: MPS does not start on %s (%s); %s"
-                    _log.warning(message, gpu.name, why, _TURNS)
+                    _log.warning(message, gpu.uuid, why, _TURNS)
 
     def close(self) -> None:
         """End the daemons, when the kernels have ended; the guard ends one that does not."""
@@ -107,7 +106,7 @@ class Mps:
             is_alone: whether the trial has its GPU for itself: it does without MPS and shows
                 whether a fault is its own, unless the GPU only takes one process.
         """
-        daemon = self._daemons.get(gpu.name, {})
+        daemon = self._daemons.get(gpu.uuid, {})
         if daemon and is_alone and not gpu.is_exclusive:
             # In a folder without a daemon a kernel cannot find one of the whole machine's.
             return {_PIPES: self._no_daemon}

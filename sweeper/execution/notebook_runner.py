@@ -99,7 +99,7 @@ class NotebookRunner:
         )
         if place is None:
             return result, outcome
-        outcome = self.places.settle(place, outcome, result.gpu)
+        outcome = self.places.settle(place, outcome, result.gpu_bytes)
         if outcome.gpu is not None:
             file.metadata["gpu"] = asdict(outcome.gpu)
         return result, outcome

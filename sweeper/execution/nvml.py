@@ -30,15 +30,15 @@ class Gpu:
     """A GPU that trials may run on, or a part of one (MIG).
 
     Attributes:
-        name: as CUDA_VISIBLE_DEVICES names it.
-        uuid: as the driver names it.
+        uuid: as the driver and CUDA_VISIBLE_DEVICES name it.
         memory_bytes: how much memory it has.
+        model: such as `NVIDIA H200`; empty where the driver does not say.
         is_exclusive: whether its administrator lets one process at a time compute on it.
     """
 
-    name: str
     uuid: str
     memory_bytes: int
+    model: str = ""
     is_exclusive: bool = False
 
     @property
@@ -54,9 +54,9 @@ class Nvml:
         """All GPUs by their places on the bus; of one that is split by MIG, its parts."""
         return [
             Gpu(
-                name=uuid,
                 uuid=uuid,
                 memory_bytes=_memory_bytes(handle),
+                model=_model(handle),
                 is_exclusive=_is_exclusive(handle),
             )
             for uuid, handle in self._handles.items()
@@ -117,18 +117,9 @@ class Nvml:
         return {str(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
 
 
-def model_of(gpu: Gpu) -> str | None:
-    """The model of a GPU, such as `NVIDIA H200`; None where NVIDIA's driver does not know it."""
-    with suppress(NVMLError):
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)))
-    return None
-
-
 def driver_version() -> str | None:
-    """The version of NVIDIA's driver; None where there is none."""
+    """The version of NVIDIA's driver, once it was asked for GPUs; None where there is none."""
     with suppress(NVMLError):
-        pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
     return None
 
@@ -158,6 +149,12 @@ def _memory_bytes(handle: Any) -> int:
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
     except NVMLError:  # a GPU without memory of its own (GB10, Jetson) takes the machine's
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _model(handle: Any) -> str:
+    with suppress(NVMLError):
+        return str(pynvml.nvmlDeviceGetName(handle))
+    return ""
 
 
 def _is_exclusive(handle: Any) -> bool:

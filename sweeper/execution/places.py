@@ -50,7 +50,7 @@ _SETTLED_S = 10.0
 #: Growth below 2 % is none.
 _STEADY = 1.02
 #: torch counts a fraction of CUDA's memory, which is up to 4 % less than NVML's: a trial may take
-#: 5 % more than it claims, so that one which needs no more than the others does not run short.
+#: 5 % more than users state, so that one which needs as much does not run short.
 _CAP = 1.05
 #: A GPU is empty if programs that are no trials take less than 5 % of it, as the driver does.
 _EMPTY_SHARE = 0.95
@@ -91,7 +91,7 @@ class Place:
     Attributes:
         gpus: its GPUs; none on a machine without, and while it waits.
         env: what it adds to the environment of the trial's kernel.
-        memory_fraction: of its GPU, that torch may take; None for all.
+        memory_fraction: of its GPU, that torch may take where users state what trials take.
         claim_bytes: of its GPU; None for all of it.
         is_alone: whether no other trial of the sweep has run on the machine since it began.
         is_alone_on_gpu: whether nobody else has had a part of its GPUs since it began.
@@ -121,7 +121,7 @@ class Place:
 
     def see(self, gpu: Gpu, taken_bytes: int) -> None:
         """Note what the trial takes of a GPU now."""
-        self._taken[gpu.name] = taken_bytes
+        self._taken[gpu.uuid] = taken_bytes
         self._peak_bytes = max(self._peak_bytes or 0, sum(self._taken.values()))
         if self.claim_bytes is not None:
             self.claim_bytes = max(self.claim_bytes, self._peak_bytes)
@@ -129,7 +129,7 @@ class Place:
     def claim(self, gpu: Gpu, all_bytes: int) -> Claim:
         """What it may take of a GPU, and was last seen to take."""
         claim_bytes = all_bytes if self.claim_bytes is None else self.claim_bytes
-        return Claim(claim_bytes=claim_bytes, used_bytes=self._taken.get(gpu.name, claim_bytes))
+        return Claim(claim_bytes=claim_bytes, used_bytes=self._taken.get(gpu.uuid, claim_bytes))
 
     def watch(self, busy_share: float | None, look_s: float, settled_s: float) -> None:
         """Find out whether the trial has shown its peak; called once a look."""
@@ -141,15 +141,16 @@ class Place:
         is_at_work = self.running.steps >= 2 or sum(self._busy_shares) * look_s >= settled_s
         self.has_shown |= is_at_work and now_s - self._settled[1] >= settled_s
 
-    def use(self) -> GpuUse:
-        """What was seen of the trial's use of its GPUs.
+    def use(self, torch_bytes: int | None = None) -> GpuUse:
+        """What the trial took of its GPUs, as the driver has seen and torch says in its kernel.
 
         Nothing that was taken of a GPU which worked meanwhile is memory that nobody could see.
         """
         shares = self._busy_shares
         busy_share = round(sum(shares) / len(shares), 4) if shares else None
-        is_seen = self._peak_bytes or busy_share == 0
-        return GpuUse(peak_bytes=self._peak_bytes if is_seen else None, busy_share=busy_share)
+        seen = self._peak_bytes if self._peak_bytes or busy_share == 0 else None
+        peak_bytes = seen if torch_bytes is None else max(seen or 0, torch_bytes + CONTEXT_BYTES)
+        return GpuUse(peak_bytes=peak_bytes, busy_share=busy_share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +179,7 @@ class _Room:
         if self.foreign_bytes >= 10**8:
             held.append(f"other programs {_gb(self.foreign_bytes)}")
         free = _gb(max(0, self.free_bytes))
-        return f"{self.gpu.name[:12]} has {free} free ({', '.join(held) or 'nobody is on it'})"
+        return f"{self.gpu.uuid[:12]} has {free} free ({', '.join(held) or 'nobody is on it'})"
 
 
 class Places:
@@ -332,33 +333,8 @@ class Places:
         """Whether the system has killed a process for want of memory since a trial began."""
         return oom_kills(self._root) > place.kills_before
 
-    def use_of(self, place: Place, in_kernel: GpuUse | None) -> GpuUse:
-        """What a trial has taken of its GPUs, as seen from outside and by torch in its kernel."""
-        with self._lock:
-            for gpu in place.gpus if place in self._places else ():
-                self._look_at(gpu)
-            use = place.use()
-        if in_kernel is None or in_kernel.peak_bytes is None:
-            return use
-        peak_bytes = max(use.peak_bytes or 0, in_kernel.peak_bytes + CONTEXT_BYTES)
-        return replace(use, peak_bytes=peak_bytes, was_short=in_kernel.was_short)
-
-    def learn(self, place: Place, peak_bytes: int | None) -> None:
-        """Expect of other trials what one took that came to its end; nothing where it is None."""
-        with self._lock:
-            if peak_bytes is not None:
-                self._peaks.add(place.spec.params, peak_bytes)
-                self._wake()
-            elif not (self._peaks or self._has_warned):
-                self._has_warned = True
-                _log.warning(
-                    "what trials take of %s cannot be measured, so each has it for itself; state "
-                    "it, as in resources: {gpu_memory: 9GB}, and several share one",
-                    place.gpus[0].name,
-                )
-
     def settle(
-        self, place: Place, outcome: TrialOutcome, in_kernel: GpuUse | None = None
+        self, place: Place, outcome: TrialOutcome, torch_bytes: int | None = None
     ) -> TrialOutcome:
         """The outcome of a trial that has ended, by what it had of the machine.
 
@@ -368,12 +344,18 @@ class Places:
         `gpu_fault`, as the error may be another trial's.
 
         Args:
-            in_kernel: what torch says in its kernel of its GPUs; None where it used none.
+            torch_bytes: that torch has held of its GPUs, as it says in the kernel; None for none.
         """
-        if place.gpus:
-            outcome = replace(outcome, gpu=(use := self.use_of(place, in_kernel)))
-            if outcome.state in (TrialState.COMPLETED, TrialState.PRUNED):
-                self.learn(place, use.peak_bytes)
+        with self._lock:
+            for gpu in place.gpus:
+                if _BROKEN.search(outcome.message):
+                    self._close(gpu, outcome.message.strip().partition("\n")[0])
+                self._look_at(gpu)
+            failed = ", ".join(gpu.uuid for gpu in place.gpus if gpu.uuid in self._closed)
+            if place.gpus:
+                outcome = replace(outcome, gpu=(use := place.use(torch_bytes)))
+                if outcome.state in (TrialState.COMPLETED, TrialState.PRUNED):
+                    self._learn(place, use.peak_bytes)
         if outcome.state is not TrialState.FAILED:
             return outcome
         if outcome.reason in _DOES_NOT_FIT:
@@ -383,7 +365,7 @@ class Places:
                 return outcome
             message = f"{_DOES_NOT_FIT[outcome.reason]}: {outcome.message}"
             return replace(outcome, message=message, is_infeasible=True)
-        if failed := self._failed_gpus(place, outcome.message):
+        if failed:
             message = f"{failed} has failed; its own message: {outcome.message}"
             state, reason = TrialState.STOPPED, Reason.GPU_FAULT
             return replace(outcome, state=state, reason=reason, message=message)
@@ -391,14 +373,18 @@ class Places:
             return replace(outcome, reason=Reason.GPU_FAULT)
         return outcome
 
-    def _failed_gpus(self, place: Place, message: str) -> str:
-        """The GPUs of a trial that have failed or no longer answer, which are closed."""
-        with self._lock:
-            for gpu in place.gpus:
-                if _BROKEN.search(message):
-                    self._close(gpu, message.strip().partition("\n")[0])
-                self._look_at(gpu)
-            return ", ".join(gpu.name for gpu in place.gpus if gpu.name in self._closed)
+    def _learn(self, place: Place, peak_bytes: int | None) -> None:
+        """Expect of other trials what one took that came to its end; nothing where it is None."""
+        if peak_bytes is not None:
+            self._peaks.add(place.spec.params, peak_bytes)
+            self._wake()
+        elif not (self._peaks or self._has_warned):
+            self._has_warned = True
+            _log.warning(
+                "what trials take of %s cannot be measured, so each has it for itself; state it, "
+                "as in resources: {gpu_memory: 9GB}, and several share one",
+                place.gpus[0].uuid,
+            )
 
     # --- who gets a place ------------------------------------------------------------------------
 
@@ -445,7 +431,7 @@ class Places:
                 size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
                 return f"{size}: {'; '.join(map(str, rooms))}"
             fitting.sort(key=lambda room: -room.free_bytes)
-            chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.name)
+            chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.uuid)
             self._begin(place, chosen, claim_bytes)
             return ""
 
@@ -485,11 +471,13 @@ class Places:
         place.gpus, place.claim_bytes = [room.gpu for room in rooms], claim_bytes
         place.kills_before = oom_kills(self._root)
         if rooms:
-            place.env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.name for gpu in place.gpus)}
+            place.env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in place.gpus)}
             if self.mps is not None:
                 is_alone = place.spec.alone_on is not None
                 place.env |= self.mps.env_of(place.gpus[0], is_alone=is_alone)
-            place.memory_fraction = self._fraction(rooms[0], claim_bytes)
+            if self._stated_bytes is not None and claim_bytes is not None:
+                fraction = _CAP * self._stated_bytes / place.gpus[0].memory_bytes
+                place.memory_fraction = min(1.0, fraction)
             place.is_alone_on_gpu = all(room.is_empty for room in rooms)
             if len(rooms) == 1 and not (rooms[0].places or rooms[0].others):
                 place.used_before_bytes = rooms[0].foreign_bytes
@@ -503,20 +491,13 @@ class Places:
             self._is_watching = True
             threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
 
-    def _fraction(self, room: _Room, claim_bytes: int | None) -> float | None:
-        """What torch may take of a GPU, so that a wrong claim costs no other trial its memory."""
-        if claim_bytes is None or not self._is_known or claim_bytes > self._usable(room.gpu):
-            return None  # it is alone, or nobody knows
-        fraction = _CAP * (claim_bytes - CONTEXT_BYTES) / room.gpu.memory_bytes
-        return fraction if 0 < fraction < 1 else None
-
     # --- what trials take ------------------------------------------------------------------------
 
     def _watch(self) -> None:
         """Look at the memory of all trials, until there are none."""
         while True:
             with self._lock:
-                gpus = {gpu.name: gpu for place in self._places for gpu in place.gpus}
+                gpus = {gpu.uuid: gpu for place in self._places for gpu in place.gpus}
                 if not gpus:
                     self._is_watching = False
                     return
@@ -534,7 +515,7 @@ class Places:
 
     def _look_at(self, gpu: Gpu) -> _Room | None:
         """What a GPU has room for, after a look at what trials take of it; None if it is closed."""
-        if gpu.name in self._closed:
+        if gpu.uuid in self._closed:
             return None
         places, others = self._on(gpu), self._claims.of_others(gpu.uuid)
         try:
@@ -581,9 +562,9 @@ class Places:
 
     def _close(self, gpu: Gpu, why: str) -> None:
         """Let no more trials of this sweep onto a GPU."""
-        if gpu.name not in self._closed:
-            self._closed.add(gpu.name)
-            _log.warning("%s takes no more trials of this sweep: %s", gpu.name, why)
+        if gpu.uuid not in self._closed:
+            self._closed.add(gpu.uuid)
+            _log.warning("%s takes no more trials of this sweep: %s", gpu.uuid, why)
 
 
 def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:

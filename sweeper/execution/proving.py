@@ -56,7 +56,7 @@ def prove_forking(runner: NotebookRunner, running: RunningTrial) -> None:
 def run_of(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome) -> Run:
     """What two runs of a trial are compared by."""
     execution = Execution(cells=file.node.cells, scores=outcome.scores, series=outcome.series)
-    return Run(execution=execution, uses_gpu=result.gpu is not None)
+    return Run(execution=execution, uses_gpu=result.gpu_bytes is not None)
 
 
 def _prove(runner: NotebookRunner, reference: Reference, running: RunningTrial) -> Verdict | None:

@@ -66,7 +66,7 @@ def opened_worker(
     ):
         # What an import decides by the GPUs that it sees has to fit the trials, each of which has
         # one later.
-        visible = ",".join(gpu.name for gpu in places.gpus)
+        visible = ",".join(gpu.uuid for gpu in places.gpus)
         pool = KernelPool(
             workload.kernel_name,
             env={**os.environ, **places.env},

@@ -9,7 +9,7 @@ from enum import StrEnum
 from nbformat import NotebookNode
 
 from ..settings.sections import ScoreSource
-from ..trials import GpuUse, Params, RunningTrial
+from ..trials import Params, RunningTrial
 from .forking.origins import KernelOrigin
 
 
@@ -29,7 +29,7 @@ class ExecutionRequest:
         prepares_next: whether to start the kernel of this thread's next trial meanwhile.
         score_sources: by score; those with a pattern are looked for in what is printed.
         variables: top-level variables to read after the last cell.
-        gpu_fraction: of its GPU's memory, that the notebook may take at most; None for all.
+        gpu_fraction: of its GPU's memory, that torch may take at most; None for all.
         cell_output_bytes: how much of one cell's output is kept.
         grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
     """
@@ -71,7 +71,8 @@ class KernelResult:
         variables: floats of the requested top-level variables, once all cells have run.
         origin: how the kernel came to be; if it was started, also why.
         is_orphan: whether the kernel ended because the process that it was forked from did.
-        gpu: what torch has held of its GPU, CUDA's own share not included; None if it used none.
+        gpu_bytes: what torch has held of its GPU at most, CUDA's own share not included; None if it
+            used none.
         not_replicable: the operations that need not repeat bit for bit, as torch has warned.
     """
 
@@ -82,7 +83,7 @@ class KernelResult:
     variables: Mapping[str, float] = field(default_factory=dict)
     origin: KernelOrigin = field(default_factory=KernelOrigin)
     is_orphan: bool = False
-    gpu: GpuUse | None = None
+    gpu_bytes: int | None = None
     not_replicable: tuple[str, ...] = ()
 
     @property

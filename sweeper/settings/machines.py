@@ -36,7 +36,7 @@ class Resources(SettingsModel):
         expected("auto, none or a list of GPU numbers such as [0, 1]"),
     ] = "auto"
     """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1]. They are numbered as
-    by nvidia-smi, or by CUDA_VISIBLE_DEVICES where it is set."""
+    by nvidia-smi, or as listed in CUDA_VISIBLE_DEVICES, whose own numbers are nvidia-smi's."""
     gpu_memory: Annotated[Literal["auto"] | Size, expected("auto or a size such as 9GB")] = "auto"
     """The memory that one trial takes of a GPU: no more trials share one than fit. `auto` measures
     what trials take, and expects as much of those that follow."""

@@ -281,7 +281,7 @@ def _tags_of(record: TrialRecord) -> dict[str, str]:
 
 
 def _gpu_tags(gpu: GpuUse) -> dict[str, str]:
-    tags = {"sweeper.gpu_was_short": str(gpu.was_short).lower()}
+    tags = {}
     if gpu.peak_bytes is not None:
         tags["sweeper.gpu_peak_gb"] = f"{gpu.peak_bytes / 1e9:.2f}"
     if gpu.busy_share is not None:

@@ -68,13 +68,10 @@ class GpuUse:
 
     Attributes:
         peak_bytes: the most memory that it held at once, CUDA's own share included.
-        was_short: whether memory ran short and some was freed to go on, which is slower and may
-            change the algorithms that libraries choose, and with them the last bits.
         busy_share: of the time, in which its GPU worked for anybody.
     """
 
     peak_bytes: int | None = None
-    was_short: bool = False
     busy_share: float | None = None
 
 

@@ -9,24 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu_drivers import GIB, StatedDriver
+from gpu_drivers import StatedDriver
 
 from sweeper.errors import SettingsError
 from sweeper.execution.gpus import chosen_gpus
-from sweeper.execution.nvml import Gpu
 
 
 @pytest.fixture(autouse=True)
 def nobody_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
 
 
 TWO = StatedDriver("GPU-a", "GPU-b")
 
 
 def found(wanted: str | list[int], memory_bytes: int | None = None) -> list[str]:
-    return [gpu.name for gpu in chosen_gpus(wanted, TWO, memory_bytes=memory_bytes)]
+    return [gpu.uuid for gpu in chosen_gpus(wanted, TWO, memory_bytes=memory_bytes)]
 
 
 def test_auto_means_every_gpu_and_numbers_choose_among_them() -> None:
@@ -48,15 +46,14 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(
 @pytest.mark.parametrize(
     ("visible", "gpus"),
     [
-        ("1", ["1"]),  # which GPU that is, only CUDA knows: it counts the fastest first
-        ("1,0", ["1", "0"]),
-        (" 0 , 1 ", ["0", "1"]),
+        ("1", ["GPU-b"]),
+        (" 1 , 0 ", ["GPU-b", "GPU-a"]),
         ("GPU-b", ["GPU-b"]),
         ("MIG-x,GPU-a", []),
         ("", []),
         ("-1", []),
-        ("0,-1,1", ["0"]),  # CUDA sees nothing after an index that does not exist
-        ("0,5,1", ["0"]),
+        ("0,-1,1", ["GPU-a"]),  # CUDA sees nothing after an index that does not exist
+        ("0,5,1", ["GPU-a"]),
     ],
 )
 def test_only_gpus_that_this_process_may_see_are_used(
@@ -70,16 +67,12 @@ def test_numbers_of_a_parameters_file_count_among_the_gpus_that_are_visible(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    assert found([0]) == ["1"]
+    assert found([0]) == ["GPU-b"]
     with pytest.raises(SettingsError, match="there is no GPU 2"):
         found([2])
 
 
-@pytest.mark.parametrize("visible", ["1", "GPU-b", "GPU", "0"])
-def test_a_stated_memory_counts_on_gpus_however_they_are_named(
-    monkeypatch: pytest.MonkeyPatch, visible: str
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+def test_more_memory_than_a_gpu_has_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*42\.9 GB"):
         found("auto", memory_bytes=50 * 10**9)
 
@@ -97,18 +90,6 @@ def test_several_parts_for_a_trial_are_refused() -> None:
     driver = StatedDriver("GPU-a", "MIG-b", "MIG-c")
     with pytest.raises(SettingsError, match=r"gpus_per_trial: MIG-b is a part of a GPU \(MIG\)"):
         chosen_gpus([1, 2], driver, per_trial=2)
-
-
-def test_a_number_among_different_gpus_is_asked_for_more_exactly(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    driver = StatedDriver("GPU-small", "GPU-large")
-    driver.gpus[0] = Gpu(name="GPU-small", uuid="GPU-small", memory_bytes=8 * GIB)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    with pytest.raises(SettingsError, match=r"the GPUs .* differ.*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
-        chosen_gpus("auto", driver)
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert [gpu.uuid for gpu in chosen_gpus("auto", driver)] == ["GPU-large"]
 
 
 # --- NVIDIA's library ----------------------------------------------------------------------------
@@ -134,6 +115,9 @@ int nvmlDeviceGetUUID(device *d, char *text, unsigned length) {
     if (d->part < 0) snprintf(text, length, "GPU-%d", d->number);
     else snprintf(text, length, "MIG-%d", d->part);
     return 0;
+}
+int nvmlDeviceGetName(device *d, char *text, unsigned length) {
+    snprintf(text, length, "H%d", d->number); return 0;
 }
 int nvmlDeviceGetMigMode(device *d, unsigned *now, unsigned *later) {
     *now = *later = d->number == 1; return d->number == 2 ? 3 : 0;
@@ -173,8 +157,8 @@ ASK = """
 from sweeper.execution.nvml import Nvml
 nvml = Nvml()
 for gpu in nvml.installed():
-    print(gpu.name, gpu.memory_bytes, nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)))
-    print(gpu.is_exclusive, nvml.busy_share(gpu.uuid))
+    print(gpu.uuid, gpu.model, gpu.memory_bytes, gpu.is_exclusive)
+    print(nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)), nvml.busy_share(gpu.uuid))
 """
 
 
@@ -197,14 +181,14 @@ def test_whole_gpus_and_parts_are_read_out_of_the_drivers_library(tmp_path: Path
     )
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert asked.stdout.splitlines() == [
-        "GPU-0 1000 10 {4711: 7, 4713: 9}",
-        "False 0.75",
-        "MIG-0 1001 10 {}",
-        "False None",
-        "MIG-1 1001 10 {}",
-        "False None",
-        f"GPU-2 {machine_bytes} None {{}}",
-        "True 0.75",
+        "GPU-0 H0 1000 False",
+        "10 {4711: 7, 4713: 9} 0.75",
+        "MIG-0 H1 1001 False",
+        "10 {} None",
+        "MIG-1 H1 1001 False",
+        "10 {} None",
+        f"GPU-2 H2 {machine_bytes} True",
+        "None {} 0.75",
     ]
     assert "GPU 3 cannot be used: GPU is lost" in asked.stderr
 

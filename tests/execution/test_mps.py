@@ -24,8 +24,8 @@ from sweeper.execution.runtime import guarded
 from sweeper.guard import mark_of
 
 
-def a_gpu(name: str = "GPU-a", uuid: str = "GPU-a") -> Gpu:
-    return Gpu(name=name, uuid=uuid, memory_bytes=1)
+def a_gpu(uuid: str = "GPU-a") -> Gpu:
+    return Gpu(uuid=uuid, memory_bytes=1)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ class Kernel:
         ([], 2, 1, "no two trials share a GPU of NVIDIA's, so this costs nothing"),
         ([a_gpu()], 1, 1, "no two trials share"),
         ([a_gpu()], 2, 2, "no two trials share"),
-        ([a_gpu("MIG-1", "MIG-1")], 2, 1, r"parts of a GPU \(MIG\); .* take turns"),
+        ([a_gpu("MIG-1")], 2, 1, r"parts of a GPU \(MIG\); .* take turns"),
     ],
 )
 def test_it_is_used_where_trials_share_a_gpu_else_it_says_what_that_costs(
@@ -115,7 +115,7 @@ def test_a_daemon_that_somebody_else_runs_is_left_alone(
 def test_each_gpu_has_a_daemon_and_ends_it_in_order(program: Path, tmp_path: Path) -> None:
     mps = Mps()
     with guarded(tmp_path) as (token, folder):
-        gpus = [a_gpu("0", "GPU-a"), a_gpu("1", "GPU-b")]
+        gpus = [a_gpu("GPU-a"), a_gpu("GPU-b")]
         mps.start(gpus, folder=folder, token=token)
         assert len(str(folder / "mps0" / "nvidia-cuda-mps-control.pid")) < 107
         for number, gpu in enumerate(gpus):
@@ -179,7 +179,7 @@ print(os.getpid(), flush=True)
 time.sleep(600)
 '''
 with guarded(Path(sys.argv[1])) as (token, folder):
-    mps, gpu = Mps(), Gpu(name="GPU-a", uuid="GPU-a", memory_bytes=1)
+    mps, gpu = Mps(), Gpu(uuid="GPU-a", memory_bytes=1)
     mps.start([gpu], folder=folder, token=token)
     env = {**os.environ, **mps.env_of(gpu, is_alone=False), MARK_VARIABLE: f"{token}.k1;"}
     subprocess.Popen([sys.executable, "-c", KERNEL], env=env)

@@ -23,7 +23,7 @@ from sweeper.execution.places import NoGpuLeftError, Place, Places, StoppedWaiti
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.settings.machines import Resources
 from sweeper.testing import trial_spec
-from sweeper.trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialState
+from sweeper.trials import AloneOn, Reason, RunningTrial, TrialOutcome, TrialState
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -34,6 +34,7 @@ THREAD_VARIABLES = (
 )
 
 Make = Callable[..., Places]
+COMPLETED = TrialOutcome(state=TrialState.COMPLETED)
 
 
 @pytest.fixture
@@ -116,9 +117,9 @@ def names(place: Place) -> str:
 
 
 def learned(places: Places, gib: float) -> Places:
-    """The places after a trial that has ended and took so much."""
+    """The places after a trial that has completed and took so much."""
     with places.lease(trial_spec(), RunningTrial()) as place:
-        places.learn(place, round(gib * GIB))
+        places.settle(place, COMPLETED, round(gib * GIB) - CONTEXT_BYTES)
     return places
 
 
@@ -224,11 +225,14 @@ def test_as_many_trials_share_a_gpu_as_what_they_state_fits(make: Make) -> None:
         place = trial.begun()
         assert (names(place), place.claim_bytes) == ("GPU-a", 9 * GIB + CONTEXT_BYTES)
         assert place.memory_fraction == pytest.approx(1.05 * 9 / 40)
+    alone = Trial(places, AloneOn.GPU, number=5)
     assert trials[4].has_to_wait()
     trials[0].end()
     trials[4].begun()
     for trial in trials[1:]:
         trial.end()
+    assert alone.begun().memory_fraction is None
+    alone.end()
 
 
 def test_a_trial_claims_what_the_largest_so_far_took_and_a_tenth_more(make: Make) -> None:
@@ -284,7 +288,6 @@ def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_a
         assert third.has_to_wait(), "the second one has shown nothing yet"
         second.shows(driver, 9)
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
-        assert third.begun().memory_fraction is None, "no trial that has ended is behind it"
         for trial in (first, second, third):
             trial.end()
 
@@ -318,7 +321,7 @@ def test_a_peak_that_could_not_be_measured_is_not_learned(
     places = make("GPU-a")
     with places.lease(trial_spec(), RunningTrial()) as place:
         for _ in range(2):
-            places.learn(place, None)
+            places.settle(place, COMPLETED)
         assert Trial(places).has_to_wait()
     assert caplog.text.count("what trials take of GPU-a cannot be measured") == 1
 
@@ -332,15 +335,14 @@ def test_nothing_seen_of_a_trial_is_no_peak_unless_its_gpu_did_no_work(
     places = make(driver=driver)
     with places.lease(trial_spec(), RunningTrial()) as place:
         time.sleep(0.1)
-        assert places.use_of(place, None).peak_bytes == peak_bytes
-
-
-def test_a_trial_that_uses_no_gpu_lets_the_others_join_when_it_has_ended(make: Make) -> None:
-    places = learned(make("GPU-a"), 0)
-    trials = [Trial(places) for _ in range(9)]
-    assert [trial.begun().claim_bytes for trial in trials] == [0] * 9
-    for trial in trials:
-        trial.end()
+        settled = places.settle(place, COMPLETED)
+        assert settled.gpu is not None
+        assert settled.gpu.peak_bytes == peak_bytes
+    if peak_bytes == 0:  # others join it from then on
+        trials = [Trial(places) for _ in range(9)]
+        assert [trial.begun().claim_bytes for trial in trials] == [0] * 9
+        for trial in trials:
+            trial.end()
 
 
 def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make) -> None:
@@ -352,7 +354,7 @@ def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make
     assert after.waits
     beside.end()
     place = alone.begun()
-    assert (place.claim_bytes, place.memory_fraction) == (None, None)
+    assert place.claim_bytes is None
     assert place.is_alone_on_gpu
     assert after.has_to_wait()
     alone.end()
@@ -370,7 +372,7 @@ def test_a_trial_is_not_alone_on_a_gpu_of_which_another_program_has_a_part(make:
 def test_a_claim_that_no_gpu_can_hold_is_tried_where_it_is_alone(make: Make) -> None:
     places = learned(make("GPU-a"), 39)
     first = Trial(places)
-    assert first.begun().memory_fraction is None
+    first.begun()
     second = Trial(places)
     assert second.has_to_wait()
     for trial in (first, second):
@@ -404,10 +406,10 @@ def test_what_a_trial_took_is_the_larger_of_what_the_driver_and_torch_say(make: 
     places = make(driver=driver)
     with places.lease(trial_spec(), RunningTrial()) as place:
         driver.used["GPU-a"] = 9 * GIB
-        use = places.use_of(place, GpuUse(peak_bytes=8 * GIB, was_short=True))
-        assert (use.peak_bytes, use.was_short) == (9 * GIB, True)
-        use = places.use_of(place, GpuUse(peak_bytes=9 * GIB))
-        assert use.peak_bytes == 9 * GIB + CONTEXT_BYTES
+        for torch_bytes, peak_bytes in ((8 * GIB, 9 * GIB), (9 * GIB, 9 * GIB + CONTEXT_BYTES)):
+            gpu = places.settle(place, COMPLETED, torch_bytes).gpu
+            assert gpu is not None
+            assert gpu.peak_bytes == peak_bytes
 
 
 @pytest.mark.parametrize(

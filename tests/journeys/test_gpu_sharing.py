@@ -149,7 +149,6 @@ def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
 ) -> None:
     result = run(gpu, tmp_path, TRAIN.format(gb=6) + GROW, study={"trials": 8})
     assert result.counts["completed"] == 8
-    assert gpu.state("GPU-0")["n_refused"] == 0, "each was kept from taking what others claim"
     again = [record for record in result.records if record.attempt > 1]
     assert again
     assert all(record.number >= 4 for record in again)

@@ -143,7 +143,7 @@ def test_an_end_that_only_the_notebook_states_has_all_that_it_states(
     monkeypatch.chdir(tmp_path)
     opened = begin(trials=1)
     record = opened.ask()
-    use = GpuUse(peak_bytes=8, was_short=True, busy_share=0.5)
+    use = GpuUse(peak_bytes=8, busy_share=0.5)
     node = nbformat.read(write_notebook(record.notebook, "1"), as_version=4)
     ended = {"state": "completed", "attempt": 1, "scores": {"acc": 0.5}, "duration_s": 2.0}
     node.metadata["sweeper"] = {

@@ -63,11 +63,11 @@ def test_a_record_is_stored_as_json_without_what_is_not_set() -> None:
 
 
 def test_what_applies_to_some_trials_is_stored_with_these() -> None:
-    gpu = GpuUse(peak_bytes=8_400_000_000, was_short=True)
+    gpu = GpuUse(peak_bytes=8_400_000_000)
     record = replace(RECORDED, gpu=gpu, is_infeasible=True, not_replicable=("put_",), host="b")
     assert encode(record) == {
         **STORED,
-        "gpu": {"peak_bytes": 8_400_000_000, "was_short": True},
+        "gpu": {"peak_bytes": 8_400_000_000},
         "is_infeasible": True,
         "not_replicable": ["put_"],
         "host": "b",

@@ -319,12 +319,12 @@ def test_a_user_without_a_name_is_recorded_by_number(
 @pytest.mark.slow  # MLflow
 def test_a_run_has_what_its_trial_took_of_a_gpu(store: Path, tmp_path: Path) -> None:
     writer, _ = writer_of(store, "on a gpu")
-    gpu = GpuUse(peak_bytes=8_412_000_000, was_short=True)
+    gpu = GpuUse(peak_bytes=8_412_000_000, busy_share=0.5)
     record = replace(stopped(tmp_path), gpu=gpu, is_infeasible=True)
     tags = writer._client.get_run(writer.end(record, {}, {}, {}, 9)).data.tags
     assert tags["sweeper.infeasible"] == "true"
     assert tags["sweeper.gpu_peak_gb"] == "8.41"
-    assert tags["sweeper.gpu_was_short"] == "true"
+    assert tags["sweeper.gpu_busy_percent"] == "50.0"
 
 
 @pytest.mark.slow  # MLflow

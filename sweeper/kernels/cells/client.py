@@ -24,13 +24,12 @@ from ...notebook_api.messages import (
 )
 from ...notebooks.reading import cell_tags
 from ...notebooks.scores import PrintedScores, displayed_point
-from ...trials import GpuUse
 from ..forking.origins import SharedRun
 from ..kernel import Kernel
 from ..request import ExecutionRequest
 from .asking import AskingClient
 from .expressions import (
-    GPU_USE,
+    GPU_BYTES,
     IMPORT_PROFILE,
     NOT_REPLICABLE,
     ORDERLY_EXIT,
@@ -71,7 +70,7 @@ class SweepClient(AskingClient):
         exit_code: the code of a kernel that ended by itself; negative for a signal.
         variables: floats of the requested top-level variables, once all cells have run.
         import_profile: the answer to `IMPORT_PROFILE`, if that was requested.
-        gpu: what torch has held of its GPU, if that was requested and torch has used it.
+        gpu_bytes: what torch has held of its GPU at most; None if it has used none.
         not_replicable: the operations that need not repeat bit for bit, as torch has warned.
     """
 
@@ -95,7 +94,7 @@ class SweepClient(AskingClient):
         self.exit_code: int | None = None
         self.variables: dict[str, float] = {}
         self.import_profile: str | None = None
-        self.gpu: GpuUse | None = None
+        self.gpu_bytes: int | None = None
         self.not_replicable: tuple[str, ...] = ()
         self._first_index = 0
         self._output_bytes = 0
@@ -349,11 +348,10 @@ class SweepClient(AskingClient):
         if self.has_finished and reads_imports:
             expressions["its imports"] = IMPORT_PROFILE
         # No variable of a notebook can have these names.
-        own = {"its use of GPUs": GPU_USE, "its warnings": NOT_REPLICABLE, "its end": ORDERLY_EXIT}
+        own = {"its GPU": GPU_BYTES, "its warnings": NOT_REPLICABLE, "its end": ORDERLY_EXIT}
         answers = self._evaluate({**expressions, **own})
         self.import_profile = value_in(answers, "its imports")
-        use = value_in(answers, "its use of GPUs")
-        self.gpu = None if use is None else GpuUse(peak_bytes=use[0], was_short=use[1] > 0)
+        self.gpu_bytes = value_in(answers, "its GPU")
         self.not_replicable = tuple(value_in(answers, "its warnings") or ())
         for name in variables:
             if (value := value_in(answers, name)) is not None:

@@ -148,7 +148,7 @@ class SweepEngine(Engine):
             variables=client.variables,
             origin=kernel.origin,
             is_orphan=kernel.is_orphan,
-            gpu=client.gpu,
+            gpu_bytes=client.gpu_bytes,
             not_replicable=client.not_replicable,
         )
 

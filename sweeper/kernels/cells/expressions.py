@@ -57,31 +57,24 @@ def keep_sockets_in(folder: Path) -> str:
     )
 
 
+#: torch before 2.13 refuses to use CUDA at all where it does not know a key.
 _CAP = """
-import os
-def cap(fraction):
-    try:
-        from importlib import metadata
-        version = [int(part) for part in metadata.version("torch").split(".")[:2]]
-    except (ImportError, ValueError):
-        return  # there is no torch, or one whose version cannot be read
-    if version < [2, 13]:
-        return  # an older one refuses to use CUDA at all where it does not know a key
-    general, cuda = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
-    stated = os.environ.get(general, os.environ.get(cuda, ""))
-    if "per_process_memory_fraction" not in stated:
-        added = f"per_process_memory_fraction:{fraction:.4f}"
-        # Which of the two counts, if both are there, depends on torch's version.
-        os.environ[general] = os.environ[cuda] = f"{stated},{added}" if stated else added
+import contextlib, os
+from importlib import metadata
+with contextlib.suppress(ImportError, ValueError):
+    version = [int(part) for part in metadata.version("torch").split(".")[:2]]
+    if version >= [2, 13] and not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & {*os.environ}:
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "per_process_memory_fraction:%.4f"
 """
 
 
 def cap_memory(fraction: float) -> str:
-    """Code that has torch take no more than a fraction of its GPU; it is to run before the cells.
+    """Code that has torch take no more than a fraction of its GPU, unless users have set it up.
 
-    torch reads the setting when it first uses CUDA, so it acts in a forked kernel, too.
+    It is to run before the cells: torch reads the setting when it first uses CUDA, so it acts in a
+    forked kernel, too.
     """
-    return f"(lambda names: (exec({_CAP!r}, names), names['cap']({fraction!r})))({{}})\n"
+    return f"exec({_CAP % fraction!r}, {{}})\n"
 
 
 #: Variables that libraries read when they are imported; later it is too late to set them. CUDA
@@ -108,12 +101,10 @@ IMPORT_PROFILE = (
     "if k in ('stdlib', 'platstdlib', 'purelib', 'platlib')))"
 )
 
-#: The most memory that torch has held on the GPUs of its process, and how often it ran short.
-GPU_USE = (
-    "(lambda cuda: [sum(cuda.max_memory_reserved(n) for n in range(cuda.device_count())), "
-    "sum(cuda.memory_stats(n).get(name, 0) for n in range(cuda.device_count()) "
-    "for name in ('num_alloc_retries', 'num_ooms'))] if cuda.is_initialized() else None)"
-    "(__import__('sys').modules['torch'].cuda)"
+#: The most memory that torch has held on the GPUs of its process.
+GPU_BYTES = (
+    "(lambda cuda: sum(cuda.max_memory_reserved(n) for n in range(cuda.device_count())) "
+    "if cuda.is_initialized() else None)(__import__('sys').modules['torch'].cuda)"
 )
 
 #: The operations that torch has warned about as not replicable.
