@@ -22,7 +22,7 @@ _Command = Callable[[argparse.Namespace], int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    with unbreakable() as (stdout, _):
+    with unbreakable() as stdout:
         command, code = _run(list(sys.argv[1:] if arguments is None else arguments))
         stdout.flush()
         if stdout.fault is not None:

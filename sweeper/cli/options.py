@@ -1,11 +1,32 @@
-"""The options of each command, with an example."""
+"""The commands, and the options of each."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from . import checks, data, init, replays, run, studies
+
+#: The names of an argument, and what argparse is to know of it.
+Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command of the command line.
+
+    Attributes:
+        does: what it does, for people.
+        function: called with the options; returns the exit code.
+        example: how it is called, without the name of the program.
+    """
+
+    does: str
+    function: Callable[[argparse.Namespace], int]
+    example: str
+    arguments: tuple[Argument, ...] = ()
 
 
 class _PrintVersion(argparse.Action):
@@ -27,339 +48,267 @@ def version() -> str:
         return "unknown: it is not installed"
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `run`."""
-    parser.set_defaults(command=run.run)
-    parser.epilog = (
-        "Example: notebook_hpo.py -i my.ipynb -o './out/my.{run_id}.ipynb' -p my.yml -j 4"
-    )
-    _add_notebook(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        required=True,
-        metavar="TEMPLATE",
-        help="executed notebook per trial, such as './out/digits.{run_id}.ipynb'",
-    )
-    _add_sweep(parser)
-    parser.add_argument(
-        "--cluster",
-        metavar="URL|local:N",
-        help="run the trials on a Dask cluster: its scheduler, such as tls://host:8786, or N "
-        "workers on this machine (default: the section cluster of the parameters file)",
-    )
-    parser.add_argument(
-        "--timeout", metavar="DURATION", help="wall-clock limit of the sweep: 90s, 15m, 8h"
-    )
-    parser.add_argument(
-        "--allow-changes",
-        action="store_true",
-        help="go on with a study although notebook, code or space have changed since",
-    )
-    _add_output(parser)
-    add_version(parser)
+def _argument(names: str, metavar: str, help: str, **options: Any) -> Argument:
+    """An argument with a value; `names` has spaces between them."""
+    return tuple(names.split()), {"metavar": metavar, "help": help, **options}
 
 
-def add_check(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `check`."""
-    parser.set_defaults(command=checks.check)
-    parser.epilog = "Example: notebook_hpo.py check -i my.ipynb -p my.yml -j 4"
-    _add_notebook(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        default="./out/{run_id}.ipynb",
-        metavar="TEMPLATE",
-        help="where the sweep will write, for the checks of disk and MLflow",
-    )
-    _add_sweep(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="only what can be checked without a kernel"
-    )
-    _add_output(parser)
+def _flag(names: str, help: str, **options: Any) -> Argument:
+    return tuple(names.split()), {"action": "store_true", "help": help, **options}
 
 
-def _add_sweep(parser: argparse.ArgumentParser) -> None:
-    """Add what a sweep and its check have in common."""
-    parser.add_argument(
-        "-p", "--parameters", required=True, metavar="PATH", help="the parameters file (YAML)"
-    )
-    _add_jobs(parser, "trials at once", default="1, on a cluster as many as it offers")
-    parser.add_argument(
-        "--trials",
-        metavar="N",
-        help="total trials of the study, over all calls (default: study.trials)",
-    )
-    parser.add_argument(
-        "--study", metavar="NAME", help="name of the study (default: study.name, else the file's)"
-    )
-    parser.add_argument(
-        "--storage",
-        metavar="URL",
-        help="Optuna's storage (default: an SQLite file in the study's folder)",
-    )
-    parser.add_argument(
+def _jobs(what: str, *, default: str) -> Argument:
+    does = f"{what}; auto is as many as cores and memory carry (default: {default})"
+    return _argument("-j --jobs", "N|auto", does)
+
+
+def _study(help: str) -> Argument:
+    return _argument("study", "STUDY_OR_FOLDER", help, nargs="?")
+
+
+def _command(
+    does: str, function: Callable[[argparse.Namespace], int], example: str, *arguments: Argument
+) -> Command:
+    return Command(does=does, function=function, example=example, arguments=arguments)
+
+
+VERSION = _flag("--version", "print the version", action=_PrintVersion, nargs=0)
+
+_INPUT = _argument("-i --input", "PATH", "the research notebook", required=True)
+_PARAMETERS = _argument("-p --parameters", "PATH", "the parameters file (YAML)", required=True)
+#: What a sweep and its check have in common.
+_OF_SWEEP = (
+    _PARAMETERS,
+    _jobs("trials at once", default="1, on a cluster as many as it offers"),
+    _argument("--trials", "N", "total trials of the study, over all calls (default: study.trials)"),
+    _argument("--study", "NAME", "name of the study (default: study.name, else the file's)"),
+    _argument(
+        "--storage", "URL", "Optuna's storage (default: an SQLite file in the study's folder)"
+    ),
+    _argument(
         "--tracking-uri",
-        metavar="URI",
-        help="MLflow (default: MLFLOW_TRACKING_URI, else an SQLite store beside the outputs)",
-    )
-    parser.add_argument(
+        "URI",
+        "MLflow (default: MLFLOW_TRACKING_URI, else an SQLite store beside the outputs)",
+    ),
+    _argument(
         "--set",
+        "NAME=VALUE",
+        "fix a parameter for this call; may be repeated",
         action="append",
         default=[],
-        metavar="NAME=VALUE",
-        help="fix a parameter for this call; may be repeated",
-    )
-    parser.add_argument(
-        "--confirm",
-        metavar="K",
-        help="after the search run the K best again on fresh seeds; their means decide",
-    )
-    parser.add_argument(
-        "--seeds", metavar="S", help="on how many fresh seeds --confirm runs each (default: 5)"
-    )
-    parser.add_argument(
-        "-k", "--kernel", metavar="NAME", help="kernel to use instead of the notebook's own"
-    )
-    parser.add_argument(
-        "--cold",
-        action="store_true",
-        help="start every kernel anew (kernels: cold of the parameters file)",
-    )
-
-
-def add_init(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `init`."""
-    parser.set_defaults(command=init.init)
-    parser.epilog = "Example: notebook_hpo.py init -i my.ipynb > my.yml"
-    _add_notebook(parser)
-
-
-def add_status(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `status`."""
-    parser.set_defaults(command=studies.status)
-    parser.epilog = "Example: notebook_hpo.py status out/"
-    parser.add_argument(
-        "study",
-        nargs="?",
-        metavar="STUDY_OR_FOLDER",
-        help="the study's name, its folder, or a folder above it (default: all studies in or "
-        "below this folder)",
-    )
-    _add_stores_of_study(parser)
-    _add_output(parser)
-
-
-def add_diff(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `diff`."""
-    parser.set_defaults(command=studies.diff)
-    parser.epilog = "Example: notebook_hpo.py diff out/digits 0003 0007"
-    parser.add_argument(
-        "targets",
-        nargs="+",
-        metavar="[STUDY_OR_FOLDER] RUN_ID RUN_ID",
-        help="the two trials, and the study's name or folder where several could be meant",
-    )
-    _add_storage_of_study(parser)
-    _add_output(parser)
-
-
-def add_replay(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `replay`."""
-    parser.set_defaults(command=replays.replay)
-    parser.epilog = "Example: notebook_hpo.py replay out/digits.0007.ipynb"
-    parser.add_argument(
-        "targets",
-        nargs="*",
-        metavar="EXECUTED_NOTEBOOK… | [STUDY_OR_FOLDER] [RUN_ID…]",
-        help="executed notebooks of trials, or a study and the run ids of some of its trials",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="all trials of the study that completed or were pruned"
-    )
-    parser.add_argument(
-        "--sample",
-        type=int,
-        metavar="N",
-        help="only N of them: the best, and others evenly spread over the study",
-    )
-    parser.add_argument(
-        "--here",
-        action="store_true",
-        help="on a machine without the trials' kernel or GPU, too",
-    )
-    _add_jobs(parser, "replays at once")
-    _add_stores_of_study(parser)
-    _add_output(parser)
-
-
-def add_ui(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `ui`."""
-    parser.set_defaults(command=studies.ui)
-    parser.epilog = "Example: notebook_hpo.py ui out/digits"
-    _add_study(parser)
-    parser.add_argument(
-        "--port",
-        type=int,
-        metavar="N",
-        help="port of the page and of MLflow's UI (default: the first free one from 8800)",
-    )
-    parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    _add_stores_of_study(parser)
-    _add_output(parser)
-
-
-def add_export(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `export`."""
-    parser.set_defaults(command=studies.export)
-    parser.epilog = "Example: notebook_hpo.py export out/digits --csv digits.csv"
-    _add_study(parser)
-    parser.add_argument(
-        "--to",
-        metavar="FOLDER",
-        help="copy the page into this folder, which can be zipped or put on any web server; with "
-        "--code, write the code into it (default: code/RUN_ID in the study's folder)",
-    )
-    parser.add_argument(
-        "--code",
-        metavar="RUN_ID",
-        help="write the notebook and the modules beside it as this trial had them",
-    )
-    parser.add_argument("--csv", metavar="FILE", help="one row for each trial, as text")
-    parser.add_argument("--parquet", metavar="FILE", help="the same with its types")
-    _add_storage_of_study(parser)
-    _add_output(parser)
-
-
-def add_data(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `data`."""
-    parser.set_defaults(command=data.data)
-    parser.epilog = "Example: notebook_hpo.py data push -i my.ipynb -p my.yml"
-    parser.add_argument(
-        "action",
-        choices=("push", "fetch"),
-        metavar="push|fetch",
-        help="push: put data.path at data.from, as its newest version; fetch: have here what a "
-        "sweep would fetch",
-    )
-    parser.add_argument(
-        "-i",
-        "--input",
-        metavar="PATH",
-        help="the research notebook, in whose folder a relative data.path begins (default: the "
-        "folder of the parameters file)",
-    )
-    parser.add_argument(
-        "-p", "--parameters", required=True, metavar="PATH", help="the parameters file (YAML)"
-    )
-    _add_output(parser)
-
-
-def add_stop(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `stop`."""
-    parser.set_defaults(command=studies.stop)
-    parser.epilog = "Example: notebook_hpo.py stop out/digits 0007"
-    parser.add_argument(
-        "targets",
-        nargs="*",
-        metavar="[STUDY_OR_FOLDER] [RUN_ID…]",
-        help="trials to stop for good; none for the whole sweep, which the same command continues",
-    )
-    parser.add_argument(
-        "--finish",
-        action="store_true",
-        help="start no more trials, and let the running ones come to their end",
-    )
-    _add_stores_of_study(parser)
-    _add_output(parser)
-
-
-def add_enqueue(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `enqueue`."""
-    parser.set_defaults(command=studies.enqueue)
-    parser.epilog = "Example: notebook_hpo.py enqueue out/digits lr=0.02 --like 0011"
-    parser.add_argument(
-        "targets",
-        nargs="*",
-        metavar="[STUDY_OR_FOLDER] NAME=VALUE…",
-        help="params of the trial; the sampler chooses those that are missing",
-    )
-    parser.add_argument("--like", metavar="RUN_ID", help="a trial to take all other params from")
-    _add_stores_of_study(parser)
-    _add_output(parser)
-
-
-def add_retry(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `retry`."""
-    parser.set_defaults(command=studies.retry)
-    parser.epilog = "Example: notebook_hpo.py retry out/digits --failed"
-    parser.add_argument(
-        "targets",
-        nargs="*",
-        metavar="[STUDY_OR_FOLDER] [RUN_ID…]",
-        help="failed or stopped trials to try again, with the same params, seed and checkpoints",
-    )
-    parser.add_argument(
-        "--failed", action="store_true", help="all failed trials that were not retried yet"
-    )
-    _add_stores_of_study(parser)
-    _add_output(parser)
-
-
-def _add_notebook(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-i", "--input", required=True, metavar="PATH", help="the research notebook"
-    )
-
-
-def _add_jobs(parser: argparse.ArgumentParser, what: str, *, default: str = "1") -> None:
-    parser.add_argument(
-        "-j",
-        "--jobs",
-        metavar="N|auto",
-        help=f"{what}; auto is as many as cores and memory carry (default: {default})",
-    )
-
-
-def _add_storage_of_study(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--storage",
-        metavar="URL",
-        help="Optuna's storage, where the study is not in a folder below this one",
-    )
-
-
-def _add_stores_of_study(parser: argparse.ArgumentParser) -> None:
-    _add_storage_of_study(parser)
-    parser.add_argument(
+    ),
+    _argument(
+        "--confirm", "K", "after the search run the K best again on fresh seeds; their means decide"
+    ),
+    _argument("--seeds", "S", "on how many fresh seeds --confirm runs each (default: 5)"),
+    _argument("-k --kernel", "NAME", "kernel to use instead of the notebook's own"),
+    _flag("--cold", "start every kernel anew (kernels: cold of the parameters file)"),
+)
+_STORAGE = _argument(
+    "--storage", "URL", "Optuna's storage, where the study is not in a folder below this one"
+)
+_ONE_STUDY = _study("the study's name or folder, where several could be meant")
+_OUTPUT = (
+    _flag("--json", "last line of stdout is one JSON object"),
+    _flag("--quiet", "print only what went wrong"),
+    _flag("-v --verbose", "print more, such as why a kernel is started and not forked"),
+)
+#: What the commands about a study that exists have in common.
+_OF_STUDY = (
+    _STORAGE,
+    _argument(
         "--tracking-uri",
-        metavar="URI",
-        help="MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
-    )
+        "URI",
+        "MLflow with its password, which no study stores (default: MLFLOW_TRACKING_URI)",
+    ),
+    *_OUTPUT,
+)
 
-
-def _add_study(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "study",
-        nargs="?",
-        metavar="STUDY_OR_FOLDER",
-        help="the study's name or folder, where several could be meant",
-    )
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="last line of stdout is one JSON object"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print only what went wrong")
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="print more, such as why a kernel is started and not forked",
-    )
-
-
-def add_version(parser: argparse.ArgumentParser) -> None:
-    """Add `--version`."""
-    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
+COMMANDS = {
+    "run": _command(
+        "sweep a notebook",
+        run.run,
+        "-i my.ipynb -o './out/my.{run_id}.ipynb' -p my.yml -j 4",
+        _INPUT,
+        _argument(
+            "-o --output",
+            "TEMPLATE",
+            "executed notebook per trial, such as './out/digits.{run_id}.ipynb'",
+            required=True,
+        ),
+        *_OF_SWEEP,
+        _argument(
+            "--cluster",
+            "URL|local:N",
+            "run the trials on a Dask cluster: its scheduler, such as tls://host:8786, "
+            "or N workers on this machine (default: the section cluster of the parameters "
+            "file)",
+        ),
+        _argument("--timeout", "DURATION", "wall-clock limit of the sweep: 90s, 15m, 8h"),
+        _flag(
+            "--allow-changes",
+            "go on with a study although notebook, code or space have changed since",
+        ),
+        *_OUTPUT,
+        VERSION,
+    ),
+    "init": _command(
+        "print a parameters file made from a notebook's parameters cell",
+        init.init,
+        "init -i my.ipynb > my.yml",
+        _INPUT,
+    ),
+    "schema": _command(
+        "print the JSON schema of the parameters file, for editors",
+        init.schema,
+        "schema > sweep.schema.json",
+    ),
+    "check": _command(
+        "find out what is wrong before a sweep is paid for",
+        checks.check,
+        "check -i my.ipynb -p my.yml -j 4",
+        _INPUT,
+        _argument(
+            "-o --output",
+            "TEMPLATE",
+            "where the sweep will write, for the check of the disk",
+            default="./out/{run_id}.ipynb",
+        ),
+        *_OF_SWEEP,
+        _flag("--dry-run", "only what can be checked without a kernel"),
+        *_OUTPUT,
+    ),
+    "status": _command(
+        "print the state of a study, also while it runs",
+        studies.status,
+        "status out/",
+        _study(
+            "the study's name, its folder, or a folder above it (default: all studies in or "
+            "below this folder)"
+        ),
+        *_OF_STUDY,
+    ),
+    "stop": _command(
+        "stop a running trial, or the sweep, from another terminal",
+        studies.stop,
+        "stop out/digits 0007",
+        _argument(
+            "targets",
+            "[STUDY_OR_FOLDER] [RUN_ID…]",
+            "trials to stop for good; none for the whole sweep, which the same command continues",
+            nargs="*",
+        ),
+        _flag("--finish", "start no more trials, and let the running ones come to their end"),
+        *_OF_STUDY,
+    ),
+    "enqueue": _command(
+        "add a trial by hand to a study, also while it runs",
+        studies.enqueue,
+        "enqueue out/digits lr=0.02 --like 0011",
+        _argument(
+            "targets",
+            "[STUDY_OR_FOLDER] NAME=VALUE…",
+            "params of the trial; the sampler chooses those that are missing",
+            nargs="*",
+        ),
+        _argument("--like", "RUN_ID", "a trial to take all other params from"),
+        *_OF_STUDY,
+    ),
+    "retry": _command(
+        "queue failed trials again with the same parameters",
+        studies.retry,
+        "retry out/digits --failed",
+        _argument(
+            "targets",
+            "[STUDY_OR_FOLDER] [RUN_ID…]",
+            "failed or stopped trials to try again, with the same params, seed and checkpoints",
+            nargs="*",
+        ),
+        _flag("--failed", "all failed trials that were not retried yet"),
+        *_OF_STUDY,
+    ),
+    "replay": _command(
+        "run trials again as they were, and compare every score",
+        replays.replay,
+        "replay out/digits.0007.ipynb",
+        _argument(
+            "targets",
+            "EXECUTED_NOTEBOOK… | [STUDY_OR_FOLDER] [RUN_ID…]",
+            "executed notebooks of trials, or a study and the run ids of some of its trials",
+            nargs="*",
+        ),
+        _flag("--all", "all trials of the study that completed or were pruned"),
+        _argument(
+            "--sample",
+            "N",
+            "only N of them: the best, and others evenly spread over the study",
+            type=int,
+        ),
+        _flag("--here", "on a machine without the trials' kernel or GPU, too"),
+        _jobs("replays at once", default="1"),
+        *_OF_STUDY,
+    ),
+    "diff": _command(
+        "print what differs between two trials",
+        studies.diff,
+        "diff out/digits 0003 0007",
+        _argument(
+            "targets",
+            "[STUDY_OR_FOLDER] RUN_ID RUN_ID",
+            "the two trials, and the study's name or folder where several could be meant",
+            nargs="+",
+        ),
+        _STORAGE,
+        *_OUTPUT,
+    ),
+    "ui": _command(
+        "serve the comparison page and MLflow's UI of a study, until Ctrl-C",
+        studies.ui,
+        "ui out/digits",
+        _ONE_STUDY,
+        _argument(
+            "--port",
+            "N",
+            "port of the page and of MLflow's UI (default: the first free one from 8800)",
+            type=int,
+        ),
+        _flag("--open", "open the page in a browser"),
+        *_OF_STUDY,
+    ),
+    "export": _command(
+        "write the comparison page of a study, its trials as a table, or the code of one",
+        studies.export,
+        "export out/digits --csv digits.csv",
+        _ONE_STUDY,
+        _argument(
+            "--code",
+            "RUN_ID",
+            "write the notebook and the modules beside it as this trial had them, into "
+            "code/RUN_ID in the study's folder",
+        ),
+        _argument("--csv", "FILE", "one row for each trial, as text"),
+        _argument("--parquet", "FILE", "the same with its types"),
+        _STORAGE,
+        *_OUTPUT,
+    ),
+    "data": _command(
+        "push the data of trials, or fetch it before a sweep",
+        data.data,
+        "data push -i my.ipynb -p my.yml",
+        _argument(
+            "action",
+            "push|fetch",
+            "push: put data.path at data.from, as its newest version; fetch: have here "
+            "what a sweep would fetch",
+            choices=("push", "fetch"),
+        ),
+        _argument(
+            "-i --input",
+            "PATH",
+            "the research notebook, in whose folder a relative data.path begins "
+            "(default: the folder of the parameters file)",
+        ),
+        _PARAMETERS,
+        *_OUTPUT,
+    ),
+}

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..errors import SettingsError
 from ..settings.messages import nearest
-from . import init, options
-
-COMMANDS = (
-    *("run", "init", "schema", "check", "status", "stop", "enqueue", "retry"),
-    *("replay", "diff", "ui", "export", "data"),
-)
+from .options import COMMANDS, VERSION
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser that raises one message for a wrong command line, instead of printing its usage."""
-
-    def __init__(self, **options: Any) -> None:
-        self.flags: list[str] = []
-        super().__init__(**options)
-
-    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """Add an argument, and remember its flags for messages."""
-        self.flags += [name for name in names if name.startswith("--")]
-        return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.
@@ -36,19 +22,6 @@ class _Parser(argparse.ArgumentParser):
         """
         problem = message.replace("the following arguments are required", "missing")
         raise SettingsError(f"{problem}; see {self.prog} --help")
-
-    def refuse_rest(self, rest: Sequence[str]) -> None:
-        """Refuse words of a command line that no argument takes.
-
-        Raises:
-            SettingsError: there is such a word; the text names the first.
-        """
-        if not rest:
-            return
-        flag = rest[0].partition("=")[0]
-        if not flag.startswith("-"):
-            self.error(f"nothing is expected at {rest[0]!r}")
-        raise SettingsError(f"unknown option {flag!r}; {nearest(flag, self.flags)}")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -70,7 +43,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         words.insert(0, "run")
     parser, commands = make_parsers()
     parsed, rest = parser.parse_known_args(words)
-    commands[words[0]].refuse_rest(rest)
+    if rest:
+        flag = rest[0].partition("=")[0]
+        if not flag.startswith("-"):
+            commands[words[0]].error(f"nothing is expected at {rest[0]!r}")
+        names = [name for names, _ in COMMANDS[words[0]].arguments for name in names]
+        flags = ["--help", *(name for name in names if name.startswith("--"))]
+        raise SettingsError(f"unknown option {flag!r}; {nearest(flag, flags)}")
     return parsed
 
 
@@ -80,37 +59,18 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
         prog="notebook_hpo.py",
         description="Hyperparameter sweeps over a Jupyter notebook. `run` is the default command.",
     )
-    options.add_version(parser)
+    names, options = VERSION
+    parser.add_argument(*names, **options)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     made: dict[str, _Parser] = {}
-
-    def command(name: str, does: str) -> _Parser:
-        described = f"{does[0].upper()}{does[1:]}."
-        made[name] = commands.add_parser(name, help=does, description=described)
-        return made[name]
-
-    options.add_run(command("run", "sweep a notebook"))
-    options.add_init(
-        command("init", "print a parameters file made from a notebook's parameters cell")
-    )
-    schema = command("schema", "print the JSON schema of the parameters file, for editors")
-    schema.set_defaults(command=init.schema)
-    schema.epilog = "Example: notebook_hpo.py schema > sweep.schema.json"
-    options.add_check(command("check", "find out what is wrong before a sweep is paid for"))
-    options.add_status(command("status", "print the state of a study, also while it runs"))
-    options.add_stop(command("stop", "stop a running trial, or the sweep, from another terminal"))
-    options.add_enqueue(command("enqueue", "add a trial by hand to a study, also while it runs"))
-    options.add_retry(command("retry", "queue failed trials again with the same parameters"))
-    options.add_replay(command("replay", "run trials again as they were, and compare every score"))
-    options.add_diff(command("diff", "print what differs between two trials"))
-    options.add_ui(
-        command("ui", "serve the comparison page and MLflow's UI of a study, until Ctrl-C")
-    )
-    options.add_export(
-        command(
-            "export",
-            "write the comparison page of a study, its trials as a table, or the code of one",
+    for name, command in COMMANDS.items():
+        made[name] = commands.add_parser(
+            name,
+            help=command.does,
+            description=f"{command.does[0].upper()}{command.does[1:]}.",
+            epilog=f"Example: notebook_hpo.py {command.example}",
         )
-    )
-    options.add_data(command("data", "push the data of trials, or fetch it before a sweep"))
+        made[name].set_defaults(command=command.function)
+        for names, options in command.arguments:
+            made[name].add_argument(*names, **options)
     return parser, made

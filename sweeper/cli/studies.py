@@ -150,7 +150,7 @@ def export(options: argparse.Namespace) -> int:
     from ..control.exporting import KINDS, write_table
     from ..control.loaded import load
     from ..control.lookup import find_study
-    from ..control.paging import copy_page, write_page
+    from ..control.paging import write_page
     from ..control.trial_code import write_code
 
     console = ConsoleOutput(options)
@@ -159,15 +159,12 @@ def export(options: argparse.Namespace) -> int:
     written = {kind: str(file) for kind, file in files.items()}
     if options.code is not None:
         existing = find_study(options.study, storage=options.storage)
-        to = None if options.to is None else Path(options.to)
-        notebook = display_path(write_code(existing, options.code, to=to))
+        notebook = display_path(write_code(existing, options.code))
         console.line(f"{study.name}: the code of trial {options.code} is at {notebook}")
         written["code"] = notebook
-    elif options.to is not None or not files:
+    elif not files:
         existing = find_study(options.study, storage=options.storage)
         page = write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
-        if options.to is not None:
-            page = copy_page(page, Path(options.to))
         console.line(f"{study.name}: {display_path(page)}")
         written["page"] = display_path(page)
     for kind, file in files.items():

@@ -1,14 +1,12 @@
-"""The comparison page of a study that exists: bring it up to date, put it into another folder."""
+"""The comparison page of a study that exists: bring it up to date."""
 
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import NotebookError, OutputError, first_line
-from ..files import copy_atomically
 from ..notebooks.html import render, write_cells
 from ..page import Page, content_of, is_rendered
 from ..trials import TrialRecord, TrialState, display_path
@@ -56,35 +54,6 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
     except OSError as error:
         raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error
     return paths.page
-
-
-def copy_page(page: Path, folder: Path) -> Path:
-    """Copy a page with everything that it needs into a folder of its own.
-
-    Args:
-        folder: is made; one that is there has to be empty, or to have a page.
-
-    Returns:
-        the copy.
-
-    Raises:
-        OutputError: the folder has other files, or cannot be written.
-    """
-    copy = folder / page.name
-    try:
-        if folder.exists() and any(folder.iterdir()) and not copy.exists():
-            raise OutputError(f"--to {folder}: has other files; name a new folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(
-            page.parent / "page",
-            folder / "page",
-            dirs_exist_ok=True,
-            copy_function=lambda source, to: copy_atomically(Path(source), Path(to)),
-        )
-        copy_atomically(page, copy)
-    except (OSError, shutil.Error) as error:
-        raise OutputError(f"--to {folder}: cannot be written: {first_line(error)}") from error
-    return copy
 
 
 def _is_to_render(record: TrialRecord, folder: Path) -> bool:

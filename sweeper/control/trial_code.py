@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-from ..errors import OutputError, StudyError
+from ..errors import OutputError, StudyError, first_line
 from ..notebooks.metadata import read_metadata
 from ..study_folder.snapshots import read_snapshot
 from ..trials import display_path
@@ -14,25 +13,20 @@ from .lookup import ExistingStudy
 
 #: Where a trial ran, beside its code.
 _ENVIRONMENT = "environment.json"
-#: What a trial used of other studies, beside its code.
-_INPUTS = "inputs.json"
 
 
-def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path:
-    """Write what a trial ran into a folder, with the places of the files to each other.
+def write_code(existing: ExistingStudy, run_id: str) -> Path:
+    """Write what a trial ran into `code/RUN_ID` of the study's folder, as the files lay.
 
-    Beside the notebook and its modules: the parameters file, `environment.json` with where the
-    trial ran, and `inputs.json` with what it used of other studies.
-
-    Args:
-        to: the folder; None for one in the study's folder.
+    Beside the notebook and its modules: the parameters file, and `environment.json` with where the
+    trial ran.
 
     Returns:
         the path of the notebook.
 
     Raises:
         StudyError: there is no such trial, or its code was not kept.
-        OutputError: a file cannot be written, or would replace another one; nothing was written.
+        OutputError: a file cannot be written, or would replace another one.
     """
     executed = existing.record(run_id).notebook
     metadata = read_metadata(executed) or {}
@@ -42,7 +36,7 @@ def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path
             "executed notebook; choose a trial that has one"
         )
     snapshot = read_snapshot(existing.paths, metadata["snapshot"])
-    folder = to or existing.paths.code / run_id
+    folder = existing.paths.code / run_id
     contents = {snapshot.notebook_path: snapshot.notebook.encode() + b"\n"}
     for path, source in snapshot.frozen_in(snapshot.folder).items():
         contents[path] = source.encode("utf-8", "surrogateescape")
@@ -53,31 +47,20 @@ def write_code(existing: ExistingStudy, run_id: str, *, to: Path | None) -> Path
     if snapshot.parameters_name:
         beside = notebook.with_name(snapshot.parameters_name)
         files.setdefault(beside, snapshot.parameters.encode())
-    if inputs := metadata.get("inputs"):
-        files.setdefault(folder / _INPUTS, json.dumps(inputs, indent=1).encode() + b"\n")
     environment = existing.paths.environment(metadata.get("environment", ""))
     if environment.exists():
         files.setdefault(folder / _ENVIRONMENT, environment.read_bytes())
-    _write(files, run_id)
-    return notebook
-
-
-def _write(files: dict[Path, bytes], run_id: str) -> None:
-    file = None
-    try:
-        for file, data in files.items():
+    for file, data in files.items():
+        try:
             if file.exists() and file.read_bytes() != data:
                 raise OutputError(
                     f"--code {run_id}: {display_path(file)} is there, and differs from what would "
-                    "be written; choose another folder with --to"
+                    "be written; move it away"
                 )
-        for file, data in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
-            beside = file.with_name(f".{file.name}.{os.getpid()}.part")
-            beside.write_bytes(data)
-            beside.replace(file)
-    except OSError as error:
-        raise OutputError(
-            f"--code {run_id}: {file} cannot be written: {error.strerror or error}; choose another "
-            "folder with --to"
-        ) from error
+            file.write_bytes(data)
+        except OSError as error:
+            raise OutputError(
+                f"--code {run_id}: {file} cannot be written: {first_line(error)}"
+            ) from error
+    return notebook

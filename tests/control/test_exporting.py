@@ -40,34 +40,6 @@ def test_export_renders_what_is_missing_or_has_changed_and_nothing_else(
     assert {name for name in after if after[name] != before[name]} == {"0001", "0003"}
 
 
-def test_a_page_in_a_folder_of_its_own_has_all_files_of_the_first(
-    folder: Path, tmp_path: Path
-) -> None:
-    to = tmp_path / "to zip"
-    for _ in range(2):  # the second time the page is there already
-        assert main(["export", str(folder), "--to", str(to)]) == 0
-    files = {path.relative_to(to) for path in to.rglob("*") if path.is_file()}
-    page = [folder / "index.html", *(folder / "page").rglob("*")]
-    assert files == {path.relative_to(folder) for path in page if path.is_file()}
-
-
-def test_a_folder_with_other_files_is_left_as_it_is(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "thesis.tex").touch()
-    assert main(["export", str(folder), "--to", str(tmp_path)]) == 2
-    assert f"--to {tmp_path}: has other files; name a new folder" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_a_folder_that_cannot_be_written_is_one_message(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    assert main(["export", str(folder), "--to", f"{tmp_path}/file/page"]) == 2
-    assert f"--to {tmp_path}/file/page: cannot be written" in capsys.readouterr().err
-
-
 def test_a_notebook_that_is_broken_is_one_line_and_the_page_is_written(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -76,29 +76,27 @@ def test_a_trials_code_is_written_with_the_places_of_its_files(
 
 
 def test_another_sweep_of_the_study_has_code_of_its_own_and_replaces_no_file(
-    project: tuple[Path, list[SweepResult]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["export", str(project[0] / "out" / "kept"), "--to", str(tmp_path), "--json"]
-    assert main([*command, "--code", "0002"]) == 0
+    study = project[0] / "out" / "kept"
+    command = ["export", str(study), "--code", "0002", "--json"]
+    assert main(command) == 0
     written = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert written["code"] == str(tmp_path / "notebooks" / "nb.ipynb")
-    edited = tmp_path / "notebooks" / "model.py"
-    assert edited.read_text() == "V = 'edited by 0001'\n"
-    assert main([*command, "--code", "0001"]) == 2
-    assert "differs from what would be written; choose another folder with --to" in (
-        capsys.readouterr().err
-    )
-    assert edited.read_text() == "V = 'edited by 0001'\n"
+    assert written["code"] == str(study / "code" / "0002" / "notebooks" / "nb.ipynb")
+    module = study / "code" / "0002" / "notebooks" / "model.py"
+    assert module.read_text() == "V = 'edited by 0001'\n"
+    module.write_text("V = 'edited by hand'\n")
+    assert main(command) == 2
+    assert "differs from what would be written; move it away" in capsys.readouterr().err
+    assert module.read_text() == "V = 'edited by hand'\n"
 
 
 def test_a_trial_whose_notebook_is_gone_is_refused_with_what_to_do(
-    project: tuple[Path, list[SweepResult]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project[0] / "out" / "0000.ipynb").unlink()
-    command = ["export", str(project[0] / "out" / "kept"), "--to", f"{tmp_path}/new"]
-    assert main([*command, "--code", "0000"]) == 2
+    assert main(["export", str(project[0] / "out" / "kept"), "--code", "0000"]) == 2
     assert "is missing or not an executed notebook" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
 
 
 def test_mlflow_has_the_commit_under_its_own_names(

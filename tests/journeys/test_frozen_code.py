@@ -111,9 +111,9 @@ def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
     assert finding.startswith(f"{notebook}, layers/deep.py, model.py, script.py changed while")
 
     assert {one["snapshot"] for one in ended} == {ended[0]["snapshot"]}
-    to = tmp_path / "exported"
-    study = str(tmp_path / "out" / "frozen")
-    assert main(["export", study, "--code", "0000", "--to", str(to)]) == 0
+    study = tmp_path / "out" / "frozen"
+    to = study / "code" / "0000"
+    assert main(["export", str(study), "--code", "0000"]) == 0
     assert str(to / "nb.ipynb") in capsys.readouterr().out
     assert (to / "model.py").read_text() == MODEL
     assert (to / "layers" / "deep.py").read_text() == "WIDTH = 5\n"

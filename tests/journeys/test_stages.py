@@ -100,8 +100,6 @@ def test_a_second_stage_goes_over_the_best_of_the_first_through_kills_and_replay
     assert main(["replay", f"out/pretrain.{best}.ipynb"]) == 0
     assert Path("out/pretrain/artifacts", best, "model.json").stat() == before
     assert main(["replay", "out/finetune.0000.ipynb"]) == 0
-    assert main(["export", "out/finetune", "--code", "0000", "--to", "code"]) == 0
-    assert json.loads(Path("code/inputs.json").read_text()) == inputs
     kept = Path(inputs["encoder"]["path"])
     assert kept.is_relative_to(folder / "out" / "finetune")
     shutil.rmtree(kept.parent)

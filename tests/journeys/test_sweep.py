@@ -23,7 +23,7 @@ from studies import until
 
 from sweeper import Settings
 from sweeper.cli import main
-from sweeper.cli.parser import COMMANDS
+from sweeper.cli.options import COMMANDS
 from sweeper.guard import MARK_VARIABLE, mark_of
 from sweeper.study_folder.requests import ALL, ask_to_stop
 from sweeper.testing import InlineExecutor, write_notebook
