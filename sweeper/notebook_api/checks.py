@@ -2,7 +2,7 @@
 
 Each returns a `CheckResult`, which is true where the check has passed and displays itself with
 figures and the remedy; `assert found, found` ends the trial where it has not. None of them changes
-the training that follows: random states, weights, gradients and loaders are as before.
+the training that follows: random states, weights and loaders are as before.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ __all__ = [
 
 #: A finding lists five names at most.
 _MOST_NAMES = 5
+#: So many batches of a loader are compared.
+_BATCHES = 10
 
 
 @dataclass(frozen=True)
@@ -180,21 +182,15 @@ def gradients_flow(model: Any, loss: Any) -> CheckResult:
     return CheckResult("gradients_flow", not wrong, finding, remedy)
 
 
-def loader_is_seeded(
-    loader: Any, *, batches: int | None = 10, num_workers: int | None = None
-) -> CheckResult:
-    """Check that a loader gives the same batches whatever the global seeds and its workers are.
+def loader_is_seeded(loader: Any) -> CheckResult:
+    """Check that a loader gives the same batches whatever the global seeds are.
 
-    The first batches of the loader's next epoch are read twice: with its own number of workers,
-    and with another one and other states of the global random generators. The loader is then at
-    the epoch at which it was, and its workers go on. A generator of the dataset's own goes on too.
+    The first ten batches of the loader's next epoch are read twice, with other states of the global
+    random generators. The loader is then at the epoch at which it was. A generator of the dataset's
+    own goes on.
 
     Args:
         loader: a torch DataLoader, such as a `seeded_loader`.
-        batches: how many of them to read; None for a whole epoch.
-        num_workers: for the second time; default: 0, or 2 where the loader has none. The number
-            that it has compares the seeds only, which is all that an IterableDataset promises, and
-            a dataset that cannot be used in workers, such as one on a GPU.
 
     Raises:
         TypeError: this is not a DataLoader.
@@ -205,19 +201,16 @@ def loader_is_seeded(
     if not isinstance(loader, DataLoader):
         kind = type(loader).__name__
         raise TypeError(f"loader_is_seeded(loader=…): expected a DataLoader, got a {kind}")
-    own = loader.num_workers
-    other = num_workers if num_workers is not None else (0 if own else 2)
-    first = _read(loader, batches, num_workers=own, seed=1)
+    first = _read(loader, seed=1)
     if not first:
         raise ValueError("loader_is_seeded: there are no batches to read")
-    differ = _differing(first, _read(loader, batches, num_workers=other, seed=2))
-    others = f"with other global seeds and {other} in place of {own} workers"
-    finding = f"the first batches are the same bits {others}"
+    differ = _differing(first, _read(loader, seed=2))
+    finding = "the first batches are the same bits with other global seeds"
     if differ:
-        finding = f"batches differ {others}: {_listed(differ)}"
+        finding = f"batches differ with other global seeds: {_listed(differ)}"
     remedy = (
-        "use sweeper.seeded_loader, draw from the global generators, which it seeds for each "
-        f"sample, and for an IterableDataset pass num_workers={own} to this check"
+        "use sweeper.seeded_loader, and draw from the global generators, which it seeds for each "
+        "sample"
     )
     return CheckResult("loader_is_seeded", not differ, finding, remedy)
 
@@ -225,27 +218,27 @@ def loader_is_seeded(
 def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckResult:
     """Check that `save_checkpoint` stores all on which the next step of a training depends.
 
-    The state is written to a temporary file, and one step of the training is run with copies of the
-    objects. The file is then loaded into the copies. All of the state must be as before, bit for
-    bit, and a second step must come to the same as the first one. The objects themselves stay as
-    they are. Their copies and the file need three times their size, without datasets.
+    The state is written to a temporary file, and one step of the training is run. The file is then
+    loaded: all of the state must be as before, bit for bit, and a second step must come to the same
+    as the first one. In the end the file is loaded once more; only gradients, and what the
+    checkpoint lacks, are then as the steps have left them.
 
     Args:
-        step: one step of the training as `step(**state)`, which changes only its arguments; what it
-            returns is compared as well, such as the loss.
+        step: one step of the training as `step(**state)`; what it returns is compared as well, such
+            as the loss.
         **state: the objects and values as they are passed to `save_checkpoint`.
 
     Raises:
-        TypeError: a value cannot be stored or copied.
+        TypeError: a value cannot be stored.
         ValueError: there is nothing to save.
         OSError: the temporary file cannot be written.
     """
     if not state:
         raise ValueError("checkpoint_round_trip(…): expected objects, as in model=model")
+    targets = {name: value for name, value in state.items() if has_state(value)}
 
-    def load(objects: Mapping[str, Any]) -> dict[str, Any]:
-        targets = {name: value for name, value in objects.items() if has_state(value)}
-        return {**objects, **restore(content, path, targets)}
+    def load() -> dict[str, Any]:
+        return {**state, **restore(read_file(path), path, targets)}
 
     def after_step(objects: Mapping[str, Any]) -> dict[str, bytes]:
         returned = step(**objects)
@@ -255,30 +248,25 @@ def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckRes
         path = Path(folder, "000001.ckpt")
         write_file(content_of(state), path)
         size_mb = path.stat().st_size / 1e6
-        content = read_file(path)
         before = _digests(_states(state))
-        copies = _copied(state)
-        first = after_step(copies)
-        copies = load(copies)
-        loaded = _digests(_states(copies))
-        again = after_step(copies)
-        if places := _differing(before, _digests(_states(state))):
-            load(state)
+        try:
+            first = after_step(load())
+            objects = load()
+            loaded = _digests(_states(objects))
+            again = after_step(objects)
+        finally:
+            load()
     finding = f"{_listed(list(state))} come back, and a step gives the same bits ({size_mb:.3g} MB)"
     remedy = ""
-    if places:
-        finding = "step has changed the objects themselves"
-        remedy = "have step use its arguments only, not the notebook's variables of these names"
-    elif places := _differing(before, loaded):
-        finding = "differ after loading"
+    if places := _differing(before, loaded):
+        finding = f"differ after loading: {_listed(places)}"
         remedy = "have load_state_dict restore all that state_dict returns"
     elif places := _differing(first, again):
-        finding = "differ after one more step"
+        finding = f"differ after one more step: {_listed(places)}"
         remedy = (
             "pass all that the step changes, such as the scheduler, the loader, averaged weights, "
             "and seed what it draws; for a GPU see seed_everything(seed, strict=True)"
         )
-    finding += f": {_listed(places)}" if places else ""
     return CheckResult("checkpoint_round_trip", not places, finding, remedy)
 
 
@@ -305,42 +293,20 @@ def _random_states_kept() -> Iterator[None]:
         restore_random_states(states)
 
 
-def _read(loader: Any, batches: int | None, *, num_workers: int, seed: int) -> dict[str, bytes]:
+def _read(loader: Any, *, seed: int) -> dict[str, bytes]:
     """The digests of a loader's next batches, after which the loader is where it was."""
-    # A loader cannot be given another number of workers, but a copy can be made with one.
-    view = copy.copy(loader)
-    view.__dict__.update(
-        num_workers=num_workers,
-        prefetch_factor=2 if num_workers else None,
-        timeout=0,
-        persistent_workers=False,
-        pin_memory=False,
-        _iterator=None,
-    )
-    if num_workers and not loader.num_workers:
-        view.multiprocessing_context = "fork"  # the notebook's own classes exist nowhere else
     both = (loader.generator, getattr(loader.sampler, "generator", None))
     generators = [(it, it.get_state()) for it in both if it is not None]
     epoch = loader.state_dict() if has_state(loader) else None
     try:
         with _random_states_kept():
             seed_generators("check", seed)
-            return _digests(list(islice(view, batches)), "batch")
+            return _digests(list(islice(loader, _BATCHES)), "batch")
     finally:
         for generator, position in generators:
             generator.set_state(position)
         if epoch is not None:
             loader.load_state_dict(epoch)
-
-
-def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies that refer to each other as the objects do; they share datasets and workers."""
-    memo: dict[int, Any] = {}
-    for value in state.values():
-        for name in ("dataset", "_iterator"):
-            if (part := getattr(value, name, None)) is not None:
-                memo[id(part)] = part
-    return copy.deepcopy(dict(state), memo)
 
 
 def _states(state: Mapping[str, Any]) -> dict[str, Any]:
