@@ -13,8 +13,8 @@ from pathlib import Path
 from ..errors import StudyError
 from ..execution.environment import environment_facts
 from ..notebooks.compare import Differences, Execution, change, compare
-from ..notebooks.executed import read_executed
 from ..notebooks.metadata import METADATA, read_metadata
+from ..notebooks.reading import read_notebook
 from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..study_folder.snapshots import read_environment
@@ -41,7 +41,7 @@ def read_execution(notebook: Path, paths: StudyPaths, settings: Settings) -> Exe
     Raises:
         NotebookError: it is missing.
     """
-    node = read_executed(notebook)
+    node = read_notebook(notebook)
     scraped = scrape(node, sources=settings.scores, objectives=settings.objective)
     environment: Mapping[str, str] = {}
     if name := node["metadata"].get(METADATA, {}).get("environment"):

@@ -64,9 +64,9 @@ class TrialNotebook:
         Raises:
             NotebookError: the file is missing or is not a notebook.
         """
-        from ..notebooks.executed import read_executed
+        from ..notebooks.reading import read_notebook
 
-        return read_executed(self.path)
+        return read_notebook(self.path)
 
     def _repr_html_(self) -> str:
         from ..notebooks.html import render

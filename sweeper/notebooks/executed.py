@@ -115,29 +115,20 @@ class ExecutedNotebook:
             write_atomically(self.path, text)
 
 
-def read_executed(path: Path) -> NotebookNode:
-    """Read an executed notebook.
-
-    Raises:
-        NotebookError: the file is missing or is not a notebook.
-    """
-    return read_notebook(path, str(path))
-
-
 def annotate(path: Path, **entries: Any) -> None:
     """Add entries to `metadata.sweeper` of an executed notebook.
 
     Raises:
         NotebookError: the file is missing or is not a notebook.
     """
-    node = read_notebook(path, str(path))
+    node = read_notebook(path)
     node.metadata.setdefault(METADATA, {}).update(entries)
     write_atomically(path, nbformat.writes(node, version=4))
 
 
 def mark_ended(path: Path, state: TrialState, message: str) -> None:
     """Set the state in the file of a trial whose process was killed before it could do so."""
-    node = read_notebook(path, str(path))
+    node = read_notebook(path)
     node.metadata[METADATA].update(state=str(state), message=message)
     for cell in node.cells:
         if cell.metadata.get("papermill", {}).get("status") == "running":

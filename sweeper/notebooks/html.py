@@ -85,7 +85,7 @@ def render(path: Path) -> RenderedNotebook:
     Raises:
         NotebookError: the file is missing or is not a notebook.
     """
-    text = _exporter().rendered(read_notebook(path, str(path)))
+    text = _exporter().rendered(read_notebook(path))
     left, cells = _MOST_OF_NOTEBOOK, []
     for cell in map(_cleaned, text.split(_CELL)[1::2]):
         is_too_much = len(cell) > left

@@ -14,17 +14,20 @@ from ..errors import NotebookError, first_line
 from .repair import repair_notebook
 
 
-def read_notebook(path: Path, display_name: str, *, for_execution: bool = False) -> NotebookNode:
+def read_notebook(
+    path: Path, *, display_name: str = "", for_execution: bool = False
+) -> NotebookNode:
     """Read a notebook file.
 
     Args:
         path: the file.
-        display_name: the file's name for messages.
+        display_name: the file's name for messages; default: its path.
         for_execution: remove the outputs and repair faults that do not change which code runs.
 
     Raises:
         NotebookError: the file is missing, cannot be read, or is not a valid notebook.
     """
+    display_name = display_name or str(path)
     try:
         raw = path.read_bytes()
         text = raw.decode(json.detect_encoding(raw))

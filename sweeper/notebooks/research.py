@@ -45,7 +45,7 @@ class ResearchNotebook:
     def __init__(self, path: str | Path, *, is_executed: bool = False) -> None:
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self.display_name = str(path)
-        self.node = read_notebook(self.path, self.display_name, for_execution=True)
+        self.node = read_notebook(self.path, display_name=self.display_name, for_execution=True)
         if is_executed:
             cells = self.node.cells
             self.node.cells = [cell for cell in cells if INJECTED_TAG not in cell_tags(cell)]

@@ -29,7 +29,7 @@ from sweeper.execution.workload import Workload
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
-from sweeper.notebooks.executed import read_executed
+from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.scores import scrape
 from sweeper.settings import Settings
@@ -115,7 +115,7 @@ class Bench:
         outcome = worker.run_trial(spec, used)
         pool.close()
         file = spec.notebook
-        return outcome, (read_executed(file) if file.exists() else None)
+        return outcome, (read_notebook(file) if file.exists() else None)
 
 
 def one_gpu(folder: Path) -> Places:

@@ -13,8 +13,9 @@ import nbformat
 import pytest
 
 from sweeper.notebook_api.messages import Point
-from sweeper.notebooks.executed import ExecutedNotebook, mark_ended, read_executed
+from sweeper.notebooks.executed import ExecutedNotebook, mark_ended
 from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, TrialOutcome, TrialSpec, TrialState
@@ -123,7 +124,7 @@ def test_a_reader_always_finds_a_whole_valid_notebook_while_it_is_written(begin:
         content = strict_json(file.path)
         states.append(content["metadata"]["sweeper"]["state"])
     writer.join()
-    nbformat.validate(read_executed(file.path))
+    nbformat.validate(read_notebook(file.path))
     assert states[0] == "running"
     assert [entry.name for entry in file.path.parent.iterdir()] == [file.path.name]
 
@@ -137,7 +138,7 @@ def test_the_file_of_a_trial_whose_sweep_was_killed_is_marked_stopped(begin: Beg
     metadata = read_metadata(file.path)
     assert metadata is not None
     assert (metadata["state"], metadata["message"]) == ("stopped", "the sweep was killed")
-    statuses = [cell.metadata["papermill"]["status"] for cell in read_executed(file.path).cells]
+    statuses = [cell.metadata["papermill"]["status"] for cell in read_notebook(file.path).cells]
     assert statuses == ["completed", "stopped"]
 
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeper.notebook_api.messages import Point, PointSource, encode_float
-from sweeper.notebooks.executed import ExecutedNotebook, read_executed
+from sweeper.notebooks.executed import ExecutedNotebook
+from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.scores import (
     PrintedScores,
@@ -287,7 +288,7 @@ def test_scores_read_again_from_disk_are_the_same_to_the_last_bit(
         file.record(Point(step=step, metrics={"acc": value}))
         file.record(Point(step=None, metrics={f"final{step}": value}))
     file.write()
-    found = scrape(read_executed(file.path), sources={}, objectives={})
+    found = scrape(read_notebook(file.path), sources={}, objectives={})
     assert [step for step, _ in found.series["acc"]] == list(range(len(AWKWARD)))
     assert [bits(v) for _, v in found.series["acc"]] == [bits(v) for v in AWKWARD]
     finals = [found.scores[f"final{step}"] for step in range(len(AWKWARD))]

@@ -9,9 +9,9 @@ from typing import Any
 
 from ...errors import StudyError, first_line
 from ...notebook_api.messages import Point
-from ...notebooks.executed import read_executed
 from ...notebooks.fingerprint import CODE_TAG, tags_as_run
 from ...notebooks.metadata import read_metadata
+from ...notebooks.reading import read_notebook
 from ...notebooks.scores import scrape
 from ...settings import Settings
 from ...study.study import Study
@@ -101,7 +101,7 @@ class TrialLog:
             return {}
         scores, goals = self._settings.scores, self._settings.objective
         try:
-            return scrape(read_executed(record.notebook), sources=scores, objectives=goals).series
+            return scrape(read_notebook(record.notebook), sources=scores, objectives=goals).series
         except Exception as error:  # noqa: BLE001  one old file must not keep the study from going on
             _log.warning(
                 "trial %s: MLflow is given its scores, but not its series: %s",
