@@ -41,8 +41,7 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
     if not is_held(existing.paths):
         raise StudyError(
             f"the study {existing.study.name!r} is being swept by {process}, which does not "
-            f"use {display_path(existing.paths.folder)} here; call this on that machine, or set "
-            "the tag sweeper.stop of a run in MLflow"
+            f"use {display_path(existing.paths.folder)} here; call this on that machine"
         )
     for run_id in run_ids:
         if _state(existing, run_id) is not TrialState.RUNNING:

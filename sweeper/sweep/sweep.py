@@ -236,7 +236,7 @@ class Sweep:
             closing(self.plan),
             opened(
                 self.plan,
-                on_request=partial(self._carry_out, sender="the command stop"),
+                on_request=self._carry_out,
                 on_preemption=lambda: self.preempt(PREEMPTED),
                 on_restore=lambda: self._events.announce(Event.BRINGING_BACK),
                 on_data=self._announce_data,
@@ -284,7 +284,6 @@ class Sweep:
         files = Presence(plan.paths.lock, study.file, sqlite_file(tracker.uri))
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, files=files)
         with closing(house), closing(scheduler):
-            tracker.watch(partial(self._carry_out, sender="the tag sweeper.stop"))
             self._events.announce(Event.SWEEP_STARTED)
             with deadline(plan, spending, self.stop):
                 findings = plan.executor.run(scheduler)
@@ -336,12 +335,12 @@ class Sweep:
         )
         return scheduler, result
 
-    def _carry_out(self, request: str, sender: str) -> None:
+    def _carry_out(self, request: str) -> None:
         """Stop what another process names: all trials, only further ones, or one by its number."""
         if request in (ALL, NO_MORE):
-            self.stop(sender, now=request == ALL)
+            self.stop("the command stop", now=request == ALL)
         elif request.isdigit():
-            self._stop_switch.stop(int(request), f"stopped by {sender}")
+            self._stop_switch.stop(int(request), "stopped by the command stop")
 
     def _importances(self, study: Study) -> Mapping[str, Mapping[str, float]]:
         """How much each param matters; nothing where the machine is about to go."""

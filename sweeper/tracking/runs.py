@@ -31,8 +31,6 @@ _STATUS = {
     TrialState.STOPPED: "KILLED",
 }
 _STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
-#: A user sets this tag on a run in MLflow's UI to stop the trial.
-_STOP_TAG = "sweeper.stop"
 
 
 class RunWriter:
@@ -185,17 +183,6 @@ class RunWriter:
         ]
         text = "\n".join([note, "", "Best:", "", *lines]) if lines else note
         self._client.set_experiment_tag(self.experiment_id, NOTE_TAG, text[:TAG_CHARACTERS])
-
-    def take_stops(self) -> list[str]:
-        """The run ids of running trials whose runs have the stop tag, which is removed."""
-        stops = []
-        is_tagged = f"attributes.status = 'RUNNING' and tags.`{_STOP_TAG}` ILIKE '%'"
-        for run in self._search(is_tagged):
-            if run.data.tags[_STOP_TAG].lower() not in ("false", "no", "0"):
-                stops.append(str(run.info.run_name))
-            # Or the tag would stop the next attempt at the trial as well.
-            self._client.delete_tag(run.info.run_id, _STOP_TAG)
-        return stops
 
     # --- parts -----------------------------------------------------------------------------------
 

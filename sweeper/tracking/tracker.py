@@ -34,7 +34,7 @@ _PATIENCE_S = 60
 #: of MLflow's calls takes as long for many points as for one: 5 ms of CPU with a file (7 ms for ten
 #: points), a request with a server.
 _GATHER_S = 0.5
-#: The tag that stops a trial is looked for so often, by which the end of the process is noticed.
+#: While nothing is written, it is noticed so often whether the process has ended.
 _LOOK_S = 2.0
 #: A process that has ended is followed by another one after a pause, which doubles each time.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
@@ -46,7 +46,6 @@ _WHAT = {
     "end": "the end of trial",
     "describe": "the description of",
     "drop_others": "the deletion of what is unknown to",
-    "take_stops": "a look for the tag sweeper.stop in",
 }
 
 _log = logging.getLogger(__name__)
@@ -74,7 +73,6 @@ class Tracker:
         self._attempts: dict[str, str] = {}
         self._warned: set[str] = set()
         self._on_open: Callable[[], object] = lambda: None
-        self._on_stop: Callable[[str], object] = lambda _: None
         #: An event among the calls is set when all before it have been carried out; None ends all.
         self._calls: queue.SimpleQueue[Call | threading.Event | None] = queue.SimpleQueue()
         #: Those that were in the queue together.
@@ -82,7 +80,7 @@ class Tracker:
         #: The points of each run that the process has not been sent.
         self._points: dict[str, list[TimedPoint]] = {}
         self._adding = threading.Lock()
-        self._heard_s = self._looked_s = time.monotonic()
+        self._heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._launching = threading.Lock()
         #: Set once a process has opened the store, or could not: for this reason.
@@ -199,14 +197,6 @@ class Tracker:
 
     # --- what MLflow has ----------------------------------------------------------------------
 
-    def watch(self, on_stop: Callable[[str], object]) -> None:
-        """From now on look for the tag that stops a trial.
-
-        Args:
-            on_stop: called with the run id of each running trial that has the tag.
-        """
-        self._on_stop = on_stop
-
     def has_end_of(self, record: TrialRecord) -> bool:
         """Whether MLflow has the end of this attempt at a trial, once the store is open."""
         return self._attempts.get(record.run_id) == str(record.attempt)
@@ -256,7 +246,7 @@ class Tracker:
                 if opened.error is not None:
                     return opened.error
                 self._take_opened(opened.value)
-                while (call := self._next_call()) is not None:
+                while (call := self._next_call(self._process)) is not None:
                     self._take(call, self._ask(connection, call))
                 connection.send(None)
                 self._process.wait(_END_S)
@@ -277,13 +267,15 @@ class Tracker:
         reply: Reply = received
         return reply
 
-    def _next_call(self) -> Call | None:
-        """The next call, once there is one; None where there will be none any more."""
+    def _next_call(self, process: subprocess.Popen[bytes]) -> Call | None:
+        """The next call, once there is one; None where there will be none any more.
+
+        Raises:
+            EOFError: the process has ended before there was one.
+        """
         while True:
-            is_due = time.monotonic() - self._looked_s >= _LOOK_S
-            if is_due and not self._ending.is_set():
-                self._looked_s = time.monotonic()
-                return Call("take_stops", "the runs", ())
+            if process.poll() is not None:
+                raise EOFError
             if not self._gathered:
                 with suppress(queue.Empty):
                     self._gathered.append(self._calls.get(timeout=_LOOK_S))
@@ -307,7 +299,10 @@ class Tracker:
         self._heard_s = time.monotonic()
         if self._problem:
             _log.info("MLflow can be written again")
-        self._tell(self._on_open)
+        try:
+            self._on_open()
+        except Exception as error:  # noqa: BLE001  what others do must not end this thread
+            _log.info("%s", error)
         self._has_tried.set()
 
     def _take(self, call: Call, reply: Reply) -> None:
@@ -319,17 +314,8 @@ class Tracker:
             self.mlflow_run_ids[call.about] = reply.value
             if call.method == "end":
                 self._attempts[call.about] = str(call.arguments[0].attempt)
-        elif call.method == "take_stops":
-            for run_id in reply.value:
-                self._tell(self._on_stop, run_id)
 
     def _warn_once(self, reason: str, message: str) -> None:
         """Log a message, as a warning where its reason is new."""
         _log.log(logging.INFO if reason in self._warned else logging.WARNING, "%s", message)
         self._warned.add(reason)
-
-    def _tell(self, call: Callable[..., object], *arguments: str) -> None:
-        try:
-            call(*arguments)
-        except Exception as error:  # noqa: BLE001  what others do must not end this thread
-            _log.info("%s", error)

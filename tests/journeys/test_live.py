@@ -296,25 +296,6 @@ def test_a_sweep_can_end_after_its_running_trials() -> None:
     assert it.result.counts == {"completed": 1, "pruned": 0, "failed": 0, "stopped": 0}
 
 
-def test_a_tag_in_mlflow_stops_a_trial() -> None:
-    from mlflow import MlflowClient
-
-    with running("tagged", FOREVER) as it:
-        until(it.metrics)
-        client = MlflowClient(f"sqlite:///{Path('out/mlflow.db').absolute()}")
-        experiment = client.get_experiment_by_name("tagged")
-        assert experiment is not None
-        (run,) = client.search_runs([experiment.experiment_id])
-        client.set_tag(run.info.run_id, "sweeper.stop", "true")
-        until(lambda: it.ended)
-        until(lambda: it.result is not None)
-    assert it.ended[0].message == "stopped by the tag sweeper.stop"
-    stopped = client.get_run(run.info.run_id)
-    assert stopped.info.status == "KILLED"
-    assert "sweeper.stop" not in stopped.data.tags
-    assert stopped.data.tags["sweeper.reason"] == "by_hand"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
