@@ -26,7 +26,7 @@ class SettingsError(SweepError):
 
 
 class NotebookError(SweepError):
-    """The research notebook cannot be used: missing, not a notebook, no parameters cell."""
+    """The research notebook cannot be used: missing, not a notebook, a swept name not in it."""
 
 
 class OutputError(SweepError):

@@ -43,13 +43,13 @@ _NO_SCORE = frozenset("n num number count baseline".split())
 _RETURNS_SEVERAL = re.compile("array|zeros|list|dict|cross_val|predict|curve|matrix|report|samples")
 #: Collections have these attributes, and these functions take them.
 _OF_SEVERAL = frozenset("append extend shape items values plot len zip mean std head iloc".split())
-_MOST_SCORES = 6
+_MOST_SCORES, _MOST_SWEPT = 6, 8
 #: Larger numbers, and smaller ones, are no parameters that anybody varies.
 _LARGEST = 1e15
 
 
 def init(options: argparse.Namespace) -> int:
-    """Print a parameters file made from a notebook's parameters cell."""
+    """Print a parameters file made from a notebook."""
     from ..notebooks.research import ResearchNotebook
 
     print(draft(ResearchNotebook(options.input)), end="")
@@ -71,41 +71,41 @@ def draft(notebook: ResearchNotebook) -> str:
     trial has the notebook's own values.
 
     Raises:
-        NotebookError: the notebook is not Python, or its parameters cell has nothing to sweep.
+        NotebookError: the notebook is not Python, or has nothing to sweep.
     """
     from ..errors import NotebookError
-    from ..notebooks.cell_code import assigned_values
 
     if notebook.language != "python":
         raise NotebookError(
             f"{notebook.display_name}: a draft can only be made from Python, and this notebook's "
             f"language is {notebook.language}; write the parameters file by hand"
         )
-    names = notebook.parameters() or []
-    swept, left_out, read = [], [], []
     own: dict[str, Any] = {}
-    for name, (value, comment) in assigned_values(notebook.parameters_source).items():
+    swept: list[str] = []
+    left_out: list[str] = []
+    for name, (value, comment) in _candidates(notebook).items():
+        why_not = notebook.why_not(name)
         remark = f"{_text(value)} in the notebook" + (f"; {comment}" if comment else "")
         dimension = _dimension(value, comment)
-        reader = _reader(notebook.parameters_source, name)
+        is_usual = not _NOT_SWEPT.intersection(_words(name)) and not isinstance(value, bool)
         if _SECRET.intersection(_words(name)):
             left_out.append(f"  # {name}: a secret?")
+        elif why_not:
+            left_out.append(f"  # {name} is {why_not}")
         elif dimension is None:
             left_out.append(f"  # {name}: […]    # {remark}")
-        elif reader or _NOT_SWEPT.intersection(_words(name)) or isinstance(value, bool):
-            why = f"; line {reader} of its cell reads it before it is injected" if reader else ""
-            read += [name] * bool(reader)
-            left_out.append(f"  # {name}: {dimension}    # {remark}{why}")
-        else:
+        elif is_usual and len(swept) < _MOST_SWEPT:
             own[name] = value
             swept.append(f"  {_text(name)}: {dimension}    # {remark}")
+        else:
+            left_out.append(f"  # {name}: {dimension}    # {remark}")
     if not swept:
-        has = f"assigns only {', '.join(names)}" if names else "assigns nothing"
-        why = "no number or choice to sweep; assign some there, as in `lr = 1e-3`"
-        if read:
-            why = f"it reads {', '.join(read)} itself; move the lines that do to a cell below"
-        raise NotebookError(f"{notebook.display_name}: the parameters cell {has}: {why}")
-    scores = _scores(notebook.code, {*names})
+        remedy = "give one a name and a plain value at the top level, as in `lr = 1e-3`"
+        raise NotebookError(
+            f"{notebook.display_name}: no number or choice to sweep; "
+            f"{notebook.syntax_error() or remedy}"
+        )
+    scores = _scores(notebook.code, {*own})
     objective = [f"  {scores[0]}" if scores else "  score: maximize    # FILL IN: the score's name"]
     objective += ["  # or one of these:"] * (len(scores) > 1) + [f"  # {s}" for s in scores[1:]]
     left_out = ["  # Not swept; a line without its # would be:", *left_out] if left_out else []
@@ -123,16 +123,21 @@ def draft(notebook: ResearchNotebook) -> str:
 # --- parameters ------------------------------------------------------------------------------
 
 
-def _reader(source: str, name: str) -> int | None:
-    """The line of a statement that reads a name in the cell that assigns it."""
-    from ..notebooks.cell_code import parse, plain_python
+def _candidates(notebook: ResearchNotebook) -> dict[str, tuple[Any, str]]:
+    """Names with values and comments: of the parameters cell, else those that never change."""
+    from ..notebooks.assignments import plain_values
+    from ..notebooks.cell_code import parse_or_none, plain_python
 
-    reads = (
-        node.lineno
-        for node in ast.walk(parse(plain_python(source)))
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-    )
-    return min(reads, default=None)
+    if notebook.parameters_cell:
+        return plain_values(notebook.code[notebook.parameters_cell - 1])
+    trees = [parse_or_none(plain_python(cell)) or ast.Module([], []) for cell in notebook.code]
+    names = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name))
+    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    found: dict[str, tuple[Any, str]] = {}
+    for cell in notebook.code:
+        found |= plain_values(cell)
+    constants = notebook.assignments.constants()
+    return {name: it for name, it in found.items() if name in constants and name in read}
 
 
 def _dimension(value: Any, comment: str) -> str | None:

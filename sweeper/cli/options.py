@@ -153,7 +153,7 @@ COMMANDS = {
         VERSION,
     ),
     "init": _command(
-        "print a parameters file made from a notebook's parameters cell",
+        "print a parameters file made from a notebook",
         init.init,
         "init -i my.ipynb > my.yml",
         _INPUT,

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     timeout_s = read_duration_flag("--timeout", options.timeout)
     settings = settings_of(options)
     notebook = ResearchNotebook(options.input)
-    notebook.check_parameters(settings.sources)
+    notebook.check_names(settings.sources)
     StudyPaths.parse(options.output, study=settings.name)
     # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
     # store, which takes seconds, and on a busy machine a minute.

@@ -26,7 +26,6 @@ from ..errors import NotebookError
 from ..execution.capacity import available_bytes, memory_of, usable_cores
 from ..execution.local import LocalExecutor
 from ..kernels import interpreter_of
-from ..notebooks.cell_code import assigned_values, parse, plain_python
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
@@ -137,12 +136,8 @@ def _refuse_broken_cells(plan: SweepPlan) -> None:
     interpreters = [*interpreter_of(plan.workload.kernel_name)[:1], sys.executable]
     if plan.notebook.language != "python" or len({*map(os.path.realpath, interpreters)}) > 1:
         return
-    for number, source in enumerate(plan.notebook.code, start=1):
-        try:
-            parse("" if source.lstrip().startswith("%%") else plain_python(source))
-        except SyntaxError as error:
-            where = f"{plan.notebook.display_name}: code cell {number}, line {error.lineno}"
-            raise NotebookError(f"{where}: {error.msg}") from error
+    if error := plan.notebook.syntax_error():
+        raise NotebookError(f"{plan.notebook.display_name}: {error}")
 
 
 def _without_kernel(plan: SweepPlan) -> Iterator[Finding]:
@@ -178,10 +173,11 @@ def _unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[
 
 
 def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
-    cells = [cell for cell in notebook.code if cell != notebook.parameters_source]
+    code = "\n".join(notebook.code)
     is_stated = "seed" in settings.fixed or "seed" in settings.search_space
-    takes = not is_stated and (notebook.assigns("seed") or any(map(_TRIAL_SEED.search, cells)))
-    if takes and any(map(_SEED.search, cells)):
+    reads = _TRIAL_SEED.search(code) is not None
+    takes = not is_stated and (notebook.takes("seed") or reads)
+    if takes and (reads or len(_SEED.findall(code)) > 1):
         return Finding(name="seed", holds=True, text="the notebook takes the seed of its trial")
     if takes:
         text = "the notebook assigns seed and nothing reads it, so the seed has no effect"
@@ -191,7 +187,7 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
         name="seed",
         holds=None if settings.confirm is None else False,
         text="the notebook takes no seed" + (", which confirm needs" if settings.confirm else ""),
-        remedy="assign `seed` in the parameters cell, or read sweeper.trial().seed, so that luck "
+        remedy="assign `seed` a number, or read sweeper.trial().seed, so that luck "
         "can be told from merit",
     )
 
@@ -240,7 +236,7 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
         what each run came to; one that has failed is the last.
     """
     quick = plan.settings.with_overrides(fixed=plan.settings.smoke or {})
-    typical = typical_params(plan.settings, plan.notebook.parameters_source)
+    typical = typical_params(plan.settings, plan.notebook)
     largest = largest_params(quick, typical)
     runs: list[_Run] = [
         (Role.LARGEST, largest, quick.fixed),
@@ -321,13 +317,9 @@ class _MemoryWatch:
                 self._most_bytes = max(self._most_bytes, memory_of(pid) or 0)
 
 
-def typical_params(settings: Settings, parameters_source: str) -> dict[str, Any]:
-    """The params of the first `start` trial, else the notebook's own, else the smallest.
-
-    Args:
-        parameters_source: the source of the parameters cell.
-    """
-    own = {name: value for name, (value, _) in assigned_values(parameters_source).items()}
+def typical_params(settings: Settings, notebook: ResearchNotebook) -> dict[str, Any]:
+    """The params of the first `start` trial, else the notebook's own, else the smallest."""
+    own = {name: notebook.assignments.plain_value(name) for name in settings.search_space}
     stated = settings.start_params[0] if settings.start_params else {}
 
     def pick(name: str, dimension: AnyDimension) -> Any:
@@ -379,7 +371,7 @@ def _of_runs(measured: Sequence[Measured], settings: Settings) -> Iterator[Findi
             name="params",
             holds=differ,
             text=f"other params give {'other scores' if differ else 'the same score'}",
-            remedy="" if differ else "does the notebook use the names of its parameters cell?",
+            remedy="" if differ else "does what the score depends on use the swept names?",
         )
     on_gpu = max((it.outcome.gpu.peak_bytes or 0 for it in measured if it.outcome.gpu), default=0)
     gpu = f", and {size(on_gpu)} of a GPU" if on_gpu else ""

@@ -62,7 +62,7 @@ def _doubts(confirmation: Confirmation) -> list[str]:
     if confirmation.has_no_effect:
         lines.append(
             "  every seed gives the same score: the notebook does not use its seed (assign `seed` "
-            "in the parameters cell, or call sweeper.seed_everything(sweeper.trial().seed)), or "
+            "a number, or call sweeper.seed_everything(sweeper.trial().seed)), or "
             "the score is too coarse; so nothing is known of how far luck goes"
         )
     elif winner is not None and alike:

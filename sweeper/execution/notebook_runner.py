@@ -191,7 +191,7 @@ class NotebookRunner:
         """The injected params that differ between the trials of a sweep."""
         notebook = self.workload.notebook
         known: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
-        wanted = {name: value for name, value in known.items() if notebook.assigns(name)}
+        wanted = {name: value for name, value in known.items() if notebook.takes(name)}
         files = {name: str(file.path) for name, file in spec.inputs.items()}
         params = {**wanted, **spec.params, **files}
         return {name: value for name, value in params.items() if name not in spec.fixed}

@@ -54,7 +54,7 @@ class Workload:
     @property
     def own_names(self) -> frozenset[str]:
         """The names that each trial gets its own value of."""
-        known = {name for name in ("seed", "run_id") if self.notebook.assigns(name)}
+        known = {name for name in ("seed", "run_id") if self.notebook.takes(name)}
         names = {*self.settings.search_space, *self.settings.inputs, *known}
         return frozenset(names - self.settings.fixed.keys())
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -103,7 +103,7 @@ class KernelPool:
         """
         self._fork_server.record_imports(profile)
 
-    def record_times(self, node: NotebookNode, own_names: Collection[str]) -> None:
+    def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
         """Note what it would save to share leading cells; see `sharing_advice`.
 
         Args:

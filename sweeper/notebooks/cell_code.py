@@ -1,4 +1,4 @@
-"""Turn a cell into Python that can be parsed, and list the names and plain values it assigns.
+"""Turn a cell into Python that can be parsed, and read its comments.
 
 Only this module knows IPython's syntax: magics, shell commands and help.
 """
@@ -9,7 +9,6 @@ import ast
 import io
 import tokenize
 import warnings
-from typing import Any
 
 #: Cell magics whose text is not Python, or runs in another process or namespace.
 _FOREIGN = frozenset(
@@ -61,40 +60,13 @@ def parse(source: str) -> ast.Module:
         raise SyntaxError(str(error) or "too deeply nested") from error
 
 
-def assigned_names(tree: ast.Module) -> list[str]:
-    """The names that a cell assigns at its top level, in order, unpacked targets included."""
-    names = []
-    for statement in tree.body:
-        for target in _targets(statement):
-            inside = (n for n in ast.walk(target) if isinstance(n, ast.Name))
-            names += [n.id for n in inside if isinstance(n.ctx, ast.Store)]
-    return names
-
-
-def assigned_values(source: str) -> dict[str, tuple[Any, str]]:
-    """The plain values that a cell assigns to names, with the comments behind them."""
-    source = plain_python(source)
-    tree = parse_or_none(source)
-    if tree is None:
-        return {}
-    comments = {
+def comments(source: str) -> dict[int, str]:
+    """The comments of plain Python, by line."""
+    return {
         token.start[0]: token.string.strip("# ")
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     }
-    found: dict[str, tuple[Any, str]] = {}
-    for statement in tree.body:
-        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-        for target in targets:
-            if isinstance(target, ast.Name):
-                found.pop(target.id, None)
-                try:
-                    value = ast.literal_eval(getattr(statement, "value", None) or "")
-                except (ValueError, SyntaxError, TypeError, RecursionError):
-                    continue
-                if not isinstance(statement, ast.AugAssign):
-                    found[target.id] = value, comments.get(statement.end_lineno or 0, "")
-    return found
 
 
 def _cell_magic(tree: ast.Module) -> tuple[str, str] | None:
@@ -110,11 +82,3 @@ def _cell_magic(tree: ast.Module) -> tuple[str, str] | None:
         ]:
             return name, text
     return None
-
-
-def _targets(statement: ast.stmt) -> list[ast.expr]:
-    if isinstance(statement, ast.Assign):
-        return statement.targets
-    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
-        return [statement.target]
-    return []

@@ -5,24 +5,26 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
 from ..errors import NotebookError
 from ..settings.messages import nearest
-from .cell_code import assigned_names, assigned_values, parse, plain_python
+from .assignments import Assignments, assigned_only, with_values
+from .cell_code import parse, plain_python
 from .metadata import METADATA
 from .reading import cell_tags, code_cells, read_notebook
 
 PARAMETERS_TAG = "parameters"
 #: papermill's tag of the cell with a trial's params.
 INJECTED_TAG = "injected-parameters"
-_HOW_TO_TAG = "'parameters' (JupyterLab: property inspector, cell tags)"
-#: The most names that a message lists.
-_MAX_NAMES = 4
+#: What a cell's code was, in the metadata of one whose values were replaced.
+_RESEARCH_SOURCE = "research_source"
 
 
 class ResearchNotebook:
@@ -32,14 +34,14 @@ class ResearchNotebook:
         path: its absolute path.
         display_name: its path as the user wrote it, for messages.
         node: its content, repaired and without outputs.
-        parameters_source: the source of the parameters cell.
+        parameters_cell: the number of the parameters cell among the code cells; 0 for none.
 
     Args:
-        is_executed: whether it is the executed notebook of a trial, whose injected parameters are
-            to be left out.
+        is_executed: whether it is the executed notebook of a trial, whose values are left out.
 
     Raises:
-        NotebookError: the file is missing or not a notebook, or does not have one parameters cell.
+        NotebookError: the file is missing or not a notebook, or has several parameters
+            cells, or none and another language than Python.
     """
 
     def __init__(self, path: str | Path, *, is_executed: bool = False) -> None:
@@ -49,17 +51,25 @@ class ResearchNotebook:
         if is_executed:
             cells = self.node.cells
             self.node.cells = [cell for cell in cells if INJECTED_TAG not in cell_tags(cell)]
-        tagged = [c for c in code_cells(self.node) if PARAMETERS_TAG in cell_tags(c)]
-        if not tagged:
-            raise NotebookError(
-                f"{self.display_name}: no parameters cell; {_what_to_tag(self.code)}"
-            )
+            for cell in self.node.cells:
+                cell.source = cell.metadata.get(_RESEARCH_SOURCE, cell.source)
+        tagged = [
+            number
+            for number, cell in enumerate(code_cells(self.node), start=1)
+            if PARAMETERS_TAG in cell_tags(cell)
+        ]
         if len(tagged) > 1:
             raise NotebookError(
                 f"{self.display_name}: {len(tagged)} cells are tagged 'parameters'; keep the tag "
                 "on one"
             )
-        self.parameters_source = "".join(tagged[0].source)
+        if not tagged and self.language != "python":
+            raise NotebookError(
+                f"{self.display_name}: no parameters cell, which a notebook in {self.language} "
+                "needs: put what should vary into one, and tag it 'parameters' (JupyterLab: "
+                "property inspector, cell tags)"
+            )
+        self.parameters_cell = tagged[0] if tagged else 0
 
     @property
     def kernel_name(self) -> str:
@@ -98,47 +108,59 @@ class ResearchNotebook:
         """The sources of the code cells, in order."""
         return ["".join(cell.source) for cell in code_cells(self.node)]
 
-    def parameters(self) -> list[str] | None:
-        """List the names that the parameters cell assigns; None for a language other than Python.
+    @cached_property
+    def assignments(self) -> Assignments:
+        """What the cells assign; nothing for a language other than Python."""
+        return Assignments(self.code if self.language == "python" else [])
 
-        Raises:
-            NotebookError: the parameters cell is not valid Python.
-        """
-        if self.language != "python":
-            return None
-        try:
-            return assigned_names(parse(plain_python(self.parameters_source)))
-        except SyntaxError as error:
-            where = f", line {error.lineno}" if error.lineno else ""
-            raise NotebookError(
-                f"{self.display_name}: the parameters cell{where}: {error.msg}; "
-                "it should only assign names, as in `lr = 1e-3`"
-            ) from error
+    @cached_property
+    def injected(self) -> frozenset[str]:
+        """The names that papermill's cell after the parameters cell assigns."""
+        return frozenset(injected_names(self.node))
 
-    def check_parameters(self, sources: Mapping[str, str]) -> None:
-        """Refuse names that the parameters cell does not assign, of which papermill only warns.
+    def check_names(self, sources: Mapping[str, str]) -> None:
+        """Refuse names that cannot get a trial's value, in a notebook in Python.
 
         Args:
             sources: the origin of each name, for the message.
 
         Raises:
-            NotebookError: with each name that is not assigned, and the nearest one that is.
+            NotebookError: with the place of each such name and a remedy.
         """
-        assigned = self.parameters()
-        if assigned is None:
+        if self.language != "python":
             return
-        wrong = [
-            f"{source}: {name!r} is not assigned in the parameters cell of {self.display_name}; "
-            f"{nearest(name, assigned)}"
-            for name, source in sources.items()
-            if name not in assigned
-        ]
+        wrong = []
+        for name, source in sources.items():
+            why = self.why_not(name)
+            if why == "not assigned":
+                known = dict.fromkeys([*injected_names(self.node), *self.assignments.replaceable()])
+                hint = nearest(name, known) if known else f"give it a value: `{name} = 1`"
+                remedy = self.syntax_error() or hint
+                why = f"{why} in {self.display_name}; {remedy}"
+            elif why:
+                why = f"{why} ({self.display_name})"
+            wrong += [f"{source}: {name!r} is {why}"] * bool(why)
         if wrong:
             raise NotebookError("\n".join(wrong))
 
-    def assigns(self, name: str) -> bool:
-        """Whether the parameters cell assigns this name."""
-        return name in (self.parameters() or ())
+    def syntax_error(self) -> str:
+        """What is wrong with the first cell that is not valid Python, and where; empty for none."""
+        for number, source in enumerate(self.code, start=1):
+            try:
+                parse("" if source.lstrip().startswith("%%") else plain_python(source))
+            except SyntaxError as error:
+                return f"code cell {number}, line {error.lineno}: {error.msg}"
+        return ""
+
+    def takes(self, name: str) -> bool:
+        """Whether a trial's value of a name reaches the notebook's cells."""
+        return self.language == "python" and not self.why_not(name)
+
+    def why_not(self, name: str) -> str:
+        """What keeps a name from getting a trial's value, as `Assignments.why_not` words it."""
+        if name in self.injected:
+            return self.assignments.other_value(name, after_cell=self.parameters_cell)
+        return self.assignments.why_not(name)
 
     def fresh_copy(self, kernel_name: str | None = None) -> NotebookNode:
         """Copy the notebook for a trial, without anything of an earlier execution.
@@ -153,6 +175,7 @@ class ResearchNotebook:
             cell.metadata.setdefault("tags", [])  # papermill looks for tags on every cell
             cell.metadata.pop("papermill", None)
             cell.metadata.pop("execution", None)
+            cell.metadata.pop(_RESEARCH_SOURCE, None)
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
         spec = node.metadata.get("kernelspec", {})
@@ -162,22 +185,25 @@ class ResearchNotebook:
         return node
 
 
-def _what_to_tag(sources: Sequence[str]) -> str:
-    """Say what to do about a missing parameters cell: name the cell that assigns most numbers."""
-    numbers = [
-        [
-            name
-            for name, (value, _) in assigned_values(source).items()
-            if type(value) in (int, float)
-        ]
-        for source in sources
-    ]
-    most = max(numbers, key=len, default=[])
-    if not most:
-        return f"put what should vary into one, as in `lr = 1e-3`, and tag it {_HOW_TO_TAG}"
-    more = len(most) - _MAX_NAMES
-    names = ", ".join(most[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
-    return (
-        f"code cell {numbers.index(most) + 1} assigns {names}: keep what should vary in a cell of "
-        f"its own, which computes nothing from it, and tag it {_HOW_TO_TAG}"
-    )
+def injected_names(node: NotebookNode) -> list[str]:
+    """The names that papermill's injected cell assigns: those that the parameters cell only sets.
+
+    One that the parameters cell reads as well would be injected too late; it is replaced in place.
+    """
+    tagged = (cell for cell in code_cells(node) if PARAMETERS_TAG in cell_tags(cell))
+    return [name for cell in tagged for name in assigned_only(cell.source)]
+
+
+def replace_values(
+    node: NotebookNode, values: Mapping[str, Any], as_code: Callable[[Any], str]
+) -> None:
+    """Replace the plain values of names where a notebook's cells assign them.
+
+    Args:
+        as_code: makes Python of a value.
+    """
+    for cell in code_cells(node):
+        if any(name in cell.source for name in values):
+            source = with_values(cell.source, values, as_code)
+            if source != cell.source:
+                cell.metadata[_RESEARCH_SOURCE], cell.source = cell.source, source

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import symtable
-from collections.abc import Collection
+from collections.abc import Set
 
 from nbformat import NotebookNode
 
 from ..errors import NotebookError
 from .cell_code import plain_python
 from .reading import cell_tags, code_cells
-from .research import INJECTED_TAG, PARAMETERS_TAG, ResearchNotebook
+from .research import INJECTED_TAG, PARAMETERS_TAG, ResearchNotebook, injected_names
 
 SHARED_TAG = "shared"
 #: What `sweeper.trial()` returns is of one trial, so shared cells may not ask for it.
@@ -20,7 +20,7 @@ _OWN_CALL = re.compile(r"\bsweeper\.trial\b|\bfrom\s+sweeper\s+import\b.*\btrial
 _WORTH_S, _WORTH_PART = 1.0, 0.2
 
 
-def check_shared_cells(notebook: ResearchNotebook, own_names: Collection[str]) -> None:
+def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
     """Refuse tagged cells that differ between trials, or that come after a cell without the tag.
 
     Args:
@@ -32,7 +32,9 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Collection[str]) -
     first_untagged = 0
     for number, cell in enumerate(code_cells(notebook.node), start=1):
         tags, where = cell_tags(cell), f"{notebook.display_name}: code cell {number}"
-        if PARAMETERS_TAG in tags or not cell.source.strip():
+        if not cell.source.strip():
+            continue
+        if PARAMETERS_TAG in tags and not _own_in(cell.source, own_names - notebook.injected):
             continue
         if SHARED_TAG not in tags:
             first_untagged = first_untagged or number
@@ -50,7 +52,7 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Collection[str]) -
             )
 
 
-def sharing_advice(node: NotebookNode, own_names: Collection[str]) -> str:
+def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str:
     """What it would save to tag leading cells of a notebook; empty where it is not worth it.
 
     Args:
@@ -64,10 +66,10 @@ def sharing_advice(node: NotebookNode, own_names: Collection[str]) -> str:
     for number, cell in enumerate(cells, start=1):
         took_s = cell.metadata.get("papermill", {}).get("duration") or 0.0
         total_s += took_s
-        if PARAMETERS_TAG in cell_tags(cell):
-            continue
-        is_leading = is_leading and not _own_in(cell.source, own_names)
-        if is_leading:
+        is_tagged = PARAMETERS_TAG in cell_tags(cell)
+        own = own_names - {*injected_names(node)} if is_tagged else own_names
+        is_leading = is_leading and not _own_in(cell.source, own)
+        if is_leading and not is_tagged:
             leading_s += took_s
             numbers.append(number)
     if leading_s < max(_WORTH_S, _WORTH_PART * total_s):
@@ -81,7 +83,7 @@ def sharing_advice(node: NotebookNode, own_names: Collection[str]) -> str:
     )
 
 
-def _own_in(source: str, own_names: Collection[str]) -> str:
+def _own_in(source: str, own_names: Set[str]) -> str:
     """The first thing of one trial only that a cell uses, such as a swept name; empty if none."""
     if _OWN_CALL.search(source):
         return "sweeper.trial()"

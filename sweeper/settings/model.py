@@ -88,17 +88,17 @@ class Settings(SettingsModel):
         dict[str, DimensionEntry],
         Field(json_schema_extra={**IDENTIFIERS, "minProperties": 1}),
     ]
-    """The search space: names that the notebook's parameters cell assigns, each with a range, as in
+    """The search space: names to which the notebook assigns a plain value, each with a range, as in
     {low: 1e-4, high: 1e-1, log: true}, or choices, as in [32, 64, 128]."""
     fixed: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(
         default_factory=dict
     )
-    """Names of the parameters cell that have this value in all trials instead of the notebook's."""
+    """Names of the notebook that have this value in all trials instead of its own."""
     inputs: Annotated[
         dict[str, InputSource],
         Field(json_schema_extra={**IDENTIFIERS}),
     ] = Field(default_factory=dict)
-    """Names of the parameters cell that get the path of what a trial of another study has saved."""
+    """Names of the notebook that get the path of what a trial of another study has saved."""
     start: Annotated[tuple[dict[str, ChoiceValue], ...], Field(strict=False)] = ()
     """Trials to run first, each a mapping from swept names to values; some may be missing."""
     smoke: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(

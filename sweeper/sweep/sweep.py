@@ -117,7 +117,7 @@ class Sweep:
         research = (
             notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
         )
-        research.check_parameters(settings.sources)
+        research.check_names(settings.sources)
         make_executor = executor or executor_of(settings, research, kernel=kernel, jobs=jobs)
         kernel_name, folder = kernel or research.kernel_name, research.path.parent
         make_pruner(settings)  # refuses wrong options now

@@ -73,7 +73,7 @@ def test_the_version_is_the_package_s(
     ("flags", "message"),
     [
         (["--study", ""], "notebook_hpo.py: --study: '' cannot name a study; use letters"),
-        (["--set", "lrr=3"], "--set lrr=3: 'lrr' is not assigned in the parameters cell of n.ipyn"),
+        (["--set", "lrr=3"], "--set lrr=3: 'lrr' is not assigned in n.ipyn"),
         (["--set", "lrr=3"], "did you mean 'lr'?"),
         (["--cluster", "loal:4"], "--cluster loal:4: url: expected the address of a Dask"),
         (["--set", "class=3"], "--set class=3: class: not a Python identifier"),

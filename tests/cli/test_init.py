@@ -27,9 +27,9 @@ def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
     file = folder / "drafted.yml"
     file.write_text(draft(notebook), encoding="utf-8")
     loaded = Settings.load(file)
-    notebook.check_parameters(dict.fromkeys(loaded.space, "draft"))
+    notebook.check_names(dict.fromkeys(loaded.space, "draft"))
     scope: dict[str, Any] = {}
-    exec(re.sub("^%.*", "", notebook.parameters_source, flags=re.MULTILINE), scope)
+    exec(re.sub("^%.*", "", notebook.code[notebook.parameters_cell - 1], flags=re.MULTILINE), scope)
     assert loaded.start == ({name: scope[name] for name in loaded.space},)
     return loaded
 
@@ -96,15 +96,12 @@ def test_a_range_is_ten_times_less_to_ten_times_more_and_words_are_those_of_the_
 def test_what_is_not_swept_is_in_a_comment(drafted: Drafted, tmp_path: Path) -> None:
     settings = drafted(
         "lr = 0.1\nepochs = 5\nseed = 0\nnum_workers = 4\nuse_bn = True\ndata_dir = 'data'\n"
-        "betas = (0.9, 0.99)\nwidth = 64\nmodel = build(width)\napi_key = 'abcdef123'".replace(
-            "build", "str"
-        )
+        "betas = (0.9, 0.99)\nwidth = 64\nmodel = str(width)\napi_key = 'abcdef123'"
     )
-    assert set(settings.space) == {"lr"}
+    assert set(settings.space) == {"lr", "width"}
     text = (tmp_path / "drafted.yml").read_text()
     assert "  # epochs: {low: 1, high: 50}    # 5 in the notebook" in text
     assert "  # use_bn: [false, true]    # true in the notebook" in text
-    assert "# 64 in the notebook; line 9 of its cell reads it before it is injected" in text
     assert "abcdef123" not in text
 
 
@@ -131,7 +128,7 @@ def test_what_is_not_swept_is_in_a_comment(drafted: Drafted, tmp_path: Path) -> 
         (["plt.plot(val_loss)\nval_loss = fit()\nloss = val_loss[-1]"], "loss"),
         (["try:\n    pass\nexcept E:\n    val_acc = 1"], "val_acc"),
         (["elapsed = 3\nn_error = 2\ntest_score = [1, 2]\nprint('loss 3')"], "score"),
-        (["lr = 1e-3"], "score"),
+        (["x = 1e-3"], "score"),
     ],
 )
 def test_the_likeliest_score_is_active_and_never_a_counter_or_an_array(
@@ -154,10 +151,8 @@ def test_the_examples_have_drafts(tmp_path: Path, name: str, objective: str) -> 
 @pytest.mark.parametrize(
     ("parameters", "language", "fragment"),
     [
-        ("pass", "python", "assigns nothing: no number or choice to sweep; assign some there"),
-        ("seed = 0\npath = 'a/b'", "python", "assigns only seed, path: no number or choice"),
-        ("a = 3\nx = list(range(a))", "python3", "it reads a itself; move the lines that do"),
-        ("lr = ", "python", "the parameters cell, line 1: invalid syntax"),
+        ("seed = 0\npath = 'a/b'", "python3", "no number or choice to sweep; give one a name"),
+        ("lr = ", "python", "no number or choice to sweep; code cell 1, line 1: invalid syntax"),
         ("lr <- 0.1", "R", "language is R; write the parameters file by hand"),
     ],
 )
@@ -171,6 +166,18 @@ def test_a_notebook_without_a_draft_is_refused_with_the_remedy(
     with pytest.raises(NotebookError, match=re.escape(fragment)) as raised:
         draft(ResearchNotebook(path))
     assert str(path) in str(raised.value)
+
+
+def test_without_a_parameters_cell_all_that_never_changes_and_is_read_is_drafted(
+    tmp_path: Path,
+) -> None:
+    cells = [
+        "lr, k = 0.1, f()  # rate\nunread = 3\ntotal = 0\nbest = 1.5\nwidth = 64\nfit(width, best)",
+        "for x in it:\n    total += x * lr\n    if x:\n        best = x",
+    ]
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    assert "space:\n  lr: {low: 0.01, high: 0.91, log: true}    # 0.1 in the notebook; rate" in text
+    assert all(f"{name}:" not in text for name in ("k", "unread", "total", "best"))
 
 
 def test_a_draft_has_the_notebooks_values_in_comments(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from sweeper.control.check import (
     make_forecast,
     typical_params,
 )
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 from sweeper.trials import TrialOutcome, TrialState
 
@@ -155,7 +156,7 @@ def test_a_score_that_may_be_hidden_is_not_called_missing(
     ("cell", "more", "flags", "message"),
     [
         ("val = x", "smoke: {epoch: 1}\n", (), "smoke: 'epoch' is not assigned"),
-        ("val = x", "fixed: {sise: 1}\n", (), "'sise' is not assigned in the parameters cell"),
+        ("val = x", "fixed: {sise: 1}\n", (), "'sise' is not assigned in"),
         ("val = x\nfor", "", ("--dry-run",), "code cell 2, line 2: invalid syntax"),
         ("val = x", "", ("-k", "nowhere"), "the kernel 'nowhere' is not installed"),
     ],
@@ -185,11 +186,14 @@ SPACE = {
 }
 
 
-def test_a_typical_trial_has_the_values_of_start_then_of_the_notebook_then_the_smallest() -> None:
+def test_a_typical_trial_has_the_values_of_start_then_of_the_notebook_then_the_smallest(
+    tmp_path: Path,
+) -> None:
     start = [{"lr": 3e-3, "kind": "b"}]
     settings = small_settings("corners", space=SPACE, start=start)
     source = "lr = 1e-3\nwidth = 48\nbatch = 7  # outside\ndeep = depth()"
-    typical = typical_params(settings, source)
+    path = write_notebook(tmp_path / "n.ipynb", parameters=source)
+    typical = typical_params(settings, ResearchNotebook(path))
     assert typical == {"lr": 3e-3, "width": 48, "batch": 32, "kind": "b", "deep": 1}
     largest = largest_params(settings, typical)
     assert largest == {**typical, "width": 80, "batch": 256, "deep": 9}

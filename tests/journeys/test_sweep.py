@@ -539,7 +539,7 @@ def test_one_trial_scores_the_same_alone_and_beside_others() -> None:
 
 WRONG: Sequence[tuple[str, list[str], list[str]]] = [
     ("no such notebook", ["-i", "none.ipynb"], ["none.ipynb", "no such notebook"]),
-    ("no parameters cell", ["-i", "untagged.ipynb"], ["untagged.ipynb", "tag it 'parameters'"]),
+    ("unassigned name", ["-i", "untagged.ipynb"], ["untagged.ipynb", "not assigned"]),
     ("broken notebook", ["-i", "broken.ipynb"], ["broken.ipynb: not a valid notebook: "]),
     ("unknown name", ["-p", "unknown.yml"], ["unknown.yml", "'xx'", "did you mean 'x'?"]),
     ("bad YAML", ["-p", "bad.yml"], ["bad.yml", "line 2"]),
@@ -557,7 +557,7 @@ WRONG: Sequence[tuple[str, list[str], list[str]]] = [
     ("bad jobs", ["-j", "none"], ["-j none", "auto"]),
     ("bad timeout", ["--timeout", "soon"], ["--timeout", "'soon'", "15m"]),
     ("bad set", ["--set", "x"], ["--set x", "NAME=VALUE"]),
-    ("unknown set", ["--set", "y=1"], ["--set y=1", "'y'", "parameters cell"]),
+    ("unknown set", ["--set", "y=1"], ["--set y=1", "'y'", "right.ipynb"]),
 ]
 
 

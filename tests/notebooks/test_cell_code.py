@@ -38,6 +38,5 @@ from sweeper.testing import write_notebook
 )
 def test_every_form_of_assignment_is_found(tmp_path: Path, source: str, names: list[str]) -> None:
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters=source))
-    assert sorted(research.parameters() or ()) == sorted(names)
-    assert all(map(research.assigns, names))
-    assert not research.assigns("settings")
+    assert all(map(research.takes, names))
+    assert not research.takes("settings")

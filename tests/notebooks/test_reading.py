@@ -28,10 +28,6 @@ from sweeper.testing import write_notebook
             b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"id": "a"}]}',
             "not a valid notebook",
         ),
-        (
-            b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}',
-            "no parameters cell; put what should vary into one",
-        ),
     ],
 )
 def test_the_message_for_an_invalid_file_names_the_file_and_the_fault(
@@ -58,7 +54,7 @@ def test_the_message_for_a_missing_notebook_names_the_path_as_the_user_wrote_it(
 def test_a_notebook_in_another_unicode_encoding_is_read(tmp_path: Path, encoding: str) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="größe = 1")
     path.write_bytes(path.read_text("utf-8").encode(encoding))
-    assert ResearchNotebook(path).parameters() == ["größe"]
+    assert ResearchNotebook(path).takes("größe")
 
 
 @pytest.mark.parametrize(
@@ -90,6 +86,6 @@ def test_a_notebook_of_an_older_format_is_read(tmp_path: Path) -> None:
     content = {"nbformat": 4, "nbformat_minor": 2, "metadata": {}, "cells": cells}
     path.write_text(json.dumps(content))
     research = ResearchNotebook(path)
-    assert research.parameters() == ["lr"]
+    assert research.takes("lr")
     assert (research.kernel_name, research.language) == ("python3", "python")
     nbformat.validate(research.fresh_copy())

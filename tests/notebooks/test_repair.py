@@ -77,7 +77,7 @@ def test_a_fault_that_does_not_change_which_code_runs_is_repaired(
     research = ResearchNotebook(path)
     kernel = "mine" if fault == "a kernel that is only a name" else "python3"
     assert (research.kernel_name, research.language) == (kernel, "python")
-    assert research.parameters() == ["x"]
+    assert research.assignments.replaceable() == ["x"]
     fresh = research.fresh_copy()
     nbformat.validate(fresh)
     assert [cell.source for cell in fresh.cells] == ["x = 1.0", "print(x)"]

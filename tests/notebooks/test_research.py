@@ -11,30 +11,6 @@ from sweeper.errors import NotebookError
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
-ITS_OWN = ": keep what should vary in a cell of its own, which computes nothing from it, and tag it"
-
-
-@pytest.mark.parametrize(
-    ("cells", "message"),
-    [
-        (["class_names = ['a', 'b']"], "put what should vary into one, as in `lr = 1e-3`, and tag"),
-        (["x = 1"], f"code cell 1 assigns x{ITS_OWN} 'parameters' (JupyterLab: property"),
-        (["import os", "x = 1\ny = 2\nz = f(x)", "lr = 0.1"], f"code cell 2 assigns x, y{ITS_OWN}"),
-        (
-            ["%%time\na = 1e-3\nb: int = -2\nc = d = 1\ne = True\nf = 'x'\ng = 1\n%pwd"],
-            f"code cell 1 assigns a, b, c, d and 1 more{ITS_OWN}",
-        ),
-        (["%%bash\nlr=1", "lr <- 1", "f(lr=1)"], "put what should vary into one, as in"),
-    ],
-)
-def test_the_message_without_a_parameters_cell_proposes_the_cell_to_tag(
-    tmp_path: Path, cells: list[str], message: str
-) -> None:
-    path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
-    with pytest.raises(NotebookError) as raised:
-        ResearchNotebook(path)
-    assert f"{path}: no parameters cell; {message}" in str(raised.value)
-
 
 @pytest.mark.parametrize("language", ["python", "Python 3", "python3", "ipython3"])
 def test_all_spellings_of_python_are_python(tmp_path: Path, language: str) -> None:
@@ -43,9 +19,9 @@ def test_all_spellings_of_python_are_python(tmp_path: Path, language: str) -> No
     content["metadata"]["kernelspec"]["language"] = language
     path.write_text(json.dumps(content))
     research = ResearchNotebook(path)
-    assert research.assigns("seed")
+    assert research.takes("seed")
     with pytest.raises(NotebookError, match="'rate' is not assigned"):
-        research.check_parameters({"rate": "p.yml: space"})
+        research.check_names({"rate": "p.yml: space"})
 
 
 def test_two_parameters_cells_are_refused(tmp_path: Path) -> None:
@@ -75,31 +51,46 @@ def test_a_notebook_that_names_no_kernel_gets_the_chosen_one(tmp_path: Path) -> 
 def test_the_message_for_an_unassigned_name_has_the_nearest_assigned_one(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="learning_rate = 1\nwidth = 2")
     research = ResearchNotebook(path)
-    research.check_parameters(dict.fromkeys(["width", "learning_rate"], "p.yml: space"))
+    research.check_names(dict.fromkeys(["width", "learning_rate"], "p.yml: space"))
     with pytest.raises(NotebookError) as raised:
-        research.check_parameters(dict.fromkeys(["width", "learnin_rate", "zzz"], "p.yml: space"))
+        research.check_names(dict.fromkeys(["width", "learnin_rate", "zzz"], "p.yml: space"))
     first, second = str(raised.value).splitlines()
-    assert first.startswith("p.yml: space: 'learnin_rate' is not assigned in the parameters cell")
+    assert first.startswith("p.yml: space: 'learnin_rate' is not assigned in ")
     assert str(path) in first
     assert first.endswith("did you mean 'learning_rate'?")
     assert "'zzz'" in second
     assert second.endswith("known: learning_rate, width")
 
 
-def test_a_parameters_cell_with_a_syntax_error_is_refused_with_the_line(tmp_path: Path) -> None:
-    faults = ("x = 1\ny = = 2", "%%time\ny = = 2", "%matplotlib inline\ny = = 2")
-    for source, line in (*((fault, ", line 2") for fault in faults), ("x = '\0'", "")):
+def test_a_name_in_a_cell_with_a_syntax_error_is_refused_with_its_line(tmp_path: Path) -> None:
+    for source in ("x = 1\ny = = 2", "%matplotlib inline\ny = = 2"):
         research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters=source))
-        with pytest.raises(NotebookError, match=f"the parameters cell{line}: .*only assign names"):
-            research.check_parameters(dict.fromkeys(["x"], "p.yml"))
+        with pytest.raises(NotebookError, match="code cell 1, line 2: invalid syntax"):
+            research.check_names(dict.fromkeys(["y"], "p.yml"))
+
+
+def test_a_parameter_that_a_later_cell_gives_another_value_is_refused(tmp_path: Path) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", "f(x)", "x = 2", parameters="x = 0\nx = 1")
+    message = (
+        rf"^p: 'x' is assigned another value in code cell 3, line 1: keep one of the two \({path}"
+    )
+    with pytest.raises(NotebookError, match=message):
+        ResearchNotebook(path).check_names({"x": "p"})
+    assert not ResearchNotebook(path).takes("x")
+
+
+def test_a_notebook_in_another_language_needs_a_parameters_cell(tmp_path: Path) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", "x <- 1", parameters="", kernel="ir")
+    path.write_text(path.read_text().replace('"language": "python"', '"language": "R"'))
+    with pytest.raises(NotebookError, match="no parameters cell, which a notebook in R needs"):
+        ResearchNotebook(path)
 
 
 def test_the_parameters_cell_of_another_language_is_not_checked(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="lr <- 1", kernel="ir")
     path.write_text(path.read_text().replace('"language": "python"', '"language": "R"'))
     research = ResearchNotebook(path)
-    assert research.parameters() is None
-    research.check_parameters(dict.fromkeys(["anything"], "p.yml"))
+    research.check_names(dict.fromkeys(["anything"], "p.yml"))
 
 
 def test_a_fresh_copy_contains_nothing_of_an_earlier_execution(tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def test_a_shared_cell_that_uses_a_name_of_one_trial_is_refused(
     assert f"uses {named}" in str(refused.value)
 
 
+def test_no_shared_cell_may_follow_a_parameters_cell_that_uses_a_name_of_one_trial(
+    tmp_path: Path,
+) -> None:
+    cells = ["rows = 1"]
+    path = write_notebook(tmp_path / "nb.ipynb", *cells, parameters="lr = 1\nk = lr", shared=1)
+    with pytest.raises(NotebookError, match="code cell 2 is tagged 'shared', and code cell 1"):
+        check_shared_cells(ResearchNotebook(path), OWN)
+    check_shared_cells(ResearchNotebook(path), {"k"})
+
+
 def test_a_shared_cell_after_one_without_the_tag_is_refused(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "nb.ipynb", "a = 1", "b = 2")
     node = nbformat.read(path, as_version=4)

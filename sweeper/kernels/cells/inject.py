@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from nbformat import NotebookNode
 from papermill.parameterize import parameterize_notebook
-from papermill.translators import translate_parameters
+from papermill.translators import PythonTranslator, translate_parameters
 
+from ...notebooks.research import injected_names, replace_values
 from ...trials import Params
 
 
 def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
-    """The notebook with a cell after its parameters cell that assigns `params`."""
+    """A notebook whose cells see `params`.
+
+    Papermill's cell after the parameters cell assigns those that the parameters cell only sets, and
+    is there for none of them, too, so that all trials' notebooks have the same cells. The values of
+    the others are replaced where they stand.
+    """
     node.metadata.setdefault("papermill", NotebookNode())
-    injected: NotebookNode = parameterize_notebook(
-        node, dict(params), kernel_name=kernel_name, language=language
-    )
-    return injected
+    if language == "python":
+        names = injected_names(node)
+        in_place = {name: value for name, value in params.items() if name not in names}
+        replace_values(node, in_place, PythonTranslator.translate)
+        injected = {name: value for name, value in params.items() if name in names}
+    else:
+        names, injected = list(params), dict(params)
+    if names:
+        node = parameterize_notebook(node, injected, kernel_name=kernel_name, language=language)
+    node.metadata.papermill["parameters"] = dict(params)
+    return node
 
 
 def assignments(params: Params) -> str:

@@ -1,0 +1,258 @@
+"""Where a notebook assigns its names, and how a trial's values replace the notebook's.
+
+A name can get a trial's value where one statement at the top level assigns it a plain value: a
+number, a text, None, or a list or dict of such. That value is replaced where it stands, so all that
+follows sees the trial's, in the same cell too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .cell_code import comments, parse_or_none, plain_python
+
+#: The comment that says what a value was is cut after so many characters.
+_COMMENT_WIDTH = 60
+_BLOCKS: Mapping[type[ast.stmt], str] = {
+    ast.FunctionDef: "a function",
+    ast.AsyncFunctionDef: "a function",
+    ast.ClassDef: "a class",
+    ast.For: "a loop",
+    ast.While: "a loop",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One statement's assignment of one name.
+
+    Attributes:
+        cell: the number of its code cell, from 1.
+        line: of the statement in its cell, from 1.
+        block: what it stands in, such as `a function`; empty at the top level.
+        value: what is assigned; None where a loop assigns one value after another.
+        is_plain: whether the value can be replaced where it stands.
+    """
+
+    cell: int
+    line: int
+    block: str = ""
+    value: ast.expr | None = None
+    is_plain: bool = False
+
+    def __str__(self) -> str:
+        return f"code cell {self.cell}, line {self.line}"
+
+
+class Assignments:
+    """All assignments of a notebook in Python; cells that are no valid Python have none.
+
+    Args:
+        cells: the sources of the code cells.
+    """
+
+    def __init__(self, cells: Sequence[str]) -> None:
+        self._found: defaultdict[str, list[Assignment]] = defaultdict(list)
+        for number, source in enumerate(cells, start=1):
+            for name, assignment in assignments_of(source, cell=number):
+                self._found[name].append(assignment)
+
+    def plain_value(self, name: str) -> Any:
+        """The notebook's own value of a name; None also where it assigns no plain one."""
+        plain = [a for a in self._found.get(name, ()) if a.is_plain]
+        return ast.literal_eval(plain[-1].value) if plain and plain[-1].value else None
+
+    def replaceable(self) -> list[str]:
+        """The names that can get a trial's value where they stand, in their order."""
+        return [name for name in self._found if not self.why_not(name)]
+
+    def constants(self) -> set[str]:
+        """The names that the notebook assigns once, a plain value."""
+        return {
+            name for name, found in self._found.items() if len(found) == 1 and found[0].is_plain
+        }
+
+    def why_not(self, name: str) -> str:
+        """What keeps a name from getting a trial's value, and the remedy; empty for nothing.
+
+        It follows after the name and `is`.
+        """
+        at_top = [a for a in self._found.get(name, ()) if not a.block]
+        plain_or_loop = [a for a in at_top if a.is_plain or a.value is None]
+        if len(plain_or_loop) > 1:
+            first, second, *_ = plain_or_loop
+            return f"assigned in {first}, and in {second}: keep one of them"
+        if plain_or_loop:
+            loop = plain_or_loop[0]
+            return "" if loop.is_plain else f"one of many values in {loop}: assign it one value"
+        if at_top:
+            return f"worked out in {at_top[0]}: give it a value{self._or_sweep(at_top[0])}"
+        if name in self._found:
+            inside = self._found[name][0]
+            return f"assigned only in {inside.block}, {inside}: assign it at the top level"
+        return "not assigned"
+
+    def other_value(self, name: str, *, after_cell: int) -> str:
+        """What assigns a name another value in a later cell, as `why_not` words it."""
+        rivals = [
+            a
+            for a in self._found.get(name, ())
+            if a.cell > after_cell and not a.block and (a.is_plain or a.value is None)
+        ]
+        return f"assigned another value in {rivals[0]}: keep one of the two" if rivals else ""
+
+    def _or_sweep(self, computed: Assignment) -> str:
+        """Propose a name from which a value is worked out."""
+        nodes = ast.walk(computed.value) if computed.value is not None else ()
+        read = (node.id for node in nodes if isinstance(node, ast.Name))
+        instead = next((name for name in read if not self.why_not(name)), None)
+        return f", or sweep {instead!r}" if instead else ""
+
+
+def assignments_of(source: str, *, cell: int = 1) -> Iterator[tuple[str, Assignment]]:
+    """The names that a cell assigns, with the statements that do, in order.
+
+    Args:
+        cell: the number of the code cell.
+    """
+    code = plain_python(source)
+    tree = parse_or_none(code)
+    lines, code_lines = _lines(source), _lines(code)
+    for statement in tree.body if tree is not None else ():
+        for name, value, is_own in _pairs(statement):
+            # IPython may have moved what it converted.
+            stands = value is not None and _segment(lines, value) == _segment(code_lines, value)
+            yield (
+                name,
+                Assignment(
+                    cell=cell,
+                    line=statement.lineno,
+                    value=value,
+                    is_plain=is_own and stands and _is_plain(value),
+                ),
+            )
+        block = _BLOCKS.get(type(statement), "a branch")
+        for inner in ast.walk(statement):
+            if isinstance(inner, ast.stmt) and inner is not statement:
+                for name, value, _ in _pairs(inner):
+                    yield name, Assignment(cell=cell, line=inner.lineno, block=block, value=value)
+
+
+def plain_values(source: str) -> dict[str, tuple[Any, str]]:
+    """The plain values that names have after a cell, with the comments behind them."""
+    found: dict[str, tuple[Any, str]] = {}
+    for name, assignment in assignments_of(source):
+        if not assignment.block:
+            found.pop(name, None)
+        if assignment.is_plain and (value := assignment.value) is not None:
+            comment = comments(plain_python(source)).get(value.end_lineno or 0, "")
+            found[name] = ast.literal_eval(value), comment
+    return found
+
+
+def assigned_only(source: str) -> list[str]:
+    """The names that a cell assigns at its top level and does not read, in order."""
+    tree = parse_or_none(plain_python(source)) or ast.Module([], [])
+    read = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    names = (name for name, a in assignments_of(source) if not a.block and name not in read)
+    return list(dict.fromkeys(names))
+
+
+def with_values(source: str, values: Mapping[str, Any], as_code: Callable[[Any], str]) -> str:
+    """Replace the plain values that a cell assigns; comments behind them say what they were.
+
+    Args:
+        source: of the cell.
+        values: by name; those that the cell does not assign are left out.
+        as_code: makes Python of a value.
+    """
+    plain = [(name, a.value) for name, a in assignments_of(source) if a.is_plain]
+    found = [(name, value) for name, value in plain if name in values and value is not None]
+    lines = _lines(source)
+    were: dict[int, list[str]] = {}  # by line, as it will be counted
+    for name, value in sorted(found, key=lambda it: (-it[1].lineno, -it[1].col_offset)):
+        first, last = value.lineno - 1, (value.end_lineno or value.lineno) - 1
+        new, old = as_code(values[name]).encode(), _segment(lines, value)
+        if new == old:
+            continue
+        before, after = lines[first][: value.col_offset], lines[last][value.end_col_offset :]
+        lines[first : last + 1] = [before + new + after]
+        were = {line - (last - first): texts for line, texts in were.items()}
+        text = ast.unparse(value) if b"\n" in old else old.decode()
+        were.setdefault(first, []).insert(0, text)
+    for line, texts in were.items():
+        comment = f"  # was {', '.join(texts)}"
+        if len(comment) > _COMMENT_WIDTH:
+            comment = f"{comment[:_COMMENT_WIDTH]}…"
+        commented = [*lines[:line], lines[line] + comment.encode(), *lines[line + 1 :]]
+        if _is_same_code(lines, commented):  # the line may end inside a text of several lines
+            lines = commented
+    return b"\n".join(lines).decode()
+
+
+def _pairs(statement: ast.AST) -> Iterator[tuple[str, ast.expr | None, bool]]:
+    """The names that a statement assigns, with the value, and whether it is of that name alone."""
+    match statement:
+        case ast.Assign(targets=[ast.Tuple() | ast.List() as target], value=value):
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            if len(parts) == len(target.elts) and not any(
+                isinstance(part, ast.Starred) for part in (*target.elts, *parts)
+            ):
+                for part, its_value in zip(target.elts, parts, strict=True):
+                    yield from _pairs(ast.Assign(targets=[part], value=its_value))
+            else:
+                yield from ((name, value, False) for name in _stored(target))
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                is_own = len(targets) == 1 and isinstance(target, ast.Name)
+                yield from ((name, value, is_own) for name in _stored(target))
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield from ((name, value, True) for name in _stored(target))
+        case ast.AugAssign(target=target, value=value):
+            yield from ((name, value, False) for name in _stored(target))
+        case ast.For(target=target):
+            yield from ((name, None, False) for name in _stored(target))
+
+
+def _stored(target: ast.expr) -> Iterator[str]:
+    for node in ast.walk(target):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _is_plain(value: ast.expr | None) -> bool:
+    try:
+        return value is not None and isinstance(
+            ast.literal_eval(value), int | float | str | list | tuple | dict | None
+        )
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return False
+
+
+def _lines(source: str) -> list[bytes]:
+    return source.encode().split(b"\n")  # Python counts columns in bytes
+
+
+def _segment(lines: Sequence[bytes], value: ast.expr) -> bytes:
+    """The code of an expression."""
+    first, last = value.lineno - 1, value.end_lineno or value.lineno
+    text = list(lines[first:last])
+    if text:  # the end first, as the beginning may stand on the same line
+        text[-1] = text[-1][: value.end_col_offset]
+        text[0] = text[0][value.col_offset :]
+    return b"\n".join(text)
+
+
+def _is_same_code(lines: Sequence[bytes], others: Sequence[bytes]) -> bool:
+    first, second = (plain_python(b"\n".join(it).decode()) for it in (lines, others))
+    trees = [parse_or_none(first), parse_or_none(second)]
+    dumps = {tree and ast.dump(tree) for tree in trees}
+    return None not in dumps and len(dumps) == 1

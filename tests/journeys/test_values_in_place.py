@@ -1,0 +1,56 @@
+"""A messy notebook without a parameters cell is swept as it is, and its trials run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from studies import small_settings
+
+from sweeper import Sweep
+from sweeper.cli import main
+from sweeper.testing import write_notebook
+
+pytestmark = pytest.mark.kernel
+
+CELLS = (
+    "import random\nseed = 42\nrng = random.Random(seed)",
+    "lr, depth = 1e-2, 3  # rate\nsteps: int = 4\nsizes = [\n    depth,\n    8,\n]\nrate = lr * 10",
+    "kind = 'flat'\nmomentum = 0.5\nval = rate + depth + steps + momentum + rng.random()",
+    "print((lr, depth, steps, kind, momentum))",
+)
+
+
+def test_values_are_replaced_where_they_stand_and_replay_to_the_last_bit(tmp_path: Path) -> None:
+    settings = small_settings(
+        "messy",
+        space={
+            "lr": {"low": 0.1, "high": 1.0},
+            "kind": ["flat", "steep"],
+            "momentum": {"low": 0.6, "high": 0.9, "when": {"kind": "steep"}},
+        },
+        fixed={"steps": 7},
+        start=[{"lr": 0.3, "kind": "steep", "momentum": 0.8}, {"lr": 0.4, "kind": "flat"}],
+        study={"trials": 2, "sampler": "random"},
+        kernels="cold",
+    )
+    notebook = write_notebook(tmp_path / "messy.ipynb", *CELLS, parameters="")
+    before = notebook.read_bytes()
+    output = f"{tmp_path}/out/{{run_id}}.ipynb"
+    result = Sweep.from_settings(settings, notebook=notebook, output=output).run()
+    assert notebook.read_bytes() == before
+    first, second = (nbformat.read(r.notebook, as_version=4) for r in result.records)
+    seed = result.records[0].seed
+    assert (
+        first.cells[0].source
+        == f"import random\nseed = {seed}  # was 42\nrng = random.Random(seed)"
+    )
+    assert (
+        "lr, depth = 0.3, 3  # rate  # was 1e-2\nsteps: int = 7  # was 4" in first.cells[1].source
+    )
+    assert first.cells[-1].outputs[0].text == "(0.3, 3, 7, 'steep', 0.8)\n"
+    assert second.cells[-1].outputs[0].text == "(0.4, 3, 7, 'flat', 0.5)\n"
+    # Both trials ran the same code, so one workload replays them: the momentum of the first must
+    # not become the second one's.
+    assert main(["replay", str(tmp_path / "out" / "messy"), "--all"]) == 0

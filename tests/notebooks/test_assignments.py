@@ -1,0 +1,81 @@
+"""Which names of a notebook can get a trial's value, and how it replaces the notebook's."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeper.notebooks.assignments import Assignments, with_values
+
+VALUES = {"lr": 0.5, "sizes": [1, 2], "name": "b", "n": 7}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("lr = 0.1", "lr = 0.5  # was 0.1"),
+        ("lr: float = -1e-3  # rate", "lr: float = 0.5  # rate  # was -1e-3"),
+        ("lr, n = 0.1, 3\nf(lr)", "lr, n = 0.5, 7  # was 0.1, 3\nf(lr)"),
+        ("[lr, k] = [0.1, 3]", "[lr, k] = [0.5, 3]  # was 0.1"),
+        ("ä = 'ü'; lr = 0.1; n = 2; g()", "ä = 'ü'; lr = 0.5; n = 7; g()  # was 0.1, 2"),
+        (
+            "sizes = [\n  64,  # first\n  32,\n]\nlr = 1",
+            "sizes = [1, 2]  # was [64, 32]\nlr = 0.5  # was 1",
+        ),
+        ("sizes = [\n 1]; lr = 1", "sizes = [1, 2]; lr = 0.5  # was [1], 1"),
+        ("%matplotlib inline\nlr = 0.1\n!ls", "%matplotlib inline\nlr = 0.5  # was 0.1\n!ls"),
+        ("%%time\nlr = 0.1", "%%time\nlr = 0.5  # was 0.1"),
+        ("lr = 0.1; s = '''a\nb'''", "lr = 0.5; s = '''a\nb'''"),
+        ("lr = \\\n 0.1", "lr = \\\n 0.5  # was 0.1"),
+        ("lr = 0.5", "lr = 0.5"),
+        ("name = (\n 'a'\n 'c')", "name = (\n 'b')  # was 'ac'"),
+        ("%%bash\nlr=0.1", "%%bash\nlr=0.1"),
+        ("lr = f(0.1)\nd.lr = 1\nd['lr'] = 1\nlr += 1\nif x:\n  lr = 1", None),
+        ("lr = lr2 = 0.1\n*lr, k = 1, 2", None),
+        ("lr = ", None),
+    ],
+)
+def test_a_plain_value_is_replaced_where_it_stands(source: str, expected: str | None) -> None:
+    assert with_values(source, VALUES, repr) == (expected or source)
+
+
+@pytest.mark.parametrize(
+    ("cells", "why"),
+    [
+        (["lr = 0.1", "lr = lr / 2\nif x:\n  lr = 1"], ""),
+        (["lr = f()", "lr = 0.1"], ""),
+        (["k = 1"], "not assigned"),
+        (
+            ["lr = 0.1", "k = 1\nlr = 0.2"],
+            "assigned in code cell 1, line 1, and in code cell 2, line 2: keep one of them",
+        ),
+        (
+            ["lr = 0.1", "for lr in rates: f(lr)"],
+            "assigned in code cell 1, line 1, and in code cell 2, line 1: keep one of them",
+        ),
+        (
+            ["for lr, n in rates: f(lr)"],
+            "one of many values in code cell 1, line 1: assign it one value",
+        ),
+        (
+            ["base = 0.1", "lr = base / n"],
+            "worked out in code cell 2, line 1: give it a value, or sweep 'base'",
+        ),
+        (["lr = k = 0.1"], "worked out in code cell 1, line 1: give it a value"),
+        (
+            ["def f():\n  lr = 1"],
+            "assigned only in a function, code cell 1, line 2: assign it at the top level",
+        ),
+        (
+            ["for i in it:\n  lr = 1"],
+            "assigned only in a loop, code cell 1, line 2: assign it at the top level",
+        ),
+        (
+            ["with f() as g:\n  lr = 1"],
+            "assigned only in a branch, code cell 1, line 2: assign it at the top level",
+        ),
+    ],
+)
+def test_a_name_without_one_plain_value_is_refused_with_the_place_and_a_remedy(
+    cells: list[str], why: str
+) -> None:
+    assert Assignments(cells).why_not("lr") == why
