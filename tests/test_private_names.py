@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "private-names.md"
 
 #: Library, private name, and the modules that use it.
 NAMES = [
-    ("optuna", "optuna.study.study.Study._storage", "study/study.py, study/endings.py"),
+    ("optuna", "optuna.study.study.Study._storage", "study/study.py"),
     (
         "optuna",
         "optuna.samplers._gp.sampler.GPSampler._sample_relative_impl",
@@ -35,7 +35,7 @@ NAMES = [
     (
         "optuna",
         "optuna.trial._frozen.FrozenTrial._trial_id",
-        "study/study.py, study/endings.py, study/storage.py, study/proposals.py",
+        "study/study.py, study/storage.py, study/proposals.py",
     ),
     (
         "nbclient",

@@ -41,7 +41,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         mlflow_run_ids=facts.get("mlflow_run_ids", {}),
         compare_url=facts.get("compare_url"),
         page=existing.paths.page if existing.paths.page.exists() else None,
-        cost=price and price["price_per_hour"] * study.spent_s / 3600,
+        cost=price and price["price_per_hour"] * facts.get("spent_s", 0.0) / 3600,
         confirmation=existing.confirmation(),
     )
     is_here = is_held(existing.paths) and elsewhere_s(existing.paths.owner) is None

@@ -11,7 +11,7 @@ from .forking.sharing import SharedCells
 from .kernel import Kernel
 from .pool import KernelPool
 from .request import Ending, ExecutionRequest, KernelResult
-from .specs import can_freeze, check_kernel, environment_of, interpreter_of, language_of
+from .specs import check_kernel, environment_of, interpreter_of, language_of
 
 __all__ = [
     "Ending",
@@ -26,7 +26,6 @@ __all__ = [
     "Run",
     "SharedCells",
     "Verdict",
-    "can_freeze",
     "check_kernel",
     "environment_of",
     "execute",

@@ -76,10 +76,5 @@ def is_ipykernel(name: str) -> bool:
     return any("ipykernel" in argument for argument in _spec(name).argv)
 
 
-def can_freeze(name: str) -> bool:
-    """Whether the kernels of a kernelspec import modules from a snapshot; only ipykernels do."""
-    return language_of(name).lower() == "python" and is_ipykernel(name)
-
-
 def _spec(name: str) -> KernelSpec:
     return KernelSpecManager().get_kernel_spec(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import warnings
 import weakref
@@ -14,9 +15,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from ..errors import StorageAwayError, StudyError, root_cause
+from ..errors import BrokenError, StorageAwayError, StudyError, root_cause
 from ..settings.addresses import Address, driver_missing
-from ..study_folder.loss import LostFileError, Presence
 from ..trials import display_path
 
 #: How long to wait for another process's lock on an SQLite file.
@@ -51,7 +51,6 @@ def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) 
     url = Address.of(url)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        _clear_leftovers(url.full)
         return _open(url.full, is_known=is_known, **options)
     except (
         SQLAlchemyError,
@@ -73,14 +72,6 @@ def _why_closed(url: Address, error: BaseException) -> str:
     if url.is_incomplete:
         return f"{problem}; its password is not stored: give it in --storage, or in PGPASSWORD"
     return f"{problem}; expected an SQLAlchemy URL such as sqlite:////folder/study.db"
-
-
-def _clear_leftovers(url: str) -> None:
-    """Remove the log of an SQLite file that is gone: SQLite would replay it into a new file."""
-    file = file_of(make_url(url))
-    if file is not None and not file.exists():
-        for ending in ("-journal", "-wal", "-shm"):
-            file.with_name(file.name + ending).unlink(missing_ok=True)
 
 
 def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
@@ -159,19 +150,41 @@ def _is_temporary(context: ExceptionContext) -> bool:
     return is_of_the_server or context.is_disconnect or code == _READ_ONLY
 
 
+class LostFileError(BrokenError):
+    """A study's file was removed or replaced while a sweep was using it."""
+
+    def __init__(self, file: Path) -> None:
+        lost = [path for path in (file, *file.parents) if not path.exists()]
+        what = (
+            f"{display_path(lost[-1])} was removed"
+            if lost
+            else f"{display_path(file)} was replaced"
+        )
+        super().__init__(f"{what} while the sweep was using it")
+
+
 def refuse_another_file(engine: Engine) -> None:
     """From now on refuse connections if SQLite's file was removed or replaced.
 
-    The connections raise `LostFileError`.
+    What is written to a removed file is lost, and databases do not notice. The connections raise
+    `LostFileError`.
     """
     file = file_of(engine.url)
     if file is None:
         return
-    presence = Presence(file)
+    known: os.stat_result | None = file.stat()
 
     def check(*_: object) -> None:
-        if presence.lost() is not None:
-            raise LostFileError(file)
+        nonlocal known
+        try:
+            if known is not None and os.path.samestat(file.stat(), known):
+                return
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:  # a file system that does not answer proves no loss
+            return
+        known = None  # it stays lost: a new file may get the inode number of the old one
+        raise LostFileError(file)
 
     event.listen(engine, "do_connect", check)  # SQLite would create an empty file
     event.listen(engine.pool, "checkout", check)

@@ -20,7 +20,6 @@ from optuna.trial import TrialState as OptunaState
 from ..notebook_api.messages import decode_float
 from ..notebooks.metadata import read_metadata
 from ..trials import GpuUse, Reason, TrialRecord, TrialState
-from .samplers import CONSTRAINT, VIOLATED
 from .trial_codec import record_of
 
 
@@ -42,9 +41,6 @@ def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[s
     if record.state is TrialState.COMPLETED:
         study.tell(record.number, [record.scores[name] for name in objectives])
         return
-    if record.is_infeasible:
-        trial_id = study.get_trials(deepcopy=False)[record.number]._trial_id
-        study._storage.set_trial_system_attr(trial_id, CONSTRAINT, VIOLATED)
     is_pruned = record.state is TrialState.PRUNED
     study.tell(record.number, state=OptunaState.PRUNED if is_pruned else OptunaState.FAIL)
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.engine import URL
 
 from ..study_folder.patience import Patience
 
@@ -51,11 +50,6 @@ class MirroredStorage(InMemoryStorage):
     def study_id(self) -> int:
         """The id of the only study in memory; Optuna's list of studies copies all their notes."""
         return self._study
-
-    @property
-    def url(self) -> URL:
-        """The storage's URL."""
-        return self._stored.engine.url
 
     def close(self) -> None:
         """End all connections to the storage."""

@@ -20,8 +20,6 @@ from .trial_codec import RECORD, decode, is_own
 
 #: The attribute of a study with its facts.
 FACTS = "sweeper"
-#: The attribute with the time that its sweeps have taken.
-SPENT = "sweeper.spent_s"
 #: The fact of a study that confirms others: its plan, as `trials.plan_of` makes it.
 CONFIRMS = "confirms"
 #: How long to wait for another process's lock on the file.
@@ -89,12 +87,6 @@ class StoredStudy:
     def study_id(self) -> str:
         """An id that no other study has, even one of the same name."""
         return str(self.facts["id"])
-
-    @property
-    def spent_s(self) -> float:
-        """The wall-clock time that all sweeps of the study have taken together, as stored."""
-        found = self._read(FACTS_OF_STUDY, SPENT)
-        return float(json.loads(found[0][0])) if found else 0.0
 
     def records(self) -> list[TrialRecord]:
         """The records of all trials that have ever begun, by number."""

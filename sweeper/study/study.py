@@ -28,7 +28,7 @@ from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
 from ..trials import Confirmation, Params, TrialOutcome, TrialRecord, TrialState
-from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
+from .access import log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun
@@ -36,7 +36,7 @@ from .pruners import why_pruned
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
-from .stored import CONFIRMS, FACTS, SPENT
+from .stored import CONFIRMS, FACTS
 from .trial_codec import RECORD, encode, record_of
 
 
@@ -148,23 +148,10 @@ class Study:
         """Close the storage; the records in memory can still be read."""
         self._mirror.close()
 
-    @property
-    def file(self) -> Path | None:
-        """The storage's file; None for a storage on a server."""
-        return file_of(self._mirror.url)
-
     def note_facts(self, **facts: Any) -> None:
         """Store facts about the study as a whole; each replaces the earlier fact of that name."""
-        self._study.set_user_attr(FACTS, {**self.facts, **facts})
-
-    @property
-    def spent_s(self) -> float:
-        """The stored wall-clock time that all sweeps of the study have taken together."""
-        return float(self._study.user_attrs.get(SPENT, 0.0))
-
-    def note_spent(self, spent_s: float) -> None:
-        """Store the wall-clock time that all sweeps of the study have taken together."""
-        self._study.set_user_attr(SPENT, spent_s)
+        with self._lock:
+            self._study.set_user_attr(FACTS, {**self.facts, **facts})
 
     def _requeue(self) -> None:
         """Give Optuna the ends that an earlier sweep could not, and queue its unfinished trials."""

@@ -41,14 +41,8 @@ def snapshot_of(
     )
 
 
-def changed_meanwhile(
-    snapshot: CodeSnapshot, notebook: ResearchNotebook, *, is_frozen: bool
-) -> list[str]:
-    """What users should know of files that have changed since a sweep began.
-
-    Args:
-        is_frozen: whether kernels have imported modules from the snapshot.
-    """
+def changed_meanwhile(snapshot: CodeSnapshot, notebook: ResearchNotebook) -> list[str]:
+    """What users should know of files that have changed since a sweep began."""
     try:
         is_same = ResearchNotebook(notebook.path).code == notebook.code
     except NotebookError:
@@ -65,9 +59,7 @@ def changed_meanwhile(
             changed.append(path)
     if not changed:
         return []
-    how = (
-        "ran the cells and modules of its start, and what they read from disk was new"
-        if is_frozen
-        else "that began later used the new code, and cannot be compared with earlier ones"
-    )
-    return [f"{', '.join(changed)} changed while the sweep ran: trials {how}"]
+    return [
+        f"{', '.join(changed)} changed while the sweep ran: trials ran the code of its start, and "
+        "what they read from disk themselves was new"
+    ]

@@ -6,10 +6,9 @@ import logging
 import threading
 import time
 
-from ..errors import first_line
+from ..errors import BrokenError, first_line
 from ..page import Page, content_of
 from ..study.study import Study
-from ..study_folder.loss import LostFileError, Presence
 from .plan import SweepPlan
 from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
@@ -22,13 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Looks for the sweep's files, writes down the time spent, and writes the comparison page.
+    """Writes down the time spent, and writes the comparison page.
 
-    That is done every 5 s, on a thread of its own. What goes wrong with the page costs no trial: it
-    is logged once.
-
-    Args:
-        files: without which the sweep ends.
+    That is done every 5 s, on a thread of its own, which so notices a study that was lost. What
+    goes wrong with the page costs no trial: it is logged once.
     """
 
     def __init__(
@@ -38,29 +34,21 @@ class Housekeeping:
         *,
         scheduler: TrialScheduler,
         spending: Spending,
-        files: Presence,
     ) -> None:
         self._plan, self._study = plan, study
-        self._scheduler, self._spending, self._files = scheduler, spending, files
+        self._scheduler, self._spending = scheduler, spending
         self._page = Page(plan.paths.page, plan.paths.page_files)
         self._has_failed = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="housekeeping", daemon=True)
         self._thread.start()
 
-    def has_files(self) -> bool:
-        """Whether no file of the sweep was removed or replaced; otherwise the sweep ends."""
-        lost = self._files.lost()
-        if lost is not None and self._scheduler.broken is None:
-            self._scheduler.lose(LostFileError(lost))
-        return lost is None
-
     def close(self) -> None:
         """End the thread, and write the time spent once more."""
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join()
-            self._spending.write()
+            self._write_spending()
 
     def write_page(self, compare_url: str | None = None, *, is_running: bool = False) -> None:
         """Write the page as the study is now.
@@ -88,11 +76,16 @@ class Housekeeping:
                 _log.warning("%s cannot be written: %s; export does it", page, first_line(error))
             self._has_failed = True
 
+    def _write_spending(self) -> None:
+        try:
+            self._spending.write()
+        except BrokenError as error:
+            self._scheduler.lose(error)
+
     def _work(self) -> None:
         page_at_s = 0.0
         while True:
-            self.has_files()
-            self._spending.write()
+            self._write_spending()
             if time.monotonic() >= page_at_s:
                 began_s = time.thread_time()  # a disk that hangs once takes no CPU
                 self.write_page(is_running=True)

@@ -31,7 +31,6 @@ class SweepPlan:
         timeout_s: its wall-clock limit from then on; None for as long as its trials take.
         fingerprint: what its trials are made of.
         allow_changes: whether to go on with a study whose trials were made of something else.
-        is_frozen: whether its kernels import modules as they were when the sweep began.
         make_executor: makes one from a workload, for the study that confirms this one.
         confirming: what this study confirms, as `trials.plan_of` makes it; None for a search.
         remote: the study's copy in an object storage; None where there is to be none.
@@ -50,7 +49,6 @@ class SweepPlan:
     timeout_s: float | None
     fingerprint: Fingerprint
     allow_changes: bool
-    is_frozen: bool
     remote: RemoteCopy | None
     data: Dataset | None = None
     inputs: Inputs = field(default_factory=dict)

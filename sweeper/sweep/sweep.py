@@ -13,23 +13,22 @@ from functools import partial
 from pathlib import Path
 
 from ..display.in_jupyter import live_output
-from ..errors import BrokenError, StudyError, SweepError, first_line
+from ..errors import BrokenError, StorageAwayError, StudyError, SweepError, first_line, root_cause
 from ..execution.executor import Executor
 from ..execution.workload import Workload
-from ..kernels import can_freeze
 from ..notebooks.fingerprint import fingerprint_of, local_code, tags_of
 from ..notebooks.research import ResearchNotebook
 from ..notebooks.shared_cells import check_shared_cells
 from ..settings import Settings
 from ..settings.addresses import Address
+from ..study.access import LostFileError
 from ..study.confirmations import confirmation_of
 from ..study.pruners import make_pruner
 from ..study.samplers import SamplerFactory
 from ..study.study import Study
-from ..study_folder.loss import Presence, loss_message
 from ..study_folder.requests import ALL, NO_MORE
 from ..sync.archive import Dataset
-from ..tracking import Tracker, sqlite_file
+from ..tracking import Tracker
 from ..trials import (
     Event,
     Events,
@@ -144,7 +143,6 @@ class Sweep:
             check_shared_cells(research, workload.own_names)
         samplers = SamplerFactory(settings)
         remote = remote_copy(settings, paths, storage_url, tracking)
-        is_elsewhere = executor is not None or settings.cluster is not None
         plan = SweepPlan(
             workload=workload,
             # The last, because a cluster's workers may already be at work when it is there.
@@ -157,7 +155,6 @@ class Sweep:
             timeout_s=timeout_s,
             fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name, code=code),
             allow_changes=allow_changes,
-            is_frozen=is_elsewhere or can_freeze(kernel_name),
             remote=remote,
             data=data,
         )
@@ -243,17 +240,12 @@ class Sweep:
                 is_stopped=lambda: self.stopped_by is not None,
             ) as (self.plan, study, tracker),
         ):
-            message_of = partial(
-                loss_message,
-                storage=str(self.plan.storage_url),
-                tracking=sqlite_file(tracker.uri),
-            )
             try:
                 scheduler, result = self._run_trials(study, tracker, began_s=began_s)
-            except StudyError as error:
-                raise BrokenError(message_of(error)) from error
-            if scheduler.broken is not None:
-                raise BrokenError(message_of(scheduler.broken)) from scheduler.broken
+            except (StudyError, BrokenError) as error:
+                raise BrokenError(_why_ended(error, self.plan.storage_url)) from error
+            if (broken := scheduler.broken) is not None:
+                raise BrokenError(_why_ended(broken, self.plan.storage_url)) from broken
             return result
 
     def _announce_data(self, line: str) -> None:
@@ -281,8 +273,7 @@ class Sweep:
         study.be_patient(stop_switch.patience_s)
         if plan.remote is not None:  # another machine goes on with the study
             plan.remote.when_lost(scheduler.lose)
-        files = Presence(plan.paths.lock, study.file, sqlite_file(tracker.uri))
-        house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, files=files)
+        house = Housekeeping(plan, study, scheduler=scheduler, spending=spending)
         with closing(house), closing(scheduler):
             self._events.announce(Event.SWEEP_STARTED)
             with deadline(plan, spending, self.stop):
@@ -294,7 +285,7 @@ class Sweep:
             left_s = stop_switch.left_s
             undelivered = log.finish(left_s=None if left_s is None else left_s / 2)
         compare_url = tracker.compare_url()
-        if house.has_files() and scheduler.broken is None:
+        if scheduler.broken is None:
             study.note_facts(
                 mlflow_run_ids=tracker.mlflow_run_ids,
                 compare_url=compare_url,
@@ -302,7 +293,6 @@ class Sweep:
             )
             house.write_page(compare_url)
         lag_s = self._finish_copy()
-        house.has_files()
         records, best = study.records(), study.best()
         # An earlier sweep may have confirmed the best trials of this search.
         confirmation = confirmation_of(study, paths=plan.paths, storage_url=plan.storage_url)
@@ -310,7 +300,7 @@ class Sweep:
             best = confirmation.best_of(records, best)
         changed: Sequence[str] = ()
         if (snapshot := plan.workload.snapshot) is not None:
-            changed = changed_meanwhile(snapshot, plan.notebook, is_frozen=plan.is_frozen)
+            changed = changed_meanwhile(snapshot, plan.notebook)
         result = SweepResult(
             study=study.name,
             storage=str(plan.storage_url),
@@ -363,3 +353,15 @@ class Sweep:
             left_s=self._stop_switch.left_s,
             on_wait=lambda: self._events.announce(Event.COPYING),
         )
+
+
+def _why_ended(error: Exception, storage_url: Address) -> str:
+    """One line about the error that ended a sweep, with the remedy."""
+    if isinstance(error, StorageAwayError):
+        return (
+            f"{error}; it stayed away, so the sweep has ended; when it is back, the same command "
+            "goes on, and runs no trial again that has come to its end"
+        )
+    if isinstance(error, LostFileError):
+        return f"{error}; the running trials were stopped, their executed notebooks were kept"
+    return str(error) if isinstance(error, SweepError) else f"{storage_url}: {root_cause(error)}"

@@ -67,8 +67,7 @@ def test_status_has_what_a_study_has_cost(
     paths: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = Study.load(f"sqlite:///{paths.storage}", "seen")
-    study.note_spent(3600.0)
-    study.note_facts(settings={"cost": {"price_per_hour": 2.5, "budget": 4.0}})
+    study.note_facts(spent_s=3600.0, settings={"cost": {"price_per_hour": 2.5, "budget": 4.0}})
     assert main(["status", str(paths.folder), "--json"]) == 0
     printed = capsys.readouterr()
     assert "cost of the study so far: 2.50, 2.5 per completed trial" in printed.err

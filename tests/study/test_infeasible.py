@@ -16,6 +16,7 @@ from optuna.trial import TrialState as OptunaState
 from sweeper.notebooks.executed import ExecutedNotebook
 from sweeper.settings import Settings
 from sweeper.study.samplers import SamplerFactory
+from sweeper.study.samplers.views import with_constraints
 from sweeper.testing import trial_spec
 from sweeper.trials import Params, Reason, TrialOutcome, TrialState
 
@@ -122,34 +123,23 @@ def test_a_study_goes_on_whatever_does_not_fit(begin: Any, sampler: str, objecti
     assert [trial.state for trial in opened.optunas()].count(OptunaState.FAIL) == 6
 
 
-def test_a_trial_that_does_not_fit_stays_failed_and_has_optunas_constraint(begin: Any) -> None:
+def test_a_trial_that_does_not_fit_stays_failed_and_its_sampler_sees_a_violation(
+    begin: Any,
+) -> None:
     opened = begin(trials=9)
     opened.study.tell(opened.ask().number, too_large())
     opened.run(0.5)
     opened.study.tell(opened.ask().number, TrialOutcome(state=TrialState.FAILED))
     large, fitting, other = opened.optunas()
     assert [trial.state.name for trial in (large, fitting, other)] == ["FAIL", "COMPLETE", "FAIL"]
-    assert large.constraints == {"memory": 1.0}
-    assert fitting.constraints == other.constraints == {}
+    seen = with_constraints([large, fitting, other])
+    assert [trial.state.name for trial in seen] == ["COMPLETE", "COMPLETE", "FAIL"]
+    assert [trial.constraints["memory"] for trial in seen] == [1.0, -1.0, -1.0]
+    assert with_constraints([fitting, other]) == [fitting, other]
     record, _, failed = opened.again().study.records()
     assert (record.state, record.is_infeasible) == (TrialState.FAILED, True)
     assert not failed.is_infeasible
     assert [best.number for best in opened.study.best()] == [1]
-
-
-def test_a_sweep_that_was_killed_before_optuna_knew_leaves_the_constraint_to_the_next(
-    begin: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = begin(trials=9)
-    record = opened.ask()
-    with monkeypatch.context() as patch:
-        patch.setattr(opened.study, "_tell", lambda _: None)
-        opened.study.tell(record.number, too_large())
-    (open_still,) = opened.optunas()
-    assert (open_still.state.name, open_still.constraints) == ("RUNNING", {})
-    opened.again()
-    (trial,) = opened.optunas()
-    assert (trial.state.name, trial.constraints) == ("FAIL", {"memory": 1.0})
 
 
 @pytest.mark.parametrize("is_infeasible", [True, False])

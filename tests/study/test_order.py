@@ -12,7 +12,6 @@ import optuna
 import pytest
 from opened_studies import FAILED, STOPPED, Opened, completed, failed, stopped
 
-from sweeper.study.samplers import CONSTRAINT, VIOLATED
 from sweeper.study.study import Study
 from sweeper.trials import Params, Reason, TrialOutcome, TrialRecord
 
@@ -268,12 +267,12 @@ def test_a_trial_waits_only_for_the_end_of_an_earlier_one(make: Make) -> None:
 
 def test_a_sampler_sees_trials_that_ended_too_late_as_running(make: Make) -> None:
     slots = make("random", jobs=3, trials=6)
-    seen: list[list[tuple[str, Any, Any]]] = []
+    seen: list[list[tuple[str, Any]]] = []
 
     class Looks(optuna.samplers.RandomSampler):
         def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
             trials = study.get_trials(deepcopy=False)
-            seen.append([(t.state.name, t.values, t.system_attrs.get(CONSTRAINT)) for t in trials])
+            seen.append([(t.state.name, t.values) for t in trials])
             return {}
 
     slots.opened.samplers.make = lambda number: Looks(seed=number)  # type: ignore[method-assign]
@@ -284,7 +283,7 @@ def test_a_sampler_sees_trials_that_ended_too_late_as_running(make: Make) -> Non
     slots.opened.study.tell(records[0].number, completed(0.25))
     for _ in range(2):
         slots.opened.ask()
-    running = ("RUNNING", None, None)
-    assert seen[3] == [("COMPLETE", [0.25], None), running, running, running]
-    ended = [("COMPLETE", [0.25], None), ("FAIL", None, VIOLATED)]
+    running = ("RUNNING", None)
+    assert seen[3] == [("COMPLETE", [0.25]), running, running, running]
+    ended = [("COMPLETE", [0.25]), ("FAIL", None)]
     assert seen[4] == [*ended, running, running, running]

@@ -9,7 +9,7 @@ import pytest
 from opened_studies import completed
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeper.study.samplers.views.pruned import WithPruned
+from sweeper.study.samplers.views import with_pruned
 from sweeper.trials import Reason, TrialOutcome
 from sweeper.trials import TrialState as State
 
@@ -32,7 +32,7 @@ def seen(*trials: FrozenTrial, direction: Direction = "maximize") -> list[float 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction=direction)
     study.add_trials(trials)
-    view = WithPruned(study).study(study)
+    view = with_pruned(study)
     return [one.value for one in view.get_trials(states=(TrialState.COMPLETE,))]
 
 

@@ -114,7 +114,8 @@ def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
 
     def watch(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         out = str(spec.notebook.parent)
-        until(lambda: find_study(out, storage=None).study.spent_s > 0)  # so a kill cannot hide it
+        # So a kill cannot hide it.
+        until(lambda: find_study(out, storage=None).study.facts.get("spent_s", 0) > 0)
         return wait_for_stop(spec, running)
 
     first = make_sweep(watch, cost=cost).run()

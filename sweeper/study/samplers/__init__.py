@@ -6,12 +6,9 @@ When a proposal is made, and what the queue has before it, does not belong here.
 from .distributions import as_queued, distributions, in_words, suggest
 from .factory import SamplerFactory, derived_seed
 from .fitting import check_fits
-from .views.in_order import InOrder
-from .views.infeasible import CONSTRAINT, VIOLATED
+from .views import InOrder
 
 __all__ = [
-    "CONSTRAINT",
-    "VIOLATED",
     "InOrder",
     "SamplerFactory",
     "as_queued",

@@ -10,13 +10,12 @@ from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
-from optuna.trial import TrialState
 
 from ...errors import SettingsError
 from ...settings import Settings
 from ..options import check_options
 from .padded_gp import PaddedGP
-from .views.infeasible import Constrained
+from .views import StorageView, with_constraints
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
 _GP_TRIALS = 250
@@ -38,12 +37,9 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
     "nsga2": optuna.samplers.NSGAIISampler,
     "brute_force": optuna.samplers.BruteForceSampler,
 }
-#: Samplers that propose better params if they see infeasible trials, and in which state they do.
+#: Samplers that propose better params if they see infeasible trials.
 #: Those of nsga2 are no worse where such trials are unknown to it: either way none is a parent.
-_SEES_INFEASIBLE: Mapping[str, TrialState] = {
-    "tpe": TrialState.PRUNED,
-    "gp": TrialState.COMPLETE,
-}
+_SEES_INFEASIBLE = ("tpe", "gp")
 #: Arguments that the factory passes, so a parameters file cannot set them.
 _PASSED = ("seed", "space", "design_seed")
 
@@ -100,8 +96,8 @@ class SamplerFactory:
 
     def seen(self, storage: Any) -> Any:
         """A study's storage, or a view of it, as the sampler is to see it."""
-        state = _SEES_INFEASIBLE.get(self.name)
-        return storage if state is None else Constrained(storage, state)
+        sees = self.name in _SEES_INFEASIBLE
+        return StorageView(storage, with_constraints) if sees else storage
 
     @property
     def most_trials(self) -> int:

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...settings.space import SearchSpace
 from .gp import on_one_thread
 from .padding import Padding
-from .views.pruned import WithPruned
+from .views import with_pruned
 
 
 class PaddedGP(optuna.samplers.GPSampler):
@@ -60,7 +60,7 @@ class PaddedGP(optuna.samplers.GPSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose values of the dimensions of all branches, of which the trial uses its own."""
-        study = WithPruned(study).study(study)
+        study = with_pruned(study)
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(completed) < self._fits_from:
             return self._padding.design(trial.number, seed=self._design_seed)

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial
 
 from ...settings.space import ChoiceDimension, SearchSpace, as_scalar
 from .distributions import distributions
-from .views.view import StorageView
+from .views import StorageView
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,13 @@ class Padding:
 
     def seen(self, study: optuna.Study) -> optuna.Study:
         """The study, with a value of every dimension in each trial."""
-        return _Padded(study._storage, self.values).study(study)
+        return StorageView(study._storage, self._filled).study(study)
+
+    def _filled(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        filled = [copy.copy(trial) for trial in trials]
+        for trial in filled:
+            trial.params = {**self.values, **trial.params}
+        return filled
 
     def only_active(self, acquisition: Any) -> Any:
         """An acquisition function for which a dimension has its fixed value where it is missing."""
@@ -114,22 +120,6 @@ class _OnlyActive:
 
         with torch.no_grad():
             return self.eval_acqf(torch.from_numpy(x)).numpy()
-
-
-class _Padded(StorageView):
-    """Trials with values of all dimensions."""
-
-    def __init__(self, storage: Any, values: Mapping[str, Any]) -> None:
-        super().__init__(storage)
-        self._values = values
-
-    def _seen(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        return [self._filled(trial) for trial in trials]
-
-    def _filled(self, trial: FrozenTrial) -> FrozenTrial:
-        filled = copy.copy(trial)
-        filled.params = {**self._values, **trial.params}
-        return filled
 
 
 def _branches(

@@ -1,0 +1,177 @@
+"""The trials of a study as samplers are to see them.
+
+What a sampler makes of them does not belong here.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Container
+from typing import Any
+
+import optuna
+from optuna.storages import InMemoryStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from ..pruners.predictive import PredictivePruner
+from ..trial_codec import RECORD
+
+#: The attribute of a trial with what its sampler has noted about the study.
+_NOTED = "sweeper.noted"
+#: Optuna's attribute of a trial for the constraint `memory`: above 0 where it is violated.
+_CONSTRAINT = "constraints:memory"
+
+
+class StorageView:
+    """Stands in for a study's storage in one proposal.
+
+    Args:
+        storage: of Optuna's kind, or another view.
+        seen: makes of all trials those that the sampler is to see.
+    """
+
+    def __init__(
+        self, storage: Any, seen: Callable[[list[FrozenTrial]], list[FrozenTrial]]
+    ) -> None:
+        self._storage = storage
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def get_all_trials(
+        self,
+        study_id: int,
+        deepcopy: bool = True,
+        states: Container[TrialState] | None = None,
+    ) -> list[FrozenTrial]:
+        """The study's trials, as the sampler is to see them."""
+        seen = self._seen(self._storage.get_all_trials(study_id, deepcopy=deepcopy))
+        return [trial for trial in seen if states is None or trial.state in states]
+
+    def study(self, like: optuna.Study) -> optuna.Study:
+        """A study as Optuna loads it from this view."""
+        storage: Any = self  # it has all of a storage's methods
+        return optuna.load_study(
+            study_name=like.study_name, storage=storage, sampler=like.sampler, pruner=like.pruner
+        )
+
+
+class InOrder(StorageView):
+    """A study at a fixed point, whatever trials have ended since.
+
+    The sampler sees the ends of the trials up to `number - lag`. Trials after these run, as far as
+    it can see, and none after `number` exists. So it proposes the same in each run of the study.
+
+    Some samplers note a count or a list about the study as a whole. Such notes are kept with the
+    trial and read in the order of trials: those of a proposal that a kill has lost are lost with
+    it, and the proposal is the same when it is made again.
+
+    Args:
+        storage: of the study.
+        number: of the trial that is proposed.
+        lag: how many numbers before it the last trial is whose end counts; at least 1.
+    """
+
+    def __init__(self, storage: InMemoryStorage, *, number: int, lag: int) -> None:
+        super().__init__(storage, self._in_order)
+        self._number = number
+        self._last = number - lag
+        self._noted: dict[str, Any] = {}
+
+    def _in_order(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        return [
+            _as_running(trial) if trial.number > self._last and trial.state.is_finished() else trial
+            for trial in trials
+            if trial.number <= self._number
+        ]
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        """What samplers have noted about the study in the trials before this one."""
+        attrs = dict(self._storage.get_study_system_attrs(study_id))
+        trials = self._storage.get_all_trials(study_id, deepcopy=False)
+        for trial in trials:
+            if trial.number < self._number:
+                attrs |= trial.system_attrs.get(_NOTED, {})
+        return attrs | self._noted
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        """Note something about the study, with the trial that is proposed."""
+        self._noted[key] = value
+        number = self._number
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
+        self._storage.set_trial_system_attr(trial_id, _NOTED, dict(self._noted))
+
+
+def _as_running(trial: FrozenTrial) -> FrozenTrial:
+    seen = copy.copy(trial)
+    seen.state, seen.values, seen.datetime_complete = TrialState.RUNNING, None, None
+    seen.intermediate_values = {}
+    return seen
+
+
+def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials, with those that did not fit into memory as ones that violate a constraint.
+
+    They have failed, and Optuna's samplers ignore failed trials. Here they have completed with the
+    mean of the values of all others, which makes their params neither better nor worse than others.
+    A study without such trials stays as it is, so its proposals are the same.
+    """
+    values = [trial.values for trial in trials if trial.state is TrialState.COMPLETE]
+    if not values or not any(map(_is_infeasible, trials)):
+        return trials
+    means = [sum(column) / len(column) for column in zip(*values, strict=True)]
+    seen = []
+    for trial in trials:
+        is_infeasible = _is_infeasible(trial)
+        changed = copy.copy(trial)
+        if is_infeasible:
+            changed.state, changed.values = TrialState.COMPLETE, means
+        if changed.state.is_finished():
+            held = {_CONSTRAINT: 1.0 if is_infeasible else -1.0}
+            changed.system_attrs = {**trial.system_attrs, **held}
+        seen.append(changed)
+    return seen
+
+
+def _is_infeasible(trial: FrozenTrial) -> bool:
+    is_infeasible = trial.user_attrs.get(RECORD, {}).get("is_infeasible", False)
+    return trial.state is TrialState.FAIL and bool(is_infeasible)
+
+
+def with_pruned(study: optuna.Study) -> optuna.Study:
+    """A study of one objective whose pruned trials have completed, with the value to be expected.
+
+    It is what the curves of the completed trials predict from the pruned one's last step, or its
+    last value where too few of them have that step. It is never better than the best completed
+    trial's, and never worse than the worst one's: how bad a trial was that hardly began would
+    otherwise hide what the others have in common. Without it, a study whose pruner ends most trials
+    would never have enough for a model, and the model would not know where the bad ones are.
+    """
+    completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if not completed or len(study.directions) > 1:
+        return study
+    values = [float(trial.value or 0.0) for trial in completed]
+    curves = PredictivePruner()
+    expected: dict[int, FrozenTrial] = {}
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)):
+        value = _expected_value(curves, study, trial)
+        if value is not None:
+            seen = expected[trial.number] = copy.copy(trial)
+            seen.state = TrialState.COMPLETE
+            seen.value = min(max(value, min(values)), max(values))
+    view = StorageView(study._storage, lambda all_: [expected.get(it.number, it) for it in all_])
+    return view.study(study)
+
+
+def _expected_value(curves: PredictivePruner, study: optuna.Study, trial: FrozenTrial) -> Any:
+    """The value that a pruned trial would have had; None where it has reported none."""
+    if trial.last_step is None:
+        return None
+    last = trial.intermediate_values[trial.last_step]
+    if not math.isfinite(last):  # diverged
+        return math.inf if study.direction is StudyDirection.MINIMIZE else -math.inf
+    prediction = curves.prediction(study, trial)
+    return last if prediction is None else prediction.likely
