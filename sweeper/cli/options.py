@@ -241,7 +241,7 @@ COMMANDS = {
         _argument(
             "--sample",
             "N",
-            "only N of them: the best, and others evenly spread over the study",
+            "only N of them, evenly spread over the study",
             type=int,
         ),
         _flag("--here", "on a machine without the trials' kernel or GPU, too"),

@@ -20,10 +20,9 @@ from ..errors import KernelError, StudyError
 from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
 from ..kernels import check_kernel
-from ..notebook_api.messages import Point, StopReason, decode_float
+from ..notebook_api.messages import Point, StopReason
 from ..notebooks.compare import Differences, Execution, compare
-from ..notebooks.executed import annotate
-from ..notebooks.metadata import read_metadata
+from ..notebooks.metadata import as_json
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..study_folder.snapshots import read_snapshot
@@ -39,7 +38,6 @@ _log = logging.getLogger(__name__)
 #: The kernel for trials whose own is not installed.
 _KERNEL_HERE = "python3"
 _HERE = "--here replays it on this machine as it is, and gives the difference as a number"
-_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 class ReplayState(StrEnum):
@@ -82,11 +80,6 @@ class Verdict:
             return ReplayState.FAILED
         return ReplayState.EQUAL if self.found.has_equal_numbers else ReplayState.DIFFERENT
 
-    @property
-    def difference(self) -> str:
-        """What differs, in one line; empty for an equal replay."""
-        return self.message or "; ".join(self.found.numbers_in_words())
-
     def lines(self) -> list[str]:
         """The verdict for people, the first line by itself enough to go on."""
         if self.state is ReplayState.EQUAL:
@@ -100,7 +93,7 @@ class Verdict:
         far = "" if math.isinf(distance) else f"; at most {distance:.2g} apart, relatively"
         files = map(display_path, (self.target.record.notebook, self.target.replay))
         return [
-            f"{self.run_id}: different: {self.difference}{far}",
+            f"{self.run_id}: different: {'; '.join(self.found.numbers_in_words())}{far}",
             *(f"  {cause}" for cause in self.causes or [none]),
             f"  compare {' and '.join(files)}",
         ]
@@ -169,7 +162,7 @@ def replay(
 def _workloads(
     existing: ExistingStudy, targets: Sequence[ReplayTarget], folder: Path, *, here: bool
 ) -> Iterator[tuple[Workload, list[ReplayTarget]]]:
-    """Workloads with their trials, which ran the same code with the same fixed values and data."""
+    """Workloads with their trials, which ran the same code with the same data."""
     cwd = Path(existing.study.facts["notebook"]).parent
     if not cwd.is_dir():
         raise StudyError(
@@ -180,8 +173,8 @@ def _workloads(
     kernel = _kernel_for(existing, here=here)
     groups: dict[str, list[ReplayTarget]] = {}
     for target in targets:
-        common = [target.metadata.get(name) for name in ("code", "snapshot", "fixed", "data")]
-        groups.setdefault(str(common), []).append(target)
+        common = str([target.metadata.get(name) for name in ("code", "snapshot", "data")])
+        groups.setdefault(common, []).append(target)
     for index, alike in enumerate(groups.values()):
         metadata = alike[0].metadata
         paths = StudyPaths.parse(f"{folder}/{index}/{{run_id}}.ipynb", study="replay")
@@ -196,20 +189,6 @@ def _workloads(
             data=_data(settings, cwd, metadata),
         )
         yield workload, alike
-
-
-def _decoded(stored: Any, known: Any = None) -> Any:
-    """A fixed value from a notebook's metadata, where `.inf` and `.nan` are texts.
-
-    Args:
-        known: the same of the study's settings: a text there stays a text.
-    """
-    if isinstance(stored, Mapping):
-        known = known if isinstance(known, Mapping) else {}
-        return {name: _decoded(value, known.get(name)) for name, value in stored.items()}
-    if isinstance(stored, list):
-        return [_decoded(value) for value in stored]
-    return decode_float(stored) if stored in _NOT_FINITE and stored != known else stored
 
 
 def _data(settings: Settings, cwd: Path, metadata: Mapping[str, Any]) -> Dataset | None:
@@ -260,15 +239,24 @@ class _Replays:
         settings, paths = self._workload.settings, self._workload.paths
         if item.record.state is TrialState.PRUNED:
             series = read_execution(item.record.notebook, self._existing.paths, settings).series
-            n_points = {name: len(points) for name, points in series.items()}
-            running.subscribe(_CutAsBefore(n_points, running))
-        record = item.record
+            left = sum(map(len, series.values()))
+
+            def end_as_before(point: Point) -> None:
+                nonlocal left
+                left -= 0 if point.step is None else len(point.metrics)
+                if left <= 0:
+                    running.stop(StopReason.PRUNED, "the trial was pruned here")
+
+            running.subscribe(end_as_before)
+        record, fixed = item.record, item.metadata.get("fixed", {})
+        if fixed == as_json(settings.fixed):  # the metadata have .inf and .nan as texts
+            fixed = settings.fixed
         return TrialSpec(
             study=self._existing.study.name,
             study_id=self._existing.study.study_id,
             number=record.number,
             params=record.params,
-            fixed=_decoded(item.metadata.get("fixed", {}), settings.fixed),
+            fixed=fixed,
             seed=record.seed,
             attempt=1,
             notebook=item.replay,
@@ -279,16 +267,8 @@ class _Replays:
         )
 
     def end(self, item: ReplayTarget, _spec: TrialSpec, outcome: TrialOutcome) -> bool:
-        """Compare a replay with its trial, and keep the verdict in the replay's notebook."""
-        verdict = self._judge(item, outcome)
-        state, of = str(verdict.state), item.record.notebook.name
-        try:
-            if read_metadata(item.replay) is not None:
-                noted = {"of": of, "verdict": state, "difference": verdict.difference}
-                annotate(item.replay, replay=noted)
-        except OSError as error:  # the verdict counts, wherever it cannot be written
-            _log.warning("%s: %s", display_path(item.replay), error.strerror or error)
-        self._on_verdict(verdict)
+        """Compare a replay with its trial."""
+        self._on_verdict(self._judge(item, outcome))
         return True
 
     def _judge(self, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
@@ -323,18 +303,3 @@ class _Replays:
             causes=causes,
             duration_s=outcome.duration_s,
         )
-
-
-class _CutAsBefore:
-    """Ends the replay of a pruned trial when it has reported as many points as the trial had."""
-
-    def __init__(self, n_points: Mapping[str, int], running: RunningTrial) -> None:
-        self._left = dict(n_points)
-        self._running = running
-
-    def __call__(self, point: Point) -> None:
-        for name in point.metrics:
-            if point.step is not None and name in self._left:
-                self._left[name] -= 1
-        if all(left <= 0 for left in self._left.values()):
-            self._running.stop(StopReason.PRUNED, "the trial was pruned here")

@@ -60,7 +60,7 @@ def targets_of(
         storage: the Optuna storage, where the study is in none of the folders above.
         tracking_uri: MLflow with its password, which no study stores.
         takes_all: all trials of the study that ended by themselves or by the pruner.
-        sample: only so many of these, evenly spread, the best one among them.
+        sample: only so many of these, evenly spread over the study.
 
     Raises:
         SettingsError: the words contradict each other.
@@ -88,8 +88,10 @@ def targets_of(
         if not records:
             raise StudyError(f"the study {existing.study.name!r} has no trial that has completed")
     if sample is not None:
-        best = {record.run_id for record in existing.study.best()}
-        records = _sample(records, sample, first=best)
+        if sample < 1:
+            raise SettingsError(f"--sample {sample}: expected a whole number of 1 or more")
+        n = min(sample, len(records))
+        records = [records[index * len(records) // n] for index in range(n)]
     targets = [_target(existing, record) for record in records]
     _refuse_lost_inputs(existing, targets)
     return existing, targets
@@ -99,47 +101,33 @@ def _study_of(
     notebooks: Sequence[Path], storage: str | None, tracking_uri: str | None
 ) -> tuple[ExistingStudy, list[str]]:
     """The one study of some executed notebooks, and the run ids of their trials."""
-    found = {}
-    for notebook in notebooks:
-        if not notebook.exists():
-            raise NotebookError(f"{notebook}: there is no such notebook")
-        metadata = read_metadata(notebook)
-        if metadata is None or not {"study", "study_id", "run_id"} <= metadata.keys():
+    written = {notebook: read_metadata(notebook) or {} for notebook in notebooks}
+    for notebook, metadata in written.items():
+        if "study_id" not in metadata:
             raise NotebookError(
-                f"{notebook}: no sweep has executed this notebook; give the executed notebook of a "
-                "trial, as in: replay out/digits.0007.ipynb"
+                f"{notebook}: there is no notebook that a sweep has executed; give the executed "
+                "notebook of a trial, as in: replay out/digits.0007.ipynb"
             )
-        found[str(metadata["study_id"])] = str(metadata["study"])
-    if len(found) > 1:
-        raise SettingsError(f"the notebooks are of {len(found)} studies; replay one at a time")
-    ((study_id, wanted),) = found.items()
+    first = notebooks[0]
+    wanted = str(written[first]["study"])
     if storage is None:
-        folders = (folder / wanted for folder in notebooks[0].absolute().parents)
+        folders = (folder / wanted for folder in first.absolute().parents)
         folder = next((it for it in folders if (it / _STORAGE_NAME).is_file()), None)
         if folder is None:
             raise StudyError(
-                f"{notebooks[0]}: its study {wanted!r} is in no folder above it; give its storage "
-                "with --storage"
+                f"{first}: its study {wanted!r} is in no folder above it; give its storage with "
+                "--storage"
             )
         wanted = str(folder)
     existing = find_study(wanted, storage=storage, tracking_uri=tracking_uri)
-    if existing.study.study_id != study_id:
-        raise StudyError(
-            f"{notebooks[0]}: it was written by another study than the one in "
-            f"{existing.storage_url}; give the right one with --storage"
-        )
-    return existing, [str((read_metadata(notebook) or {})["run_id"]) for notebook in notebooks]
-
-
-def _sample(records: list[TrialRecord], size: int, *, first: set[str]) -> list[TrialRecord]:
-    """Choose the best trial, and others evenly over the study."""
-    if size < 1:
-        raise SettingsError(f"--sample {size}: expected a whole number of 1 or more")
-    best = [record for record in records if record.run_id in first][:1]
-    others = [record for record in records if record not in best]
-    n_others = max(0, min(size - len(best), len(others)))
-    chosen = [*best, *(others[index * len(others) // n_others] for index in range(n_others))]
-    return sorted(chosen, key=lambda record: record.number)
+    for notebook, metadata in written.items():
+        if metadata["study_id"] != existing.study.study_id:
+            raise StudyError(
+                f"{notebook}: it was written by another study than the one in "
+                f"{existing.storage_url}; replay one study at a time, and give the right one with "
+                "--storage"
+            )
+    return existing, [str(metadata["run_id"]) for metadata in written.values()]
 
 
 def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:

@@ -115,17 +115,6 @@ class ExecutedNotebook:
             write_atomically(self.path, text)
 
 
-def annotate(path: Path, **entries: Any) -> None:
-    """Add entries to `metadata.sweeper` of an executed notebook.
-
-    Raises:
-        NotebookError: the file is missing or is not a notebook.
-    """
-    node = read_notebook(path)
-    node.metadata.setdefault(METADATA, {}).update(entries)
-    write_atomically(path, nbformat.writes(node, version=4))
-
-
 def mark_ended(path: Path, state: TrialState, message: str) -> None:
     """Set the state in the file of a trial whose process was killed before it could do so."""
     node = read_notebook(path)

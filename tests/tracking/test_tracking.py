@@ -21,7 +21,6 @@ from studies import until
 
 from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
-from sweeper.notebooks.executed import annotate
 from sweeper.study_folder.saved import saved_in
 from sweeper.tracking import RunWriter, Tracker, artifacts, store_of
 from sweeper.tracking.messages import Call, Store
@@ -246,7 +245,9 @@ def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     (saved / "large.pt").write_text("many weights")
     record = completed(tmp_path, nbformat.v4.new_markdown_cell("text"))
     used = {"study": "pretrain", "run_id": "0003", "artifact": "model.pt", "sha256": "f00"}
-    annotate(record.notebook, artifacts=saved_in(saved), inputs={"encoder": used})
+    node = nbformat.read(record.notebook, as_version=4)
+    node.metadata["sweeper"] |= {"artifacts": saved_in(saved), "inputs": {"encoder": used}}
+    nbformat.write(node, record.notebook)
     monkeypatch.setattr(artifacts, "LOGGED_BYTES", 10)
     client, mlflow_id = client_of(store), writer.end(record, {}, {}, {}, 9)
     files = {file.path for file in client.list_artifacts(mlflow_id)}
