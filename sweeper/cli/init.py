@@ -9,7 +9,7 @@ import argparse
 import ast
 import json
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .codes import OK
@@ -39,10 +39,6 @@ _SPLITS |= {"train": 3, "training": 3}
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
 #: The first words of counters, and of values with which a score is compared.
 _NO_SCORE = frozenset("n num number count baseline".split())
-#: What functions with such names return is a collection.
-_RETURNS_SEVERAL = re.compile("array|zeros|list|dict|cross_val|predict|curve|matrix|report|samples")
-#: Collections have these attributes, and these functions take them.
-_OF_SEVERAL = frozenset("append extend shape items values plot len zip mean std head iloc".split())
 _MOST_SCORES, _MOST_SWEPT = 6, 8
 #: Larger numbers, and smaller ones, are no parameters that anybody varies.
 _LARGEST = 1e15
@@ -182,26 +178,19 @@ def _text(value: Any) -> str:
 def _scores(cells: Sequence[str], parameters: set[str]) -> list[str]:
     """Entries of an objective such as `val_acc: maximize    # reported`, the likeliest first.
 
-    These are the names that the notebook reports; or else those with a score's word to which it
-    assigns one number outside of functions.
+    These are the names that the notebook reports; or else those with a score's word that it assigns
+    outside of functions, and never uses as a collection or a function.
     """
     from ..notebooks.cell_code import parse_or_none, plain_python
 
     trees = [parse_or_none(plain_python(cell)) or ast.Module([], []) for cell in cells]
-    origins = dict.fromkeys(_reported(trees), "reported")
-    no_numbers = {name for tree in trees for name in _collections(tree)}
-    if not origins:
-        for number, tree in enumerate(trees, start=1):
-            for name, value in _assignments(tree):
-                if not _may_be_number(value, no_numbers):
-                    no_numbers.add(name)
-                elif _is_score(name):
-                    # Of names that are alike, the last one is the likeliest.
-                    origins = {name: f"assigned in code cell {number}", **origins}
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    origins = dict.fromkeys(_reported(nodes), "reported") or _assigned(trees)
+    no_numbers = {*_collections(nodes), *parameters}
     names = [
         name
         for name in origins
-        if name not in no_numbers | parameters and _NO_SCORE.isdisjoint(_words(name)[:1])
+        if name not in no_numbers and _NO_SCORE.isdisjoint(_words(name)[:1])
     ]
     return [
         f"{_text(name)}: {'minimize' if _measure(name) in _LOSS else 'maximize'}    # "
@@ -229,90 +218,54 @@ def _rank(name: str) -> tuple[bool, int, bool]:
     return not _is_score(name), split, _measure(name) in _LOSS
 
 
-def _reported(trees: Sequence[ast.Module]) -> Iterator[str]:
+def _reported(nodes: Sequence[ast.AST]) -> Iterator[str]:
     """The names in calls of sweeper's `report` and `score`, scrapbook's `glue`, old `record`."""
-    nodes = [node for tree in trees for node in ast.walk(tree)]
-    ours = {
-        alias.asname or alias.name
-        for node in nodes
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-        if "sweeper" in (alias.name, getattr(node, "module", ""))
-    }
     for call in nodes:
         if not isinstance(call, ast.Call):
             continue
-        base = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-        if isinstance(base, ast.Name) and base.id in ours:
-            yield from (option.arg for option in call.keywords if option.arg)
-            if any(option.arg is None for option in call.keywords):  # report(step, **metrics)
+        function = ast.unparse(call.func)
+        if re.search(r"\b(report|score)$", function):
+            named = [option.arg for option in call.keywords if option.arg]
+            yield from (it for it in named if function.startswith("sweeper.") or _is_score(it))
+            if len(named) < len(call.keywords):  # report(step, **metrics)
                 keys = (key for node in nodes if isinstance(node, ast.Dict) for key in node.keys)
                 texts = (str(key.value) for key in keys if isinstance(key, ast.Constant))
                 yield from filter(_is_score, texts)
-        elif _called(call) in ("glue", "record"):
-            names = (arg.value for arg in call.args[:1] if isinstance(arg, ast.Constant))
-            yield from filter(_is_score, map(str, names))
+        elif re.search(r"\b(glue|record)$", function):
+            names = (str(arg.value) for arg in call.args[:1] if isinstance(arg, ast.Constant))
+            yield from filter(_is_score, names)
 
 
-def _called(call: ast.Call) -> str:
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+def _assigned(trees: Sequence[ast.Module]) -> dict[str, str]:
+    """The names with a score's word that cells assign, the last one first, and where."""
+    found: dict[str, str] = {}
+    for number, tree in enumerate(trees, start=1):
+        for node in _outside_of_functions(tree):
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
+                continue
+            if _is_score(node.id):
+                found = {node.id: f"assigned in code cell {number}", **found}
+    return found
 
 
-def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """The names that a cell assigns outside of functions, with their values."""
-    for node in _outside_of_functions(tree):
-        if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) or node.value is None:
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            pairs = [(target, node.value)]
-            if isinstance(target, ast.Tuple):
-                several = node.value.elts if isinstance(node.value, ast.Tuple) else []
-                values = several or [node.value] * len(target.elts)
-                pairs = list(zip(target.elts, values, strict=False))
-            yield from ((part.id, value) for part, value in pairs if isinstance(part, ast.Name))
-
-
-def _may_be_number(value: ast.expr, no_numbers: Container[str]) -> bool:
-    """Whether a value may be one number."""
-    match value:
-        case ast.Constant():
-            return isinstance(value.value, int | float) and not isinstance(value.value, bool)
-        case ast.Name(id=name):
-            return name not in no_numbers
-        case ast.UnaryOp(operand=inner) | ast.IfExp(body=inner):
-            return _may_be_number(inner, no_numbers)
-        case ast.BinOp(left=left, right=right):
-            return _may_be_number(left, no_numbers) and _may_be_number(right, no_numbers)
-        case ast.Call(args=arguments, keywords=options):
-            name = _called(value)
-            # The 1 in x.mean(1) is an axis.
-            has_axis = name == "mean" and any(isinstance(it, ast.Constant) for it in arguments)
-            has_axis |= any(option.arg in ("axis", "dim") for option in options)
-            return not (has_axis or name[:1].isupper() or _RETURNS_SEVERAL.search(name))
-        case ast.Subscript(slice=index):
-            return not isinstance(index, ast.Slice)
-        case ast.Attribute(attr=name):
-            return name not in ("history", "T")
-    return False
-
-
-def _collections(tree: ast.Module) -> Iterator[str]:
-    """The names that a cell uses as a collection, or calls."""
-    for node in _outside_of_functions(tree):
+def _collections(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """The names that are a collection, a text or a function somewhere in a notebook."""
+    for node in nodes:
         match node:
             case (
                 ast.Subscript(value=ast.Name(id=name))
-                | ast.Starred(value=ast.Name(id=name))
+                | ast.Attribute(value=ast.Name(id=name))
                 | ast.For(iter=ast.Name(id=name))
                 | ast.comprehension(iter=ast.Name(id=name))
                 | ast.Call(func=ast.Name(id=name))
+                | ast.FunctionDef(name=name)
             ):
                 yield name
-            case ast.Attribute(value=ast.Name(id=name), attr=attribute):
-                if attribute in _OF_SEVERAL:
-                    yield name
-        if isinstance(node, ast.Call) and _called(node) in _OF_SEVERAL:
-            yield from (a.id for a in node.args if isinstance(a, ast.Name))
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.List() | ast.ListComp() | ast.Dict() | ast.Constant(value=str()),
+            ):
+                yield name
 
 
 def _outside_of_functions(node: ast.AST) -> Iterator[ast.AST]:

@@ -17,7 +17,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -53,7 +52,7 @@ _MEMORY_SHARE = 0.9
 _POLL_INTERVAL_S = 0.1
 
 #: What a run is for, its params, and the values that are fixed.
-_Run: TypeAlias = "tuple[Role, Params, Params]"
+_Run: TypeAlias = tuple[str, Params, Params]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,24 +199,17 @@ def _free_bytes(folder: Path) -> int:
 # --- the three runs --------------------------------------------------------------------------
 
 
-class Role(StrEnum):
-    """What a run is for, in the order in which they are made."""
-
-    LARGEST = "the largest sizes"
-    AGAIN = "the same again"
-    TYPICAL = "typical params"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What a run came to.
 
     Attributes:
+        role: what it was for.
         memory_bytes: the most that its processes had at once; 0 where that is not known.
         disk_bytes: what a trial like it leaves, its checkpoints included.
     """
 
-    role: Role
+    role: str
     params: Params
     outcome: TrialOutcome
     memory_bytes: int
@@ -239,9 +231,9 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
     typical = typical_params(plan.settings, plan.notebook)
     largest = largest_params(quick, typical)
     runs: list[_Run] = [
-        (Role.LARGEST, largest, quick.fixed),
-        (Role.AGAIN, largest, quick.fixed),
-        (Role.TYPICAL, typical, plan.settings.fixed),
+        ("the largest sizes", largest, quick.fixed),
+        ("the same again", largest, quick.fixed),
+        ("typical params", typical, plan.settings.fixed),
     ]
     paths = StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study="check")
     paths.folder.mkdir(parents=True)
@@ -252,7 +244,7 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
 
     def begin(run: _Run, running: RunningTrial) -> TrialSpec:
         role, params, fixed = run
-        on_run(str(role))
+        on_run(role)
         watches.append(_MemoryWatch(running))
         run_id = run_id_of(len(measured))
         return TrialSpec(
@@ -270,15 +262,13 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
         )
 
     def end(run: _Run, spec: TrialSpec, outcome: TrialOutcome) -> bool:
-        memory_bytes = watches.pop().close()
-        disk_bytes = _disk_bytes_of(spec)
         measured.append(
             Measured(
                 role=run[0],
                 params=spec.params,
                 outcome=outcome,
-                memory_bytes=memory_bytes,
-                disk_bytes=disk_bytes,
+                memory_bytes=watches.pop().close(),
+                disk_bytes=_disk_bytes_of(spec),
             )
         )
         return measured[-1].is_completed
@@ -383,9 +373,7 @@ def _of_runs(measured: Sequence[Measured], settings: Settings) -> Iterator[Findi
 def _failure(it: Measured) -> Finding:
     lines = it.outcome.message.strip().splitlines() or [str(it.outcome.state)]
     text = f"the notebook fails at {it.role} ({params_line(it.params)}): {lines[0]}"
-    remedy = "run it by hand with these values"
-    if it.role is not Role.TYPICAL:
-        remedy += "; if they are too much for it, make the space smaller"
+    remedy = "run it by hand with these values; if they are too much, make the space smaller"
     return Finding(name="runs", holds=False, text=text, remedy=remedy)
 
 

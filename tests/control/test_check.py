@@ -13,7 +13,6 @@ from studies import small_settings
 from sweeper.cli import main
 from sweeper.control.check import (
     Measured,
-    Role,
     SweepForecast,
     forecast_finding,
     largest_params,
@@ -199,13 +198,13 @@ def test_a_typical_trial_has_the_values_of_start_then_of_the_notebook_then_the_s
     assert largest == {**typical, "width": 80, "batch": 256, "deep": 9}
 
 
-def measured(role: Role, duration_s: float) -> Measured:
+def measured(duration_s: float) -> Measured:
     outcome = TrialOutcome(state=TrialState.COMPLETED, duration_s=duration_s)
-    return Measured(role=role, params={}, outcome=outcome, memory_bytes=10**9, disk_bytes=2 * 10**7)
+    return Measured(role="", params={}, outcome=outcome, memory_bytes=10**9, disk_bytes=2 * 10**7)
 
 
 def test_trials_take_as_long_as_the_typical_one_and_so_do_those_that_confirm_the_best() -> None:
-    runs = [measured(role, duration_s) for role, duration_s in zip(Role, (5, 2, 10), strict=True)]
+    runs = [measured(duration_s) for duration_s in (5, 2, 10)]
     settings = small_settings("plan", study={"trials": 9}, cost={"price_per_hour": 2.0})
     found = make_forecast(settings, runs, jobs=1)
     assert (found.trial_s, found.duration_s, found.disk_bytes) == (10, 90, 18 * 10**7)
