@@ -130,9 +130,11 @@ def _begin(request: Mapping[str, Any], files: list[int], server: Server) -> None
     """Begin a command in a fork; that of a writer never returns."""
     if "arguments" not in request:
         _write(files[0])
-    for descriptor, number in zip(files, (1, 2), strict=True):
+    for name, descriptor, number in zip(("stdout", "stderr"), files, (1, 2), strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
+        stream = open(number, "w", buffering=1, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
     writer.launch = partial(launch_writer, server.for_forks)  # type: ignore[assignment]
 
 
