@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ..display.in_jupyter import live_output
