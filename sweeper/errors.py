@@ -61,9 +61,22 @@ class BrokenError(SweepError):
     """A sweep that had begun cannot go on, because its storage was lost."""
 
 
+#: A message for people has at most so many characters.
+_LONGEST_MESSAGE = 2000
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the name of its class where the message is empty."""
-    return str(error).strip().partition("\n")[0].rstrip() or type(error).__name__
+    return shortened(str(error).strip().partition("\n")[0].rstrip() or type(error).__name__)
+
+
+def shortened(message: str) -> str:
+    """A message whose middle is left out where it is long: some exceptions quote all their data."""
+    left_out = len(message) - _LONGEST_MESSAGE
+    if left_out <= 0:
+        return message
+    half = _LONGEST_MESSAGE // 2
+    return f"{message[:half]} … {left_out:,} characters … {message[-half:]}"
 
 
 def root_cause(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweeper.errors import SweepError, first_line, root_cause
+from sweeper.errors import SweepError, first_line, root_cause, shortened
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,15 @@ from sweeper.errors import SweepError, first_line, root_cause
 )
 def test_an_error_has_a_line_even_when_it_has_no_message(error: Exception, line: str) -> None:
     assert first_line(error) == line
+
+
+def test_a_message_that_quotes_all_its_data_loses_its_middle() -> None:
+    text = shortened(f"first{'x' * 5_000_000}last")
+    assert len(text) < 2100
+    assert text.startswith("firstx")
+    assert text.endswith("xlast")
+    assert " … 4,998,009 characters … " in text
+    assert shortened("short") == "short"
 
 
 def test_the_root_cause_of_an_error_without_a_message_is_the_name_of_its_class() -> None:

@@ -10,6 +10,8 @@ from ..errors import SettingsError
 
 #: What a trial is taken to need, before any has run.
 _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
+#: One machine runs at most so many trials at once; a larger number is a slip of the hand.
+_MOST_JOBS = 1000
 _ROOT = Path("/")
 
 
@@ -38,8 +40,8 @@ def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> Jobs:
         SettingsError: it is neither.
     """
     if jobs != "auto":
-        if not (str(jobs).isdecimal() and int(jobs) > 0):
-            raise SettingsError(f"-j {jobs}: expected a whole number of 1 or more, or auto")
+        if not (str(jobs).isdecimal() and 0 < int(jobs) <= _MOST_JOBS):
+            raise SettingsError(f"-j {jobs}: expected a number from 1 to {_MOST_JOBS}, or auto")
         return Jobs(count=int(jobs))
     cores, n_bytes = usable_cores(), available_bytes(root)
     counts = [max(1, cores // threads)]

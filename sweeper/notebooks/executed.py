@@ -7,6 +7,7 @@ come to is added by the notebook's runner.
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from ..files import write_atomically
+from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import Point, PointSource, encode_float
 from ..trials import TrialOutcome, TrialSpec, TrialState
 from .metadata import METADATA, as_json, read_metadata
@@ -54,7 +56,9 @@ class ExecutedNotebook:
         }
         if spec.inputs:
             self.metadata["inputs"] = {name: it.encode() for name, it in spec.inputs.items()}
-        earlier = None if spec.continues is None else read_metadata(spec.continues)
+        earlier = None
+        if spec.continues is not None and checkpoint_files(spec.checkpoint_dir):
+            earlier = read_metadata(spec.continues)
         #: A trial that continues from a checkpoint does not report the steps before it again.
         self._earlier: dict[str, Any] = dict((earlier or {}).get("series", {}))
 
@@ -78,9 +82,13 @@ class ExecutedNotebook:
             series["steps"].append(point.step)
             series["values"].append(encode_float(value))
 
-    def keep_earlier_series(self) -> None:
-        """Copy the series of an earlier attempt that this one has not reported at all."""
-        for name in self._earlier.keys() - self.metadata["series"].keys():
+    def keep_earlier_series(self, stated: Collection[str]) -> None:
+        """Copy the series of an earlier attempt that this one has not reported at all.
+
+        Args:
+            stated: scores with a source in the parameters file, which is then the only one.
+        """
+        for name in self._earlier.keys() - self.metadata["series"].keys() - {*stated}:
             self.metadata["series"][name] = self._earlier[name]
 
     def _earlier_points(self, name: str, step: int) -> list[tuple[int, float | str]]:

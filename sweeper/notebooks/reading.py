@@ -29,6 +29,8 @@ def read_notebook(
     """
     display_name = display_name or str(path)
     try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is not a file")
         raw = path.read_bytes()
         text = raw.decode(json.detect_encoding(raw))
     except FileNotFoundError as error:
@@ -40,6 +42,11 @@ def read_notebook(
         nbformat.validate(node)
         if for_execution:
             nbformat.writes(node).encode()  # half a character, which no trial could write, fails
+    except json.JSONDecodeError as error:
+        raise NotebookError(
+            f"{display_name}: not a notebook, but some other text ({error}); `jupytext --to ipynb` "
+            "makes one of a script"
+        ) from error
     except ValueError as error:
         raise NotebookError(f"{display_name}: not a notebook: {error}") from error
     except Exception as error:  # nbformat's errors and jsonschema's have no common base
@@ -55,7 +62,9 @@ def read_notebook(
 def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
     # JSON has no NaN; Python writes it nevertheless, into metadata that does not matter here.
     data = json.loads(text, parse_constant=lambda _: None)
-    if for_execution and isinstance(data, dict) and data.get("nbformat") == 4:
+    if not isinstance(data, dict):
+        raise ValueError("it has no cells")
+    if for_execution and data.get("nbformat") == 4:
         text = json.dumps(repair_notebook(data))
     node: NotebookNode = nbformat.convert(nbformat.reader.reads(text), 4)
     if for_execution:

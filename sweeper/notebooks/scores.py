@@ -182,18 +182,23 @@ class PrintedScores:
         line.text = rest[-_MAX_LINE_CHARACTERS:]
 
     def settle(self) -> None:
-        """Find the points in lines that have not ended, when nothing is printed for a while."""
+        """Find the points in lines that have not ended, when nothing is printed for a while.
+
+        A number at the very end of a line may be the first piece of a longer one, so it waits.
+        """
         for line in self._lines.values():
-            self._match(line, line.text)
+            self._match(line, line.text, end=len(line.text) - 1)
 
     def end_cell(self) -> None:
         """Find the points in the last lines of a cell, and begin new lines."""
-        self.settle()
+        for line in self._lines.values():
+            self._match(line, line.text)
         self._lines.clear()
 
-    def _match(self, line: _Line, text: str) -> None:
+    def _match(self, line: _Line, text: str, *, end: int | None = None) -> None:
         for name, pattern in self._patterns.items():
-            values = [v for match in pattern.finditer(text) if (v := _number(match)) is not None]
+            matches = (m for m in pattern.finditer(text) if end is None or m.end() <= end)
+            values = [value for match in matches if (value := _number(match)) is not None]
             if not values:
                 continue
             if list(map(repr, values)) != list(map(repr, line.previous.get(name, ()))):

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension
-from ..trials import Confirmation, Params, TrialRecord, display_path, value_text
+from ..trials import Confirmation, Params, TrialRecord, display_path, value_text, without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,7 @@ def content_of(
         "fixed": _plain(settings.fixed),
         "best": [record.run_id for record in best],
         "importances": importances,
+        "remark": " ".join(without_effect(records)),
         "confirmation": None if confirmation is None else confirmation.to_json(),
         "compare_url": compare_url,
     }

@@ -35,6 +35,7 @@ from ..trials import (
     Snapshot,
     StudyPaths,
     SweepResult,
+    without_effect,
 )
 from .confirming import confirming_plan, with_confirmation
 from .deadline import deadline
@@ -317,7 +318,7 @@ class Sweep:
             cost=spending.cost,
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
-            findings=[*findings, *changed],
+            findings=[*findings, *changed, *without_effect(records)],
             confirmation=confirmation,
             importances=importances,
             duration_s=time.monotonic() - began_s,

@@ -37,6 +37,7 @@ from .results import (
     SweepResult,
     count_by_state,
     left_to_begin,
+    without_effect,
 )
 from .running import RunningTrial
 
@@ -77,4 +78,5 @@ __all__ = [
     "run_id_of",
     "seconds_left",
     "value_text",
+    "without_effect",
 ]

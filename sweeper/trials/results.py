@@ -15,6 +15,9 @@ from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 from .result_html import headline, link, trials_table
 
+#: So many completed trials tell that a param has no effect.
+_TRIALS_TO_TELL = 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -70,6 +73,19 @@ def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
     ended = {str(s): counts[s] for s in TrialState if s is not TrialState.RUNNING}
     running = {"running": counts[TrialState.RUNNING]} if counts[TrialState.RUNNING] else {}
     return {**ended, **running}
+
+
+def without_effect(records: Iterable[TrialRecord]) -> list[str]:
+    """A remark on params that change no score; none where one does, or too few trials tell."""
+    completed = [record for record in records if record.state is TrialState.COMPLETED]
+    if len(completed) < _TRIALS_TO_TELL or len({repr(r.scores) for r in completed}) > 1:
+        return []
+    values = {name: [repr(r.params.get(name)) for r in completed] for name in completed[0].params}
+    tried = [name for name, its in values.items() if len({*its}) > 1]
+    return tried and [
+        f"all {len(completed)} completed trials have the same scores to the last bit: "
+        f"{', '.join(tried)} had no effect"
+    ]
 
 
 def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:

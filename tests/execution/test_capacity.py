@@ -82,8 +82,8 @@ def test_a_number_is_taken_as_it_is_and_anything_else_is_refused() -> None:
     assert read_jobs(7, 1).count == 7
     assert read_jobs("3", 1).why == ""
     assert read_jobs("auto", 1).why
-    for wrong in ("0", "-1", "many", ""):
-        with pytest.raises(SettingsError, match="expected a whole number of 1 or more, or auto"):
+    for wrong in ("0", "-1", "1001", "many", ""):
+        with pytest.raises(SettingsError, match="expected a number from 1 to 1000, or auto"):
             read_jobs(wrong, 1)
 
 

@@ -150,3 +150,25 @@ def test_a_file_that_no_sweep_has_written_has_no_metadata(tmp_path: Path, conten
     path.write_text(content, encoding="utf-8")
     assert read_metadata(path) is None
     assert read_metadata(tmp_path / "nowhere.ipynb") is None
+
+
+@pytest.mark.parametrize(
+    ("has_checkpoint", "stated", "kept"),
+    [(True, (), {"a": [0, 1], "b": [0]}), (True, ("a",), {"b": [0]}), (False, (), {})],
+)
+def test_an_earlier_attempts_series_are_kept_where_a_checkpoint_goes_on_from_them(
+    begin: Begin, tmp_path: Path, has_checkpoint: bool, stated: tuple[str, ...], kept: Any
+) -> None:
+    earlier = begin(notebook=tmp_path / "earlier.ipynb")
+    for step in range(2):
+        earlier.record(Point(step=step, metrics={"a": step}))
+    earlier.record(Point(step=0, metrics={"b": 1}))
+    earlier.write()
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    if has_checkpoint:
+        (folder / "000001.ckpt").touch()
+    later = begin(continues=earlier.path, checkpoint_dir=folder)
+    later.keep_earlier_series(stated)
+    series = later.metadata["series"]
+    assert {name: points["steps"] for name, points in series.items()} == kept

@@ -17,11 +17,11 @@ from sweeper.testing import write_notebook
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no json", "not a notebook"),
-        (b"", "not a notebook"),
+        (b"# %%\nx = 1", "not a notebook, but some other text ("),
+        (b"", "not a notebook, but some other text ("),
         (b"\xff\xfe\x00", "cannot be read"),
-        (b"[]", "not a valid notebook"),
-        (b"null", "not a valid notebook"),
+        (b"[]", "not a notebook: it has no cells"),
+        (b"null", "not a notebook: it has no cells"),
         (b"{}", "not a valid notebook"),
         (b'{"nbformat": 9, "nbformat_minor": 0, "metadata": {}, "cells": []}', "not a notebook"),
         (

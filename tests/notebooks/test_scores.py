@@ -224,11 +224,14 @@ def test_a_line_that_the_other_stream_interrupts_is_one_line_and_a_cell_ends_it(
 
 def test_an_unfinished_line_is_read_once() -> None:
     observed = Heard()
-    observed.read("loss=0.5")
+    observed.read("loss=0.5,")
     observed.reader.settle()
     observed.reader.settle()
     assert observed.values == [0.5]
-    observed.read(", then loss=0.25")
+    observed.read(" then loss=0.")
+    observed.reader.settle()
+    assert observed.values == [0.5]  # more digits may follow
+    observed.read("25")
     observed.reader.end_cell()
     assert observed.values == [0.5, 0.25]
     observed.reader.end_cell()

@@ -15,6 +15,7 @@ from sweeper.trials import (
     TrialRecord,
     TrialState,
     count_by_state,
+    without_effect,
 )
 
 
@@ -117,3 +118,14 @@ def test_a_result_with_several_objectives_shows_all_best_trials_first() -> None:
 def test_a_result_is_one_line_of_text() -> None:
     assert repr(result()) == "<study s: 1 completed, 1 failed; best: 0000, acc=0.9>"
     assert repr(result(records=[], best=[])) == "<study s: no trials>"
+
+
+def test_params_have_no_effect_where_ten_trials_have_the_same_score() -> None:
+    trials = [
+        replace(record(n, TrialState.COMPLETED, scores={"acc": 0.5}), params={"lr": n, "k": 1})
+        for n in range(10)
+    ]
+    (remark,) = without_effect([*trials, FAILED])
+    assert remark.endswith("have the same scores to the last bit: lr had no effect")
+    assert without_effect(trials[1:]) == []
+    assert without_effect([*trials, replace(trials[0], scores={"acc": 0.6})]) == []

@@ -12,7 +12,7 @@ from typing import Any
 from nbformat import NotebookNode
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 
-from ...errors import first_line
+from ...errors import first_line, shortened
 from ...trials import RunningTrial
 from ..event_loop import thread_event_loop
 from ..pool import KernelPool
@@ -142,7 +142,7 @@ class SweepEngine(Engine):
                 request.on_kernel_gone()
         return KernelResult(
             ending=_ending(client, request.running),
-            error=client.error or "",
+            error=shortened(client.error or ""),
             exit_code=client.exit_code,
             stderr_tail=tail,
             variables=client.variables,

@@ -285,6 +285,7 @@
     byId("slices-section").hidden = varied.length === 0;
     const hasImportance = Object.keys(data.importances[state.goal] || {}).length > 0;
     byId("importance-section").hidden = !hasImportance;
+    byId("remark").textContent = data.remark;
     byId("history").parentElement.classList.toggle("wide", !hasImportance);
     const names = [...byId("slices").children].map((element) => element.dataset.column);
     if (names.join() !== varied.map((c) => c.key).join()) {
