@@ -9,6 +9,7 @@ again first, with the same number, params and seed.
 from __future__ import annotations
 
 import json
+import math
 import threading
 import uuid
 from collections import Counter
@@ -292,13 +293,18 @@ class Study:
         """Store a value that a running trial reports, and judge the trial with the pruner.
 
         Returns:
-            why the trial should be pruned; None when it should go on.
+            why the trial should be pruned; None when it should go on, as it does at the last step
+            of the completed ones: no training is left to save, and what it has learned would be
+            lost.
         """
         with self._lock:
             trial_id = self._trial(number)._trial_id
             self._study._storage.set_trial_intermediate_value(trial_id, step, value)
             latest = self._study._storage.get_trial(trial_id)
             if latest.state.is_finished() or not pruner.prune(self._study, latest):
+                return None
+            ends = (trial.last_step for trial in self._trials(OptunaState.COMPLETE))
+            if step >= max((end for end in ends if end is not None), default=math.inf):
                 return None
             return why_pruned(pruner, self._study, latest)
 

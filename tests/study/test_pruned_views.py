@@ -86,6 +86,17 @@ def test_the_process_proposes_trials_also_where_most_are_pruned(begin: Any) -> N
     assert not any(ours == points for ours, points in proposals[6:])
 
 
+def test_no_trial_is_pruned_at_the_last_step_of_the_completed_ones(begin: Any) -> None:
+    opened = begin({"x": {"low": 0.0, "high": 1.0}}, sampler="random", trials=3)
+    pruner = optuna.pruners.ThresholdPruner(lower=0.5)
+    first, second = opened.ask(), opened.ask()
+    for step in range(3):
+        opened.study.report(first.number, step, 0.9, pruner)
+    opened.study.tell(first.number, completed(0.9))
+    assert opened.study.report(second.number, 1, 0.1, pruner)
+    assert opened.study.report(second.number, 2, 0.1, pruner) is None
+
+
 def test_the_process_goes_on_after_a_trial_that_was_pruned_and_one_that_did_not_fit(
     begin: Any,
 ) -> None:
