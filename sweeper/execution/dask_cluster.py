@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +16,14 @@ from ..settings.machines import Cluster, is_exposed
 
 _INSTALL = "pip install 'notebook-hpo[dask]'"
 #: How long a scheduler may take to answer a first time.
-_CONNECT_S = 10.0
+_CONNECT_S = 5.0
 #: How long a call may take.
 _CALL_S = 30.0
 _LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
 #: A Ctrl-C on a terminal reaches all processes that were started from there, and is for the sweep.
 _IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+#: The scheduler imports what it passes on, and need not have this package: so it is text.
+_CARRY_OUT = f"__import__('{__package__}.dask_worker', fromlist=['']).carry_out(payload)"
 _log = logging.getLogger(__name__)
 
 
@@ -93,9 +95,9 @@ class DaskCluster:
             LostError: the scheduler does not answer.
         """
         try:
-            if self._client.status == "closed":
+            if self._client.scheduler is None:  # given up by Dask
                 self._client = self._connect()
-            answer = self._client.sync(self._scheduler.identity, callback_timeout=_CALL_S)
+            answer = self._client.sync(self._client.scheduler.identity, callback_timeout=_CALL_S)
         except Exception as error:
             raise LostError(first_line(error)) from error
         if self._topic is not None and self._subscribed != (self._client, answer["id"]):
@@ -111,13 +113,6 @@ class DaskCluster:
             if not str(about["status"]).startswith("closing")
         }
 
-    @property
-    def _scheduler(self) -> Any:
-        scheduler = self._client.scheduler
-        if scheduler is None:  # given up by Dask
-            raise LostError("the connection to the scheduler is closed")
-        return scheduler
-
     def subscribe(self, topic: str, handler: Callable[[Any], None]) -> None:
         """Have a function called with each event that workers log under a topic, in their order.
 
@@ -125,56 +120,19 @@ class DaskCluster:
         """
         self._topic = topic, lambda event: handler(event[1])
 
-    def call(
-        self, addresses: Collection[str], op: str, *, timeout_s: float = _CALL_S, **arguments: Any
-    ) -> dict[str, Any]:
-        """Call a handler of workers, also where all their threads are busy.
-
-        Args:
-            op: the name of the handler.
-
-        Returns:
-            the answers of those that have answered, by their addresses.
-
-        Raises:
-            LostError: the scheduler does not answer, or not all workers in time.
-        """
-        try:
-            answers: dict[str, Any] = self._client.sync(
-                self._scheduler.broadcast,
-                msg={"op": op, **arguments},
-                workers=list(addresses),
-                on_error="ignore",
-                callback_timeout=timeout_s,
-            )
-        except Exception as error:
-            raise LostError(first_line(error)) from error
-        return answers
-
-    def submit(self, worker: DaskWorker, function: str, payload: bytes, *, task: str) -> Any:
-        """Call a function in a thread of a worker, as a task.
-
-        Args:
-            function: a module and the name of its function. The scheduler imports what it passes
-                on, and need not have this package.
-            payload: its argument.
-
-        Returns:
-            the future.
+    def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
+        """Have a payload carried out in a thread of a worker, as a task; returns the future.
 
         Raises:
             LostError: the scheduler does not answer.
         """
-        module, _, name = function.rpartition(".")
-        code = f"__import__({module!r}, fromlist=[{name!r}]).{name}(payload)"
         try:
             return self._client.submit(
                 eval,
-                code,
+                _CARRY_OUT,
                 {"payload": payload},
                 key=task,
                 workers=[worker.address],
-                allow_other_workers=False,
                 pure=False,
             )
         except Exception as error:
@@ -188,13 +146,6 @@ class DaskCluster:
                 scale(workers)
         except Exception as error:  # noqa: BLE001  of whatever class it is
             _log.warning("%s: cannot have %d workers: %s", self.place, workers, first_line(error))
-
-    def retire(self, worker: DaskWorker) -> None:
-        """End a worker on which nothing runs any more."""
-        try:
-            self._client.retire_workers([worker.address])
-        except Exception as error:  # noqa: BLE001  the cluster ends it, at the latest
-            _log.info("%s: %s", self.place, first_line(error))
 
     def close(self) -> None:
         """Disconnect, and end what was started."""

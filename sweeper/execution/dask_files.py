@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import logging
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +12,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..kernels import environment_of, interpreter_of
-from ..notebooks.cell_code import parse_or_none
 from ..trials import StudyPaths, TrialSpec
 from .environment import python_of
 from .workload import Workload
@@ -53,17 +50,12 @@ def path_of(spec: TrialSpec, name: str) -> Path:
     return folder / rest
 
 
-def files_of(spec: TrialSpec, *, with_folders: bool) -> dict[str, Stamp]:
-    """The files of a trial on this machine.
-
-    Args:
-        with_folders: whether those of checkpoints and artifacts count as well.
-    """
+def files_of(spec: TrialSpec) -> dict[str, Stamp]:
+    """The files of a trial on this machine: its notebook, checkpoints and artifacts."""
     names = [NOTEBOOK]
-    if with_folders:
-        folders = {"checkpoints": spec.checkpoint_dir, "artifacts": spec.artifact_dir}
-        for kind, folder in folders.items():
-            names += [f"{kind}/{path.relative_to(folder)}" for path in files_below(folder)]
+    folders = {"checkpoints": spec.checkpoint_dir, "artifacts": spec.artifact_dir}
+    for kind, folder in folders.items():
+        names += [f"{kind}/{path.relative_to(folder)}" for path in files_below(folder)]
     found = {}
     for name in names:
         with suppress(FileNotFoundError):
@@ -91,11 +83,9 @@ class Mirror:
 
     Attributes:
         root: the worker's private folder, below which its copies stand.
-        is_shared: whether home's own folders lie on a disk of both, and are used in place.
     """
 
     root: Path
-    is_shared: bool = False
 
     def copy(self, path: Path) -> Path:
         """Where the worker's own copy of a file of home is."""
@@ -104,7 +94,7 @@ class Mirror:
     def workload(self, workload: Workload, *, host: str) -> Workload:
         """What trials have in common, at the worker."""
         home, code = workload.paths, None
-        if workload.snapshot is not None and not self.is_shared:
+        if workload.snapshot is not None:
             code = self.copy(Path(workload.snapshot.folder)).resolve()
         # Processes bear the mark of this folder, so it is never that of home.
         paths = StudyPaths(
@@ -112,55 +102,46 @@ class Mirror:
             study=home.study,
             root=self.copy(home.root),
         )
-        cwd = workload.cwd if self.is_shared else self.copy(workload.cwd)
+        cwd = self.copy(workload.cwd)
         return replace(workload, cwd=cwd, paths=paths, code_folder=code, host=host)
 
     def spec(self, spec: TrialSpec) -> TrialSpec:
-        """A trial's spec at the worker. Executed notebooks are always copies."""
-        there = replace(
+        """A trial's spec at the worker."""
+        return replace(
             spec,
             notebook=self.copy(spec.notebook),
             continues=None if spec.continues is None else self.copy(spec.continues),
-        )
-        if self.is_shared:
-            return there
-        return replace(
-            there,
             checkpoint_dir=self.copy(spec.checkpoint_dir),
             artifact_dir=self.copy(spec.artifact_dir),
             inputs={n: replace(it, path=self.copy(it.path)) for n, it in spec.inputs.items()},
         )
 
 
-def travelling_files(workload: Workload) -> list[Path]:
-    """The files beside the notebook that a worker without its folder gets; a line names the others.
+def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
+    """The files beside the notebook that each worker gets, and those that are too large for that.
 
-    The notebook and the modules that it imports travel in any case, with the workload.
+    A line names the large ones. The notebook and the modules that it imports travel in any case,
+    with the workload.
     """
-    travelling, left_behind, total = [], [], 0
+    travelling: list[Path] = []
+    large: list[Path] = []
+    total = 0
     for path in sorted(_beside(workload)):
         try:
             size = path.stat().st_size
         except OSError:  # gone meanwhile
             continue
         if size > _FILE_BYTES or total + size > _ALL_BYTES:
-            left_behind.append((size, path))
+            large.append(path)
         else:
             total += size
             travelling.append(path)
-    names = [
-        f"{os.path.relpath(path, workload.cwd)} ({size / 1e6:.0f} MB)"
-        for size, path in sorted(left_behind, reverse=True)
-    ]
-    if names:
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    if large:
         _log.warning(
-            "large files do not travel to workers: %s%s; put data on a disk that the workers have, "
-            "and name it in the notebook by its absolute path",
-            ", ".join(names[:_MOST_NAMES]),
-            more,
+            "large files do not travel: each worker uses what it has at the same paths: %s",
+            _some([str(path) for path in large]),
         )
-    return travelling
+    return travelling, large
 
 
 def _beside(workload: Workload) -> Iterator[Path]:
@@ -193,17 +174,12 @@ def own_version() -> str:
         return ""
 
 
-def kernel_python(kernel_name: str, modules: Sequence[str]) -> dict[str, Any] | None:
-    """The Python of a kernel on this machine, as `python_of` describes it; None where none answers.
-
-    Args:
-        modules: those that it cannot import are its `missing`.
-    """
-    env = environment_of(kernel_name, os.environ)
-    return python_of(interpreter_of(kernel_name), env, modules)
+def kernel_python(kernel_name: str) -> dict[str, Any] | None:
+    """The Python of a kernel here, as `python_of` describes it; None where none answers."""
+    return python_of(interpreter_of(kernel_name), environment_of(kernel_name, os.environ))
 
 
-def differences(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) -> list[str]:
+def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) -> str:
     """What keeps a worker from running trials; empty where nothing does.
 
     Args:
@@ -211,39 +187,21 @@ def differences(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None)
         there: the one of the worker; None where none answers.
     """
     if here is None:
-        return []
+        return ""
     if there is None:
-        return ["the Python of the notebook's kernel does not answer there"]
-    found = []
-    if _minor(here) != _minor(there):
-        found.append(f"Python: {here['version']} here, {there['version']} there")
-    ours, theirs = here["packages"], there["packages"]
-    others = [
-        f"{name}: {ours[name]} here, {theirs[name]} there"
-        for name in sorted((ours.keys() & theirs.keys()) - _INSTALLERS)
-        if ours[name] != theirs[name]
-    ]
-    more = len(others) - _MOST_NAMES
-    found += others[:_MOST_NAMES] + ([f"and {more} packages more"] if more > 0 else [])
-    missing = [name for name in there.get("missing", ()) if name not in here.get("missing", ())]
-    return found + [f"{name}: installed here, missing there" for name in missing]
+        return "the Python of the notebook's kernel does not answer there"
+    ours = {"Python": _minor(here), **here["packages"]}
+    theirs = {"Python": _minor(there), **there["packages"]}
+    both = [name for name in ours if name in theirs and name not in _INSTALLERS]
+    differ = [name for name in both if ours[name] != theirs[name]]
+    return _some([f"{name}: {ours[name]} here, {theirs[name]} there" for name in differ])
 
 
-def imported_modules(workload: Workload) -> list[str]:
-    """The top-level modules that the notebook and the modules beside it import."""
-    snapshot = workload.snapshot
-    sources = [*workload.notebook.code, *(() if snapshot is None else snapshot.files.values())]
-    own = {Path(file).parts[0].removesuffix(".py") for file in (snapshot.files if snapshot else ())}
-    found: set[str] = set()
-    for source in sources:
-        tree = parse_or_none(source) or ast.Module([], [])  # of another language
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.add(node.module.partition(".")[0])
-    return sorted(found - own - set(sys.stdlib_module_names) - {"sweeper"})
+def _minor(python: Mapping[str, Any]) -> str:
+    """An implementation and its version, without the third number, which changes no result."""
+    return f"{python['implementation']} {python['version'].rpartition('.')[0]}"
 
 
-def _minor(python: Mapping[str, Any]) -> tuple[str, ...]:
-    return (python["implementation"], *python["version"].split(".")[:2])
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

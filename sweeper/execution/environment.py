@@ -80,20 +80,17 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
     return facts
 
 
-def python_of(
-    interpreter: Sequence[str], env: Mapping[str, str], modules: Sequence[str] = ()
-) -> dict[str, Any] | None:
-    """Describe a Python: `implementation`, `version`, `executable`, `packages` and `missing`.
+def python_of(interpreter: Sequence[str], env: Mapping[str, str]) -> dict[str, Any] | None:
+    """Describe a Python: `implementation`, `version`, `executable` and `packages`.
 
     Args:
         interpreter: that Python, and its options.
         env: for its process.
-        modules: those of them that it cannot import are `missing`.
 
     Returns:
         None where it does not answer.
     """
-    said = _output([*interpreter, str(_PROBE), *modules], env) if interpreter else None
+    said = _output([*interpreter, str(_PROBE)], env) if interpreter else None
     try:
         python: dict[str, Any] | None = json.loads(said) if said else None
     except ValueError:

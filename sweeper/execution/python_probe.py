@@ -1,13 +1,11 @@
 """Print what the Python that runs this script is, and which packages it has.
 
-The names of modules may follow it: those that cannot be imported are listed as missing. The
-kernels' own interpreter runs it, so it imports the standard library only. The names of the
+The kernels' own interpreter runs it, so it imports the standard library only. The names of the
 folders that pip makes have the versions already: `importlib.metadata` would read each file.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -39,6 +37,4 @@ if __name__ == "__main__":
         "executable": sys.executable,
         "packages": packages_in(sys.path),
     }
-    if modules := [name for name in sys.argv[1:] if name not in sys.modules]:
-        python["missing"] = [name for name in modules if importlib.util.find_spec(name) is None]
     json.dump(python, sys.stdout)

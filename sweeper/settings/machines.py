@@ -78,7 +78,8 @@ class Cluster(SettingsModel):
     max: Annotated[int, Field(ge=1)] = 1
     """The workers that the class is asked for at most; never more than trials run at once."""
     wait: Duration = 600.0
-    """How long the sweep waits for a first worker, and for another one when all are lost."""
+    """How long the sweep waits for a first worker, and for another one or the scheduler when they
+    are lost."""
     insecure: bool = False
     """Whether a scheduler on another host may be used without encryption: everybody on its network
     can then run code on the workers and read the trials."""

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import PATIENCE_S, until
+from studies import small_settings, until
 
 from sweeper.errors import SettingsError
 from sweeper.execution.dask import DaskExecutor
-from sweeper.execution.dask_cluster import DaskCluster, DaskWorker
+from sweeper.execution.dask_cluster import DaskCluster
 from sweeper.execution.workload import Workload
 from sweeper.notebooks.research import ResearchNotebook
-from sweeper.settings import Settings
 from sweeper.settings.machines import Cluster
 from sweeper.settings.yaml_reader import read_yaml
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ListedTrials
-from sweeper.trials import StudyPaths, TrialOutcome, TrialSpec
+from sweeper.trials import StudyPaths
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
@@ -98,39 +97,14 @@ def test_the_page_has_settings_that_load() -> None:
 
 @pytest.mark.kernel
 @pytest.mark.slow
-def test_a_class_gets_workers_for_the_trials_that_there_are(
+def test_a_class_gets_no_more_workers_than_there_are_trials_and_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jobs that are processes here stand for those of SLURM."""
     monkeypatch.chdir(tmp_path)
-    go = tmp_path / "go"
-    ended: list[int] = []
-    retired: list[list[int]] = []
-    retire = DaskCluster.retire
-
-    def watched(self: DaskCluster, worker: DaskWorker) -> None:
-        assert len(_jobs(tmp_path)) == 2
-        retired.append(list(ended))
-        retire(self, worker)
-        until(lambda: len(_jobs(tmp_path)) == 1, "the job goes on")
-        go.touch()
-
-    monkeypatch.setattr(DaskCluster, "retire", watched)
-    waits = (
-        f"import os, time\nend_s = time.monotonic() + {PATIENCE_S}\n"
-        f"while pause and not os.path.exists({str(go)!r}) and time.monotonic() < end_s:\n"
-        "    time.sleep(0.1)\nval = 3.0"
-    )
-    notebook = write_notebook(tmp_path / "nb.ipynb", waits, parameters="pause = 0.0")
     workload = Workload(
-        notebook=ResearchNotebook(notebook),
-        settings=Settings.from_mapping(
-            {
-                "study": {"trials": 3},
-                "objective": {"val": "maximize"},
-                "space": {"pause": {"low": 0.0, "high": 99.0}},
-            }
-        ),
+        notebook=ResearchNotebook(write_notebook(tmp_path / "nb.ipynb", "val = x")),
+        settings=small_settings("s", study={"trials": 1}),
         kernel_name="python3",
         cwd=tmp_path,
         paths=StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="s"),
@@ -139,36 +113,25 @@ def test_a_class_gets_workers_for_the_trials_that_there_are(
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
+    options = {"python": str(python), "cores": 1, "memory": "1GB"}
     settings = Cluster.model_validate(
-        {
-            "class": "dask_jobqueue.local.LocalCluster",
-            "options": {
-                "python": str(python),
-                "cores": 1,
-                "memory": "1GB",
-            },
-            "max": 2,
-        }
+        {"class": "dask_jobqueue.local.LocalCluster", "options": options, "max": 2}
     )
-    executor = DaskExecutor.open(workload, settings, None)
-    # The first trial lasts until the worker that has run the others is given back.
-
-    def note(spec: TrialSpec, outcome: TrialOutcome) -> None:
-        ended.append(spec.number)
-
-    specs = [
-        trial_spec(
-            number,
-            params={"pause": pause},
-            notebook=workload.paths.notebook(f"{number:04d}"),
-            checkpoint_dir=workload.paths.checkpoints(f"{number:04d}"),
-        )
-        for number, pause in enumerate([1.0, 0.0, 0.0])
-    ]
-    source = ListedTrials(specs, on_end=note)
-    executor.run(source)
-    assert source.states == ["completed"] * 3
-    assert sorted(retired[0]) == [1, 2]
+    source = ListedTrials(
+        [
+            trial_spec(
+                0,
+                params={"x": 0.5},
+                notebook=workload.paths.notebook("0000"),
+                checkpoint_dir=workload.paths.checkpoints("0000"),
+            )
+        ],
+        on_end=lambda *_: counted.append(len(_jobs(tmp_path))),
+    )
+    counted: list[int] = []
+    DaskExecutor.open(workload, settings, None).run(source)
+    assert source.states == ["completed"]
+    assert counted == [1]
     until(lambda: not _jobs(tmp_path), "a job is left")
 
 

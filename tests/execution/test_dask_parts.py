@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.execution.dask_files import (
-    Mirror,
-    differences,
-    files_of,
-    imported_modules,
-    path_of,
-    stamp_of,
-)
+from sweeper.execution.dask_files import Mirror, difference, files_of, path_of, stamp_of
 from sweeper.execution.workload import Workload
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
@@ -24,12 +17,12 @@ from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import StudyPaths, TrialSpec
 
 
-def a_workload(folder: Path, *cells: str, kernel: str = "python3") -> Workload:
-    notebook = ResearchNotebook(write_notebook(folder / "nb.ipynb", *cells))
+def a_workload(folder: Path) -> Workload:
+    notebook = ResearchNotebook(write_notebook(folder / "nb.ipynb"))
     return Workload(
         notebook=notebook,
         settings=Settings.from_mapping({"objective": {"val": "maximize"}, "space": {"x": [1, 2]}}),
-        kernel_name=kernel,
+        kernel_name="python3",
         cwd=folder,
         paths=StudyPaths.parse(str(folder / "out" / "{run_id}.ipynb"), study="s"),
         snapshot=CodeSnapshot(
@@ -57,10 +50,9 @@ def test_a_trials_files_are_known_by_names_without_places(tmp_path: Path) -> Non
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(file)
     spec = a_spec(tmp_path)
-    found = files_of(spec, with_folders=True)
+    found = files_of(spec)
     assert list(found) == ["notebook", "checkpoints/1.ckpt", "artifacts/m/w.pt"]
     assert {stamp_of(path_of(spec, name).stat()) for name in found} == set(found.values())
-    assert list(files_of(spec, with_folders=False)) == ["notebook"]
 
 
 @pytest.mark.parametrize(
@@ -98,50 +90,25 @@ def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
     assert Mirror(root=root).spec(spec).checkpoint_dir == below / "c"
 
 
-def test_on_a_disk_of_both_only_the_executed_notebooks_are_copies(tmp_path: Path) -> None:
-    home, root = tmp_path / "home", tmp_path / "root"
-    workload = a_workload(home)
-    mirror = Mirror(root=root, is_shared=True)
-    there = mirror.workload(workload, host="node7")
-    assert (there.cwd, there.frozen) == (home, workload.frozen)
-    spec = mirror.spec(trial_spec(3, notebook=home / "a.ipynb", checkpoint_dir=home / "c"))
-    assert (spec.checkpoint_dir, spec.notebook) == (home / "c", root / str(home)[1:] / "a.ipynb")
+def a_python(version: str = "3.12.1", **packages: str) -> dict[str, object]:
+    return {"implementation": "cpython", "version": version, "packages": packages}
 
 
 @pytest.mark.parametrize(
-    ("changes", "packages", "found"),
+    ("here", "there", "found"),
     [
-        ({}, {}, []),
-        ({}, {"pip": "1.0"}, []),  # it has no part in a result
-        ({}, {"only-there": "1.0"}, []),
-        ({}, {"numpy": "0.1"}, ["numpy: 2.0 here, 0.1 there"]),
-        ({"version": "3.12.9"}, {}, []),
-        ({"version": "2.7.18"}, {}, ["Python: 3.12.1 here, 2.7.18 there"]),
-        ({"missing": ["numpy"]}, {}, ["numpy: installed here, missing there"]),
-        ({"missing": ["no_such_module"]}, {}, []),  # here neither: the notebook does without
+        # What installs packages has no part in a result, and what one side lacks is no difference.
+        (a_python(numpy="2.0", pip="1"), a_python("3.12.9", numpy="2.0", pip="2", more="1"), ""),
+        (a_python(numpy="2.0"), a_python(numpy="0.1"), "numpy: 2.0 here, 0.1 there"),
+        (a_python(), a_python("2.7.18"), "Python: cpython 3.12 here, cpython 2.7 there"),
+        (a_python(), None, "the Python of the notebook's kernel does not answer there"),
+        (None, None, ""),  # a kernel of another language
     ],
 )
 def test_a_worker_is_refused_for_what_differs(
-    changes: dict[str, object], packages: dict[str, str], found: list[str]
+    here: dict[str, object] | None, there: dict[str, object] | None, found: str
 ) -> None:
-    here = {"implementation": "cpython", "version": "3.12.1", "packages": {"numpy": "2.0"}}
-    there = {**here, **changes, "packages": {"numpy": "2.0", "pip": "1", **packages}}
-    assert differences({**here, "missing": ["no_such_module"]}, there) == found
-
-
-def test_a_worker_whose_interpreter_does_not_answer_is_refused_but_where_home_has_none_either() -> (
-    None
-):
-    (why,) = differences({}, None)
-    assert why == "the Python of the notebook's kernel does not answer there"
-    assert differences(None, None) == []  # a kernel of another language
-
-
-def test_what_a_notebook_imports_is_asked_for_without_its_own_modules(tmp_path: Path) -> None:
-    workload = a_workload(
-        tmp_path, "import lib.far, numpy.linalg, os\nfrom sklearn import svm", "%%R\nx"
-    )
-    assert imported_modules(workload) == ["numpy", "sklearn"]
+    assert difference(here, there) == found
 
 
 @pytest.mark.slow

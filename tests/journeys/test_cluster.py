@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sqlite3
@@ -89,21 +88,6 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
     with closing(sqlite3.connect(notebook.parent / "mlflow.db")) as store:
         tags = store.execute("select count(*) from tags where key = 'sweeper.host'").fetchone()
     assert tags == (TRIALS,)
-
-
-def test_on_a_disk_of_both_a_trial_uses_the_folders_of_home_in_place(
-    tmp_path: Path, cluster: str
-) -> None:
-    cell = "import os\nopen('trial.json', 'w').write(os.environ['SWEEPER_TRIAL'])\nval = x"
-    result = Sweep.from_settings(
-        settings_of("shared", on=cluster, trials=1),
-        notebook=write_notebook(tmp_path / "nb.ipynb", cell),
-        output=f"{tmp_path}/out/{{run_id}}.ipynb",
-    ).run()
-    assert result.counts["completed"] == 1
-    assert result.records[0].notebook.exists()
-    trial = json.loads((tmp_path / "trial.json").read_text())
-    assert trial["folder"] == str(tmp_path / "out" / "shared" / "checkpoints" / "0000")
 
 
 def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> None:
