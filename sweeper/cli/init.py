@@ -70,6 +70,7 @@ def draft(notebook: ResearchNotebook) -> str:
         NotebookError: the notebook is not Python, or has nothing to sweep.
     """
     from ..errors import NotebookError
+    from ..settings.messages import as_yaml
 
     if notebook.language != "python":
         raise NotebookError(
@@ -81,7 +82,7 @@ def draft(notebook: ResearchNotebook) -> str:
     left_out: list[str] = []
     for name, (value, comment) in _candidates(notebook).items():
         why_not = notebook.why_not(name)
-        remark = f"{_text(value)} in the notebook" + (f"; {comment}" if comment else "")
+        remark = f"{as_yaml(value)} in the notebook" + (f"; {comment}" if comment else "")
         dimension = _dimension(value, comment)
         is_usual = not _NOT_SWEPT.intersection(_words(name)) and not isinstance(value, bool)
         if _SECRET.intersection(_words(name)):

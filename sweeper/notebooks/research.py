@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Callable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from nbformat import NotebookNode
 
 from ..errors import NotebookError
 from ..settings.messages import nearest
-from .assignments import Assignments, assigned_only, with_values
+from .assignments import Assignments, assigned_only, plain_values, with_values
 from .cell_code import parse, plain_python
 from .metadata import METADATA
 from .reading import cell_tags, code_cells, read_notebook
@@ -152,6 +153,13 @@ class ResearchNotebook:
                 return f"code cell {number}, line {error.lineno}: {error.msg}"
         return ""
 
+    def used_in_parameters_cell(self, names: Iterable[str]) -> list[str]:
+        """Those names that the parameters cell uses as well, so that they are replaced in it."""
+        if not self.parameters_cell:
+            return []
+        its = plain_values(self.code[self.parameters_cell - 1])
+        return [name for name in names if name in its and name not in self.injected]
+
     def takes(self, name: str) -> bool:
         """Whether a trial's value of a name reaches the notebook's cells."""
         return self.language == "python" and not self.why_not(name)
@@ -203,7 +211,8 @@ def replace_values(
         as_code: makes Python of a value.
     """
     for cell in code_cells(node):
-        if any(name in cell.source for name in values):
+        code = unicodedata.normalize("NFKC", cell.source)  # as Python reads names
+        if any(name in code for name in values):
             source = with_values(cell.source, values, as_code)
             if source != cell.source:
                 cell.metadata[_RESEARCH_SOURCE], cell.source = cell.source, source

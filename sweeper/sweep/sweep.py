@@ -318,7 +318,7 @@ class Sweep:
             cost=spending.cost,
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
-            findings=[*findings, *changed, *without_effect(records)],
+            findings=[*findings, *changed, *self._remarks(), *without_effect(records)],
             confirmation=confirmation,
             importances=importances,
             duration_s=time.monotonic() - began_s,
@@ -331,6 +331,11 @@ class Sweep:
             self.stop("the command stop", now=request == ALL)
         elif request.isdigit():
             self._stop_switch.stop(int(request), "stopped by the command stop")
+
+    def _remarks(self) -> list[str]:
+        names = [*self.plan.settings.search_space, *self.plan.settings.fixed]
+        used = ", ".join(self.plan.notebook.used_in_parameters_cell(names))
+        return [f"the parameters cell uses {used}, whose value is replaced in it"] if used else []
 
     def _importances(self, study: Study) -> Mapping[str, Mapping[str, float]]:
         """How much each param matters; nothing where the machine is about to go."""

@@ -56,6 +56,7 @@ def drafted(tmp_path: Path) -> Drafted:
         "n = 3\ny = 4\nnull = 5\ntrue = 6\non = 0.5\na = '1e-3'\nb = 'a: b'\nc = '# no'",
         "lr = 0.1  # see 1-3, \\ud800 'x' {[: #\na = '\\ud800'\nb = 'two\\nlines'\nc = '\\x00'",
         "größe = 0.1\nµ = 3\n学习率 = 1e-3\n_private = 0.5",
+        "lr = 0.1\npairs = {(0, 1): 2}\nϵ = 0.5  # read as ε",
         "lr = 0.1  # x\n'''text\n'''\nif True:\n    hidden = 3\nlr = 0.2; b = 32",
         "%matplotlib inline\nlr = 0.1\n%config X.y = 1\nopt = 'sgd'  # sgd | adam",
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import NotebookError
-from sweeper.notebooks.research import ResearchNotebook
+from sweeper.notebooks.research import ResearchNotebook, replace_values
 from sweeper.testing import write_notebook
 
 
@@ -22,6 +22,12 @@ def test_all_spellings_of_python_are_python(tmp_path: Path, language: str) -> No
     assert research.takes("seed")
     with pytest.raises(NotebookError, match="'rate' is not assigned"):
         research.check_names({"rate": "p.yml: space"})
+
+
+def test_a_name_is_replaced_however_its_letters_are_written(tmp_path: Path) -> None:
+    node = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", "ϵ = 1", parameters="")).node
+    replace_values(node, {"ε": 2}, repr)
+    assert node.cells[0].source == "ϵ = 2  # was 1"
 
 
 def test_two_parameters_cells_are_refused(tmp_path: Path) -> None:
@@ -77,6 +83,11 @@ def test_a_parameter_that_a_later_cell_gives_another_value_is_refused(tmp_path: 
     with pytest.raises(NotebookError, match=message):
         ResearchNotebook(path).check_names({"x": "p"})
     assert not ResearchNotebook(path).takes("x")
+
+
+def test_names_that_the_parameters_cell_uses_are_named(tmp_path: Path) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", "y = 1", parameters="x = 1\nz = x + y\nk = 2")
+    assert ResearchNotebook(path).used_in_parameters_cell(["y", "x", "k"]) == ["x"]
 
 
 def test_a_notebook_in_another_language_needs_a_parameters_cell(tmp_path: Path) -> None:
