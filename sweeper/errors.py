@@ -61,21 +61,21 @@ class BrokenError(SweepError):
     """A sweep that had begun cannot go on, because its storage was lost."""
 
 
-#: A message for people has at most so many characters.
-_LONGEST_MESSAGE = 2000
-
-
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the name of its class where the message is empty."""
     return shortened(str(error).strip().partition("\n")[0].rstrip() or type(error).__name__)
 
 
-def shortened(message: str) -> str:
-    """A message whose middle is left out where it is long: some exceptions quote all their data."""
-    left_out = len(message) - _LONGEST_MESSAGE
+def shortened(message: str, at_most: int = 2000) -> str:
+    """A message whose middle is left out where it is long: some exceptions quote all their data.
+
+    Args:
+        at_most: how many characters of it remain.
+    """
+    left_out = len(message) - at_most
     if left_out <= 0:
         return message
-    half = _LONGEST_MESSAGE // 2
+    half = at_most // 2
     return f"{message[:half]} … {left_out:,} characters … {message[-half:]}"
 
 

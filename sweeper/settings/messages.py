@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import shortened
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import PydanticCustomError
@@ -83,14 +85,14 @@ def validation_message(
             limits = detail.get("ctx", {}).values()
             expected = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in limits)
             fault = f"{text.format(expected=expected)}; got {as_yaml(detail['input'])}"
-        line = f"{file or 'settings'}: {key + ': ' if key else ''}{fault}"
+        line = f"{file or 'settings'}: {shortened(f'{key}: {fault}' if key else fault, _LINE)}"
         lines[line] = None
     more = [f"{file or 'settings'}: and {len(lines) - _LINES} mistakes more"]
     return "\n".join([*lines] if len(lines) <= _LINES + 1 else [*lines][:_LINES] + more)
 
 
-#: The most mistakes that one message lists.
-_LINES = 20
+#: The most mistakes that one message lists, and the most characters of one.
+_LINES, _LINE = 20, 360
 
 
 _TEXTS = {
