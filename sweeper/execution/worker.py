@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
+import datetime
+import errno
+import json
 import logging
 import os
+import shutil
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from .. import kernels
 from ..guard import MARK_VARIABLE
-from ..kernels import Ending, KernelOrigin, KernelPool, KernelResult, Reference
-from ..notebook_api.messages import Point
+from ..kernels import (
+    Ending,
+    ExecutionRequest,
+    KernelOrigin,
+    KernelPool,
+    KernelResult,
+    Reference,
+    Run,
+)
+from ..notebook_api.checkpoints import checkpoint_files
+from ..notebook_api.messages import TRIAL_VARIABLE, Point, encode_float
+from ..notebooks.compare import Execution
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.metadata import read_metadata
+from ..notebooks.scores import variables_to_read
 from ..study_folder.patience import Patience, is_about_disk, patience_with_disk
 from ..study_folder.saved import saved_in
 from ..study_folder.snapshots import keep_environment
 from ..trials import (
+    KernelUse,
+    Params,
     Reason,
     RunningTrial,
     TrialOutcome,
     TrialSpec,
     TrialState,
+    Value,
     attempt_path,
     display_path,
 )
 from .environment import environment_of
 from .executor import TimeLeft
-from .notebook_runner import NotebookRunner
-from .places import NoGpuLeftError, Places
-from .proving import prove_forking, run_of
+from .places import NoGpuLeftError, Places, StoppedWaiting
+from .proving import prove_forking
 from .runtime import guarded
-from .verdict import failed
+from .verdict import failed, judge
 from .workload import Workload
 
 _log = logging.getLogger(__name__)
@@ -42,6 +60,8 @@ _log = logging.getLogger(__name__)
 #: A trial that fails sooner in a forked kernel is run in a started one as well: what a fork cannot
 #: do, such as to use CUDA that was initialised before, fails early.
 _EARLY_S = 120.0
+#: A repetition may take three times as long as the reference trial, and a minute.
+_LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
 
 
 @contextmanager
@@ -80,14 +100,14 @@ def opened_worker(
         )
         patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
         patience.begin(time_left.patience_s)
-        runner = NotebookRunner(
+        yield Worker(
             workload=workload,
             places=places,
             pool=pool,
             patience=patience,
             environment=_kept_environment(workload, places, token=token),
+            runtime_folder=folder,
         )
-        yield Worker(runner=runner, runtime_folder=folder)
         left_s = time_left.left_s()
         pool.close(patience_s=None if left_s is None else left_s / 3)
 
@@ -97,16 +117,22 @@ class Worker:
     """Runs the trials of a sweep on this machine. Safe to use from several threads.
 
     Attributes:
+        patience: waits for the disk with the executed notebooks, when it is full.
+        environment: the name under which is kept where its trials run; empty where it is not known.
         runtime_folder: the private folder of the kernels' sockets.
     """
 
-    runner: NotebookRunner
+    workload: Workload
+    places: Places
+    pool: KernelPool
+    patience: Patience
+    environment: str = ""
     runtime_folder: Path
 
     @property
     def findings(self) -> list[str]:
         """What users should know of how the trials ran, one sentence each."""
-        return self.runner.pool.findings
+        return self.pool.findings
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
@@ -114,7 +140,7 @@ class Worker:
         try:
             # Whatever cleans /tmp may have removed it.
             self.runtime_folder.mkdir(mode=0o700, exist_ok=True)
-            prove_forking(self.runner, running)
+            prove_forking(self.pool, running, self._repeat, trials_waiting=self.places.waiting)
             started_s = _own_time_s(running)
             outcome = self._run(spec, running)
         except OSError as error:
@@ -128,11 +154,10 @@ class Worker:
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run the trial and write its executed notebook."""
-        patience = self.runner.patience
-        if message := keep_earlier_attempt(spec, patience):
+        if message := keep_earlier_attempt(spec, self.patience):
             return failed(Reason.FILE, message)
         started_s = _own_time_s(running)
-        file = self.runner.new_file(spec)
+        file = self._new_file(spec)
         try:
             file, outcome = self._run_in_trusted_kernel(file, spec, running)
         except OSError:
@@ -146,39 +171,37 @@ class Worker:
         if saved := saved_in(spec.artifact_dir):
             file.metadata["artifacts"] = saved
         file.finish(outcome)
-        patience.insist(file.write)
+        self.patience.insist(file.write)
         return outcome
 
     def _run_in_trusted_kernel(
         self, file: ExecutedNotebook, spec: TrialSpec, running: RunningTrial
     ) -> tuple[ExecutedNotebook, TrialOutcome]:
         """Execute the notebook; a second time where the kernel may be to blame for a failure."""
-        policy = self.runner.pool.policy
+        policy = self.pool.policy
         started_s = _own_time_s(running)
-        limit_s = self.runner.workload.settings.limits.trial
-        result, outcome = self.runner.run(file, spec, running, limit_s=limit_s, write=file.write)
+        result, outcome = self._execute(file, spec, running)
         took_s = _own_time_s(running) - started_s
         is_forked = result.origin.is_forked and not result.is_orphan
-        has_no_kernel = result.is_orphan or result.ending is Ending.NOT_STARTED
         if outcome.state is TrialState.FAILED and running.stop_reason is None:
             message = outcome.message
             # A started kernel would have no more memory.
             is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
             is_doubted = is_forked and took_s < _EARLY_S and policy.doubts_failure(message)
-            if (has_no_kernel or is_doubted) and not is_short:
+            if (result.lost_its_kernel or is_doubted) and not is_short:
                 file, result, outcome = self._run_in_started_kernel(spec, running)
                 if is_doubted and outcome.state not in (TrialState.STOPPED, TrialState.FAILED):
                     policy.refuse_for_failure(spec.run_id, message)
         # A trial that went on from a checkpoint has other outputs than one that begins, and one
         # that began before a param was fixed has another value than the shared cells.
-        is_usual = spec.continues is None and not self.runner.fixed_since(spec)
+        is_usual = spec.continues is None and not self._fixed_since(spec)
         if outcome.state is not TrialState.COMPLETED or not is_usual:
             return file, outcome
         if result.origin.is_forked:
             if not result.shared_cells:
-                self.runner.pool.record_times(file.node, self.runner.workload.own_names)
+                self.pool.record_times(file.node, self.workload.own_names)
         elif policy.wants_reference:
-            run = run_of(file, result, outcome)
+            run = _run_of(file, result, outcome)
             took_s = _own_time_s(running) - started_s
             policy.offer_reference(Reference(spec=spec, run=run, duration_s=took_s))
         return file, outcome
@@ -187,7 +210,7 @@ class Worker:
         self, spec: TrialSpec, running: RunningTrial
     ) -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
         """Run a trial again, in a kernel that is started."""
-        file = self.runner.new_file(spec)
+        file = self._new_file(spec)
         published = running.step
 
         def go_on(point: Point) -> None:
@@ -197,17 +220,186 @@ class Worker:
 
         repeated = RunningTrial(go_on)
         with running.passed_on(repeated):
-            result, outcome = self.runner.run(
-                file,
-                spec,
-                repeated,
-                limit_s=self.runner.workload.settings.limits.trial,
-                write=file.write,
-                origin=KernelOrigin(
-                    reason="the trial was run before, and failed or lost its kernel"
-                ),
-            )
+            reason = "the trial was run before, and failed or lost its kernel"
+            result, outcome = self._execute(file, spec, repeated, KernelOrigin(reason=reason))
         return file, result, outcome
+
+    def _repeat(
+        self, reference: Reference, running: RunningTrial, origin: KernelOrigin
+    ) -> Run | str | None:
+        """One more run of the reference trial; why it failed; None where that shows nothing."""
+        repeated = RunningTrial()
+        limit_s = _LIMIT_FACTOR * reference.duration_s + _LIMIT_SLACK_S
+        temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # it may be written yet
+        with temporary as folder, running.passed_on(repeated):
+            spec = replace(
+                reference.spec,
+                notebook=Path(folder) / "repeated.ipynb",
+                checkpoint_dir=Path(folder) / "checkpoints",  # it must not go on from the others
+                artifact_dir=Path(folder) / "artifacts",
+            )
+            file = self._new_file(spec)
+            result, outcome = self._execute(file, spec, repeated, origin, limit_s=limit_s)
+        if outcome.state is TrialState.COMPLETED:
+            return _run_of(file, result, outcome)
+        is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
+        is_short |= os.strerror(errno.ENOSPC) in outcome.message  # in the folder of its own
+        shows_nothing = result.lost_its_kernel or is_short or outcome.state is TrialState.STOPPED
+        return None if shows_nothing else outcome.message
+
+    # --- one execution ---------------------------------------------------------------------------
+
+    def _new_file(self, spec: TrialSpec) -> ExecutedNotebook:
+        """The executed notebook of a trial that has not run; it is not written yet."""
+        workload = self.workload
+        node = kernels.inject(
+            workload.notebook.fresh_copy(self.pool.name),
+            {**self._own_params(spec), **spec.fixed},
+            kernel_name=self.pool.name,
+            language=kernels.language_of(self.pool.name),
+        )
+        file = ExecutedNotebook(node, spec, started_at=_now())
+        known = {
+            "snapshot": workload.snapshot and workload.snapshot.name,
+            "environment": self.environment,
+            "data": workload.data and dict(workload.data.facts),
+            "host": workload.host,
+        }
+        file.metadata.update({name: value for name, value in known.items() if value})
+        return file
+
+    def _execute(
+        self,
+        file: ExecutedNotebook,
+        spec: TrialSpec,
+        running: RunningTrial,
+        origin: KernelOrigin | None = None,
+        *,
+        limit_s: float | None = None,
+    ) -> tuple[KernelResult, TrialOutcome]:
+        """Run all cells, in the trial's place on the machine, and judge what came of it.
+
+        Args:
+            file: gets the outputs and what is known of the run.
+            origin: how the kernel has to come to be; None for as the policy decides.
+            limit_s: how long the cells may take; None for as long as `limits.trial` says. The wait
+                for a place does not count.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        settings = self.workload.settings
+
+        def tell(waits_for: str) -> None:  # `status` reads it in the notebook
+            file.metadata["waits_for"] = waits_for
+            self.patience.attempt(file.write)
+
+        def write() -> None:
+            file.metadata["pid"] = running.pid  # `status` reads it, also in another process
+            self.patience.attempt(file.write)  # it is written again when the trial has ended
+
+        if not checkpoint_files(spec.checkpoint_dir):  # else it goes on where those were saved
+            shutil.rmtree(spec.artifact_dir, ignore_errors=True)
+        held = ExitStack()  # given back when the kernel has ended: the slot goes on before
+        try:
+            place = held.enter_context(self.places.lease(spec, running, tell))
+        except StoppedWaiting:
+            result = KernelResult(ending=Ending.STOPPED)
+            return result, judge(file, result, running, settings)
+        finally:
+            file.metadata.pop("waits_for", None)
+        file.metadata["started_at"] = _now()
+        running.subscribe(file.record)
+        if origin is None and (own := self._fixed_since(spec)):
+            reason = f"it began before {', '.join(own)} was fixed"  # shared cells have that value
+            origin = KernelOrigin(reason=reason)
+        request = ExecutionRequest(
+            node=file.node,
+            running=running,
+            write=write,
+            on_kernel_gone=held.close,
+            env={**_environment(spec), **place.env},
+            own_params=self._own_params(spec),
+            origin=origin,
+            prepares_next=origin is None and running.trials_left > 0,
+            score_sources=settings.scores,
+            variables=variables_to_read(settings.scores, settings.objective),
+            gpu_fraction=place.memory_fraction,
+            cell_output_bytes=settings.limits.cell_output,
+            grace_s=settings.limits.grace,
+        )
+        try:
+            with running.limited(limit_s or settings.limits.trial):
+                result = kernels.execute(request, pool=self.pool)
+        except BaseException:  # there is no kernel whose end would give the place back
+            held.close()
+            raise
+        self._describe(file, result)
+        was_short = self.places.ran_short(place)
+        outcome = replace(
+            judge(file, result, running, settings, was_short=was_short),
+            kernel=self._kernel_use(result),
+            environment=self.environment,
+            not_replicable=result.not_replicable,
+        )
+        outcome = self.places.settle(place, outcome, result.gpu_bytes)
+        if outcome.gpu is not None:
+            file.metadata["gpu"] = asdict(outcome.gpu)
+        return result, outcome
+
+    def _describe(self, file: ExecutedNotebook, result: KernelResult) -> None:
+        """Put into the file's metadata how it was executed."""
+        file.metadata.pop("pid", None)
+        file.keep_earlier_series(self.workload.settings.scores)
+        file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
+        file.metadata["kernel"] = "warm" if result.origin.is_forked else "cold"
+        file.metadata.update(self.pool.policy.coverage(result.origin))
+        if result.shared_cells:
+            file.metadata["shared_cells"] = result.shared_cells
+        if result.exit_code is not None:
+            file.metadata["exit_code"] = result.exit_code
+
+    def _kernel_use(self, result: KernelResult) -> KernelUse:
+        origin = result.origin
+        return KernelUse(
+            is_forked=origin.is_forked,
+            shared_cells=result.shared_cells,
+            reason=origin.reason,
+            proven_by=self.pool.policy.coverage(origin).get("proven_by", ""),
+        )
+
+    def _fixed_since(self, spec: TrialSpec) -> list[str]:
+        """The params of a trial of an earlier call that this call fixes, to whatever value."""
+        return sorted(spec.params.keys() & self.workload.settings.fixed.keys())
+
+    def _own_params(self, spec: TrialSpec) -> Params:
+        """The injected params that differ between the trials of a sweep."""
+        notebook = self.workload.notebook
+        known: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
+        wanted = {name: value for name, value in known.items() if notebook.takes(name)}
+        files = {name: str(file.path) for name, file in spec.inputs.items()}
+        params = {**wanted, **spec.params, **files}
+        return {name: value for name, value in params.items() if name not in spec.fixed}
+
+
+def _run_of(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome) -> Run:
+    """What two runs of a trial are compared by."""
+    execution = Execution(cells=file.node.cells, scores=outcome.scores, series=outcome.series)
+    return Run(execution=execution, uses_gpu=result.gpu_bytes is not None)
+
+
+def _environment(spec: TrialSpec) -> Mapping[str, str]:
+    """What `sweeper.trial()` reads in the kernel."""
+    trial = {
+        "number": spec.number,
+        "run_id": spec.run_id,
+        "params": dict(spec.params),
+        "seed": spec.seed,
+        "attempt": spec.attempt,
+        "folder": str(spec.checkpoint_dir),
+        "artifact_folder": str(spec.artifact_dir),
+    }
+    return {TRIAL_VARIABLE: json.dumps(trial)}
 
 
 def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
@@ -266,3 +458,7 @@ def _study_of(path: Path) -> str | None:
 def _own_time_s(running: RunningTrial) -> float:
     """A clock that stands still while the trial waits for a device."""
     return time.monotonic() - running.waited_s
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

@@ -90,3 +90,8 @@ class KernelResult:
     def shared_cells(self) -> int:
         """How many tagged cells had run before the kernel was forked."""
         return 0 if self.origin.shared is None else self.origin.shared.tagged
+
+    @property
+    def lost_its_kernel(self) -> bool:
+        """Whether no kernel was there, or the process that it was forked from ended."""
+        return self.is_orphan or self.ending is Ending.NOT_STARTED

@@ -1,7 +1,7 @@
 """The executed notebook of a trial: its file and the metadata that states the trial's state.
 
 It writes the points of `metadata.sweeper`, which `scores` reads; what the kernel and the trial have
-come to is added by the notebook's runner.
+come to is added by its worker.
 """
 
 from __future__ import annotations

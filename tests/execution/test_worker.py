@@ -22,7 +22,6 @@ from gpu_drivers import StatedDriver
 from studies import PATIENCE_S, until
 
 from sweeper.execution.claims import Claims
-from sweeper.execution.notebook_runner import NotebookRunner
 from sweeper.execution.places import Place, Places
 from sweeper.execution.worker import Worker
 from sweeper.execution.workload import Workload
@@ -86,13 +85,13 @@ class Bench:
             cwd=notebook.parent,
             paths=StudyPaths.parse(f"{self.folder}/out/{{run_id}}.ipynb", study="bench"),
         )
-        runner = NotebookRunner(
+        worker = Worker(
             workload=workload,
             places=places,
             pool=pool,
             patience=patience_with_disk("the outputs"),
+            runtime_folder=self.runtime_folder,
         )
-        worker = Worker(runner=runner, runtime_folder=self.runtime_folder)
         spec = TrialSpec(
             study="bench",
             study_id="1",
