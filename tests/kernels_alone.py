@@ -69,13 +69,13 @@ def kernel_pool(
 
 def wait_until_warm(pool: KernelPool) -> None:
     """Wait until kernels can be forked."""
-    until(lambda: pool.available.can_fork or pool.available.is_lasting)
-    assert pool.available.can_fork, pool.available.obstacle
+    until(lambda: pool.fork_server.available.can_fork or pool.fork_server.available.is_lasting)
+    assert pool.fork_server.available.can_fork, pool.fork_server.available.obstacle
 
 
 def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) -> None:
     """Run the cells that are tagged `shared`; fork kernels after them, as a pool does once."""
-    server = pool._fork_server
+    server = pool.fork_server
     assert server._zygote is not None
     node = ResearchNotebook(source).fresh_copy()
     server._shared_cells = SharedCells.of(node, fixed=fixed or {}, kernel_name=pool.name)

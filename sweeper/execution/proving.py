@@ -35,7 +35,7 @@ def prove_forking(
         time.sleep(_POLL_S)
     running.waits_for = ""
     trials_left = running.trials_left + 1 + trials_waiting
-    reference = pool.policy.claim(pool.available, trials_left=trials_left)
+    reference = pool.policy.claim(pool.fork_server.available, trials_left=trials_left)
     if reference is None:
         return
     verdict, started_s = None, time.monotonic()

@@ -42,14 +42,9 @@ if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
 """
 
 
-def ipython_folder(runtime_folder: Path) -> Path:
-    """The value of IPYTHONDIR in kernels."""
-    return runtime_folder / "ipython"
-
-
-def make_ipython_folder(runtime_folder: Path) -> None:
-    """Make the folder with the kernels' configuration, unless it is there."""
-    profile = ipython_folder(runtime_folder) / "profile_default"
+def ipython_folder(runtime_folder: Path) -> str:
+    """The value of IPYTHONDIR in kernels: a folder with their configuration, made if need be."""
+    profile = runtime_folder / "ipython" / "profile_default"
     configuration = profile / "ipython_kernel_config.py"
     if not configuration.exists():
         profile.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -57,3 +52,4 @@ def make_ipython_folder(runtime_folder: Path) -> None:
         with tempfile.NamedTemporaryFile("w", dir=profile, delete=False) as file:
             file.write(_CONFIGURATION)
         os.replace(file.name, configuration)
+    return str(profile.parent)

@@ -24,7 +24,7 @@ from .event_loop import has_pidfds
 from .forking.fork_server import ForkingProvisioner, ForkServer
 from .forking.origins import KernelOrigin
 from .forking.process import ForkedProcess
-from .ipython_folder import ipython_folder, make_ipython_folder
+from .ipython_folder import ipython_folder
 from .manager import PrivateKernelManager
 from .specs import runs_in_python
 
@@ -111,8 +111,7 @@ class Kernel:
                 kernel_spec=manager.kernel_spec,
                 parent=manager,
             )
-        make_ipython_folder(runtime_folder)
-        own = {MARK_VARIABLE: mark, "IPYTHONDIR": str(ipython_folder(runtime_folder))}
+        own = {MARK_VARIABLE: mark, "IPYTHONDIR": ipython_folder(runtime_folder)}
         try:
             run_sync(manager.start_kernel)(
                 env={**env, **own},
@@ -128,11 +127,12 @@ class Kernel:
         if isinstance(kernel._process, ForkedProcess):
             kernel.origin = replace(origin, shared=kernel._process.shared)
             kernel._pidfd = os.dup(kernel._process.pidfd)  # it may have ended by now
-        elif has_pidfds():
-            kernel._pidfd = os.pidfd_open(kernel._process.pid)
+        else:
+            if origin.is_forked:
+                kernel.origin = KernelOrigin(reason="no kernel could be forked just then")
+            if has_pidfds():
+                kernel._pidfd = os.pidfd_open(kernel._process.pid)
         _give_up_first(kernel.pid)
-        if origin.is_forked and not isinstance(kernel._process, ForkedProcess):
-            kernel.origin = KernelOrigin(reason="no kernel could be forked just then")
         return kernel
 
     async def ended(self) -> None:

@@ -15,13 +15,12 @@ from nbformat import NotebookNode
 
 from ..notebooks.shared_cells import sharing_advice
 from .event_loop import thread_event_loop
-from .forking.command import KernelCommand
 from .forking.fork_server import ForkServer, obstacle_of_system
-from .forking.origins import ForkAvailability, KernelOrigin
+from .forking.origins import KernelOrigin
 from .forking.policy import ForkPolicy
 from .forking.sharing import SharedCells
 from .kernel import Kernel
-from .specs import command_of, environment_of, is_ipykernel, language_of
+from .specs import command_of, environment_of, is_ipykernel
 
 
 class KernelPool:
@@ -39,6 +38,12 @@ class KernelPool:
         frozen: modules that kernels import in place of what lies on disk: their sources by their
             absolute paths without links.
         shared_cells: the cells that run once, before kernels are forked; None for none.
+
+    Attributes:
+        can_prepare: whether a trial's environment can be set in a kernel that was started before:
+            other kernels need not take the requests that the sweep adds.
+        fork_server: forks kernels, where that can be.
+        policy: decides whether they are.
     """
 
     def __init__(
@@ -55,18 +60,15 @@ class KernelPool:
         shared_cells: SharedCells | None = None,
     ) -> None:
         self.name = name
-        language = language_of(name).lower()
-        #: Whether a trial's environment can be set in a kernel that was started before: other
-        #: kernels need not take the requests that the sweep adds.
-        self.can_prepare = language == "python" and is_ipykernel(name)
+        self.can_prepare = is_ipykernel(name)
         self._env = env
         self.cwd = cwd
         self._runtime_folder = runtime_folder
         self._token = token
         self._frozen = frozen or {}
-        command = KernelCommand.read(command_of(name), kernelspec=name, language=language)
+        command = command_of(name)
         is_cold = "`kernels` is cold" if kernels == "cold" else ""
-        self._fork_server = ForkServer(
+        self.fork_server = ForkServer(
             command,
             obstacle=is_cold or command.obstacle or obstacle_of_system(),
             env={**environment_of(name, env), **(import_env or {})},
@@ -88,20 +90,7 @@ class KernelPool:
     def findings(self) -> list[str]:
         """What users should know of how the kernels ran, one sentence each."""
         advice = [self._advice] if self._advice else []
-        return [*self.policy.findings, *self._fork_server.findings, *advice]
-
-    @property
-    def wants_import_profile(self) -> bool:
-        """Whether `record_imports` should be called."""
-        return self._fork_server.wants_import_profile
-
-    def record_imports(self, profile: str) -> None:
-        """Fork kernels from now on, which have imported the same as a kernel that has run.
-
-        Args:
-            profile: that kernel's answer to `IMPORT_PROFILE`.
-        """
-        self._fork_server.record_imports(profile)
+        return [*self.policy.findings, *self.fork_server.findings, *advice]
 
     def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
         """Note what it would save to share leading cells; see `sharing_advice`.
@@ -112,14 +101,9 @@ class KernelPool:
         self._advice = sharing_advice(node, own_names)
 
     @property
-    def available(self) -> ForkAvailability:
-        """Whether kernels can be forked now."""
-        return self._fork_server.available
-
-    @property
     def waits(self) -> bool:
         """Whether a free slot should wait, as kernels can most likely be forked soon."""
-        return self._fork_server.has_import_profile and self.policy.waits(self.available)
+        return self.fork_server.has_import_profile and self.policy.waits(self.fork_server.available)
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
         """A kernel for one trial.
@@ -142,7 +126,7 @@ class KernelPool:
         if prepared is not None:
             with contextlib.suppress(OSError):  # if starts still fail, the one below raises
                 kernel = prepared.result()
-        best = self.policy.origin(self.available)
+        best = self.policy.origin(self.fork_server.available)
         if kernel is None:
             return self._start(env, best)
         # Discard the prepared kernel if it died or lost its sockets while idle, or if it is to be
@@ -163,7 +147,8 @@ class KernelPool:
         """Start the kernel of this thread's next trial; it boots while this trial runs."""
         # While it is found out if kernels may be forked, a started one would most likely be
         # discarded, and its boot takes a core from the imports.
-        is_early = self._fork_server.has_import_profile and self.policy.forks_soon(self.available)
+        server = self.fork_server
+        is_early = server.has_import_profile and self.policy.forks_soon(server.available)
         if self.can_prepare and not is_early:
             with self._lock:
                 start = self._starter.submit(self._start_best)
@@ -193,11 +178,11 @@ class KernelPool:
         for thread in ending:
             left_s = end_s - time.monotonic()
             thread.join(None if math.isinf(left_s) else max(0.0, left_s))
-        self._fork_server.close()
+        self.fork_server.close()
 
     def _start_best(self) -> Kernel:
         with thread_event_loop():
-            return self._start(self._env, self.policy.origin(self.available))
+            return self._start(self._env, self.policy.origin(self.fork_server.available))
 
     def _start(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
         return Kernel.start(
@@ -208,5 +193,5 @@ class KernelPool:
             token=self._token,
             origin=origin,
             frozen=self._frozen,
-            fork_server=self._fork_server,
+            fork_server=self.fork_server,
         )

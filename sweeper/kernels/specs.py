@@ -36,18 +36,18 @@ def language_of(name: str) -> str:
     return str(_spec(name).language or "python")
 
 
-def command_of(name: str) -> list[str]:
-    """The command that starts a kernel; `python` means the interpreter of this process."""
+def command_of(name: str) -> KernelCommand:
+    """How a kernelspec starts its kernels; `python` means the interpreter of this process."""
     argv = list(_spec(name).argv)
     major, minor = sys.version_info[:2]
     if argv and argv[0] in ("python", f"python{major}", f"python{major}.{minor}"):
         argv[0] = sys.executable
-    return argv
+    return KernelCommand.read(argv, kernelspec=name, language=language_of(name))
 
 
 def interpreter_of(name: str) -> list[str]:
     """The Python that runs a kernel, and its options; empty where the kernelspec does not say."""
-    command = KernelCommand.read(command_of(name), kernelspec=name, language=language_of(name))
+    command = command_of(name)
     return [] if command.obstacle else [command.interpreter, *command.options]
 
 
@@ -72,8 +72,9 @@ def runs_in_python(name: str) -> bool:
 
 
 def is_ipykernel(name: str) -> bool:
-    """Whether a kernel is an ipykernel, and takes the arguments of one."""
-    return any("ipykernel" in argument for argument in _spec(name).argv)
+    """Whether a kernel is an ipykernel, and takes the arguments and requests of one."""
+    runs_python = language_of(name).lower() == "python"
+    return runs_python and any("ipykernel" in argument for argument in _spec(name).argv)
 
 
 def _spec(name: str) -> KernelSpec:

@@ -421,28 +421,6 @@ def test_processes_that_a_notebook_leaves_behind_are_ended(bench: Bench) -> None
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_workers_that_outlive_the_cells_leave_no_folder_of_sockets_behind(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    outcome, node = bench.run(
-        "import multiprocessing, multiprocessing.util, time\n"
-        "def work(end):\n"
-        "    end.send(multiprocessing.util.get_temp_dir())\n"
-        "    time.sleep(600)",
-        "context = multiprocessing.get_context('fork')\n"
-        "mine, theirs = context.Pipe()\n"
-        "context.Process(target=work, args=[theirs], daemon=True).start()\n"
-        "print(mine.recv())",
-        REPORT,
-    )
-    assert outcome.state is TrialState.COMPLETED
-    assert str(bench.runtime_folder) in printed(node)
-    assert not list(temporary.glob("pymp-*"))
-
-
 @pytest.mark.parametrize("is_cleared", [False, True])
 def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice_unless_it_has_cleared_it(
     bench: Bench, is_cleared: bool

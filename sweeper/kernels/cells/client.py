@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import zmq
@@ -14,6 +14,7 @@ from jupyter_core.utils import ensure_event_loop
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbclient.util import run_sync
 from nbformat import NotebookNode
+from papermill.clientwrap import PapermillNotebookClient
 
 from ...notebook_api.messages import (
     KERNEL_VARIABLE,
@@ -24,10 +25,10 @@ from ...notebook_api.messages import (
 )
 from ...notebooks.reading import cell_tags
 from ...notebooks.scores import PrintedScores, displayed_point
-from ..forking.origins import SharedRun
+from ..forking.origins import RanCell, SharedRun
+from ..forking.zygote.messages import RECORDED
 from ..kernel import Kernel
 from ..request import ExecutionRequest
-from .asking import AskingClient
 from .expressions import (
     GPU_BYTES,
     IMPORT_PROFILE,
@@ -35,12 +36,10 @@ from .expressions import (
     ORDERLY_EXIT,
     cap_memory,
     find_modules,
-    keep_sockets_in,
     set_environment,
     value_in,
 )
 from .outputs import joined, moved, notice, size
-from .recorded import RecordedClient
 from .report_socket import ReportSocket
 from .stopping import NotebookStopper
 
@@ -52,6 +51,9 @@ _AUTOSAVE_S = 2.0
 CATCH_UP_S = 0.2
 #: How often to see whether a printed line that has not ended is at rest.
 _SETTLE_S = 0.5
+#: How long a kernel may be silent about a request before it is made to look for it, and how long
+#: the connection is open that makes it look.
+_OVERLOOKED_S, _WOKEN_S = 2.0, 0.5
 #: After a kernel's death, its messages are read until none has come for this long.
 _LAST_MESSAGES_S = 0.03
 #: The values of SystemExit after `sys.exit()`, `exit()` and `sys.exit(0)`, with which a notebook
@@ -60,10 +62,11 @@ _CLEAN_EXITS = ("", "None", "0", "False")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-class SweepClient(AskingClient):
-    """Runs the cells of one trial.
+class SweepClient(PapermillNotebookClient):
+    """Runs the cells of one trial, and evaluates expressions beside them.
 
     Attributes:
+        kernel: the kernel's process, whose end also ends the wait for a reply.
         is_ready: whether the kernel has answered.
         has_finished: whether the notebook came to its end, or ended itself with `sys.exit()`.
         error: the cell that failed, with its exception; None when none did.
@@ -128,8 +131,7 @@ class SweepClient(AskingClient):
             finders = "" if self.kernel.origin.is_forked else find_modules(self.kernel.frozen)
             fraction = self.request.gpu_fraction
             cap = "" if fraction is None else cap_memory(fraction)
-            sockets = keep_sockets_in(self.kernel.folder)
-            self._run_silently(set_environment(environment) + sockets + cap + finders)
+            self._run_silently(set_environment(environment) + cap + finders)
         self.running.pid = self.kernel.pid
         self.running.cells = len(self.nb.cells)
         self.is_ready = True
@@ -147,19 +149,23 @@ class SweepClient(AskingClient):
             assignments: code for what the injected cell assigns in this trial only.
         """
         self._first_index = shared.until
-        own_client = self.kc
-        try:
-            for index, cell in enumerate(self.nb.cells[: shared.until]):
-                self.nb_man.cell_start(cell, index)
-                if index in shared.cells:
-                    self.kc = RecordedClient(shared.cells[index], own_client)
-                    self._output_bytes = 0
-                    self.execute_cell(cell, index)
-                self.nb_man.cell_end(cell, self.nb_man.COMPLETED)
-        finally:
-            self.kc = own_client
+        for index, cell in enumerate(self.nb.cells[: shared.until]):
+            self.nb_man.cell_start(cell, index)
+            if index in shared.cells:
+                self._replay(shared.cells[index], cell, index)
+            self.nb_man.cell_end(cell, self.nb_man.COMPLETED)
         if any("injected-parameters" in cell_tags(cell) for cell in self.nb.cells[: shared.until]):
             self._run_silently(assignments)
+
+    def _replay(self, ran: RanCell, cell: NotebookNode, index: int) -> None:
+        """Take the messages of a shared cell as if it ran now."""
+        self._output_bytes, self.clear_before_next_output = 0, False
+        cell.execution_count, cell.outputs = ran.execution_count, []
+        for message in ran.messages:
+            header = {"msg_type": message["msg_type"]}
+            parts = {"header": header, "parent_header": {"msg_id": RECORDED}, "buffers": []}
+            self.process_message({**message, **parts}, cell, index)
+        self._end_outputs(cell, index)
 
     def disconnect(self) -> None:
         """Close the sockets; the kernel itself goes on."""
@@ -244,14 +250,16 @@ class SweepClient(AskingClient):
         finally:
             for task in others:
                 task.cancel()
-            self.printed.end_cell()
-            outputs = cell.get("outputs", [])
-            if outputs:
-                cell.outputs = joined(outputs)
-                moved(self._display_id_map, cell_index, outputs, cell.outputs)
+            self._end_outputs(cell, cell_index)
 
     # nbclient binds its own coroutine under the public name.
     execute_cell = run_sync(_async_execute_and_save)
+
+    def _end_outputs(self, cell: NotebookNode, cell_index: int) -> None:
+        self.printed.end_cell()
+        if outputs := cell.get("outputs", []):
+            cell.outputs = joined(outputs)
+            moved(self._display_id_map, cell_index, outputs, cell.outputs)
 
     async def _save_by_time(self) -> None:
         await asyncio.sleep(CATCH_UP_S)
@@ -337,6 +345,51 @@ class SweepClient(AskingClient):
         """Note in a stopped cell why it was stopped; a traceback would look like a failure."""
         cell.outputs = [output for output in cell.outputs if output.output_type != "error"]
         cell.outputs.append(notice(self.running.message or f"stopped: {self.running.stop_reason}"))
+
+    # --- requests beside the cells ------------------------------------------------------------
+
+    async def _wake(self, has_begun: Callable[[], bool]) -> None:
+        """Have the kernel find a request that it overlooks.
+
+        ipykernel 7.0 to 7.3 may overlook a request that arrives while it sends a reply
+        (ipython/ipykernel#1529). It then waits for ever; no further request wakes it, but a new
+        connection does. A kernel that is merely busy is not disturbed by one.
+        """
+        await asyncio.sleep(_OVERLOOKED_S)
+        while not has_begun():
+            connection = self.km.connect_shell()
+            try:
+                await asyncio.sleep(_WOKEN_S)
+            finally:  # the whole cell may be done by now, which cancels this
+                connection.close(linger=0)
+            await asyncio.sleep(_OVERLOOKED_S)
+
+    def _run_silently(self, code: str) -> None:
+        """Have the kernel run code that leaves no trace, before any later request."""
+        self.kc.execute(code, silent=True, store_history=False)
+
+    async def _async_evaluate(self, expressions: Mapping[str, str]) -> dict[str, Any]:
+        """Evaluate expressions in the kernel; return the answers by name, none if it died."""
+        request = self.kc.execute(
+            "", silent=True, store_history=False, user_expressions=dict(expressions)
+        )
+        reply = asyncio.ensure_future(self._reply_to(request))
+        waker = asyncio.ensure_future(self._wake(reply.done))
+        end = asyncio.ensure_future(self.kernel.ended())
+        try:
+            await asyncio.wait({reply, end}, return_when=asyncio.FIRST_COMPLETED)
+            return reply.result() if reply.done() else {}
+        finally:
+            for task in (reply, waker, end):
+                task.cancel()
+
+    async def _reply_to(self, request: str) -> dict[str, Any]:
+        while True:
+            message = await self.kc.shell_channel.get_msg(timeout=None)
+            if message["parent_header"].get("msg_id") == request:
+                return dict(message["content"].get("user_expressions", {}))
+
+    _evaluate = run_sync(_async_evaluate)
 
     # --- the last request ---------------------------------------------------------------------
 

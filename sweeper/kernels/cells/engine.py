@@ -1,4 +1,4 @@
-"""papermill with an engine of our own: true states of cells, and files written as they change."""
+"""Execute a notebook as papermill does: true states of cells, and files written as they change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbformat import NotebookNode
-from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
+from papermill.engines import NotebookExecutionManager
 
 from ...errors import first_line, shortened
 from ...trials import RunningTrial
@@ -24,7 +24,6 @@ from .inject import assignments
 START_TIMEOUT_S = 120
 #: How long after a cell's reply its last outputs may still arrive.
 _IOPUB_TIMEOUT_S = 60
-_ENGINE = "sweeper"
 
 _log = logging.getLogger(__name__)
 
@@ -77,80 +76,69 @@ class LiveNotebook(NotebookExecutionManager):
         self.nb.metadata.papermill["duration"] = (self.end_time - self.start_time).total_seconds()
 
 
-class SweepEngine(Engine):
-    """Runs a notebook with `SweepClient`; papermill's own engine has no hook for messages."""
+def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
+    """Run all cells of a notebook in a kernel of its own; papermill's engines see no message.
 
-    @classmethod
-    def execute_notebook(
-        cls, nb: NotebookNode, kernel_name: str, *, request: ExecutionRequest, **options: Any
-    ) -> KernelResult:
-        """Execute `nb` in place; outputs, states and times end up in it."""
-        live = LiveNotebook(nb, write=request.write)
-        live.notebook_start()
-        try:
-            return cls.execute_managed_notebook(live, kernel_name, request=request, **options)
-        finally:
-            live.notebook_complete()
+    Args:
+        request: the notebook, and what its trial needs.
+        pool: gives the kernel.
 
-    @classmethod
-    def execute_managed_notebook(
-        cls,
-        nb_man: LiveNotebook,
-        kernel_name: str,
-        *,
-        request: ExecutionRequest,
-        pool: KernelPool,
-        **options: Any,
-    ) -> KernelResult:
-        """Take a kernel, run the cells in it, and have it end while the caller goes on."""
-        try:
-            kernel = pool.take(request.env, request.origin)
-        except OSError as error:
+    Raises:
+        OSError: the notebook could not be written.
+    """
+    live = LiveNotebook(request.node, write=request.write)
+    live.notebook_start()
+    try:
+        with thread_event_loop():
+            return _execute(live, request, pool)
+    finally:
+        live.notebook_complete()
+
+
+def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) -> KernelResult:
+    """Take a kernel, run the cells in it, and have it end while the caller goes on."""
+    try:
+        kernel = pool.take(request.env, request.origin)
+    except OSError as error:
+        request.on_kernel_gone()
+        return KernelResult(ending=Ending.NOT_STARTED, error=first_line(error))
+    client = SweepClient(
+        live, kernel=kernel, request=request, iopub_timeout=_IOPUB_TIMEOUT_S, timeout=None, log=_log
+    )
+    try:
+        env = request.env if pool.can_prepare else {}
+        client.connect(env, timeout_s=START_TIMEOUT_S)
+        if request.prepares_next:
+            pool.prepare()
+        if kernel.origin.shared is not None:
+            client.take_over(kernel.origin.shared, assignments(request.own_params))
+        client.run(reads_imports=pool.fork_server.wants_import_profile)
+        # A zygote for no further trial would import everything for nothing.
+        if client.import_profile is not None and request.running.trials_left > 0:
+            pool.fork_server.record_imports(client.import_profile)
+    except (RuntimeError, OSError) as error:
+        if client.is_ready:  # what fails later is the notebook's file, or a defect
+            raise
+        client.error = first_line(error)
+    finally:
+        client.disconnect()
+        tail = kernel.stderr_tail()
+        if client.is_ready:
+            pool.retire(kernel, request.on_kernel_gone)
+        else:  # it has run nothing, and may not be reached by a request to end
+            kernel.kill()
             request.on_kernel_gone()
-            return KernelResult(ending=Ending.NOT_STARTED, error=first_line(error))
-        client = SweepClient(
-            nb_man,
-            kernel=kernel,
-            request=request,
-            iopub_timeout=_IOPUB_TIMEOUT_S,
-            timeout=None,
-            log=_log,
-            **options,
-        )
-        try:
-            env = request.env if pool.can_prepare else {}
-            client.connect(env, timeout_s=START_TIMEOUT_S)
-            if request.prepares_next:
-                pool.prepare()
-            if kernel.origin.shared is not None:
-                client.take_over(kernel.origin.shared, assignments(request.own_params))
-            client.run(reads_imports=pool.wants_import_profile)
-            # A zygote for no further trial would import everything for nothing.
-            if client.import_profile is not None and request.running.trials_left > 0:
-                pool.record_imports(client.import_profile)
-        except (RuntimeError, OSError) as error:
-            if client.is_ready:  # what fails later is the notebook's file, or a defect
-                raise
-            client.error = first_line(error)
-        finally:
-            client.disconnect()
-            tail = kernel.stderr_tail()
-            if client.is_ready:
-                pool.retire(kernel, request.on_kernel_gone)
-            else:  # it has run nothing, and may not be reached by a request to end
-                kernel.kill()
-                request.on_kernel_gone()
-        return KernelResult(
-            ending=_ending(client, request.running),
-            error=shortened(client.error or ""),
-            exit_code=client.exit_code,
-            stderr_tail=tail,
-            variables=client.variables,
-            origin=kernel.origin,
-            is_orphan=kernel.is_orphan,
-            gpu_bytes=client.gpu_bytes,
-            not_replicable=client.not_replicable,
-        )
+    return KernelResult(
+        ending=_ending(client, request.running),
+        error=shortened(client.error or ""),
+        exit_code=client.exit_code,
+        stderr_tail=tail,
+        variables=client.variables,
+        origin=kernel.origin,
+        is_orphan=kernel.is_orphan,
+        gpu_bytes=client.gpu_bytes,
+        not_replicable=client.not_replicable,
+    )
 
 
 def _ending(client: SweepClient, running: RunningTrial) -> Ending:
@@ -163,23 +151,3 @@ def _ending(client: SweepClient, running: RunningTrial) -> Ending:
     if client.died:
         return Ending.KERNEL_DIED
     return Ending.CELL_FAILED
-
-
-def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
-    """Run all cells of a notebook in a kernel of its own.
-
-    Args:
-        request: the notebook, and what its trial needs.
-        pool: gives the kernel.
-
-    Raises:
-        OSError: the notebook could not be written.
-    """
-    with thread_event_loop():
-        result: KernelResult = SweepEngine.execute_notebook(
-            request.node, pool.name, request=request, pool=pool
-        )
-    return result
-
-
-papermill_engines.register(_ENGINE, SweepEngine)

@@ -43,20 +43,6 @@ def find_modules(frozen: Mapping[str, str]) -> str:
     )
 
 
-def keep_sockets_in(folder: Path) -> str:
-    """Code that has `multiprocessing` put its sockets and files into a folder.
-
-    A worker that is ended by a signal leaves its own folder of sockets, `pymp-…`, in the temporary
-    folder of the machine; so does each worker of a DataLoader that has not ended with its trial.
-    """
-    return (
-        "(lambda files, mp: (lambda before: "
-        f"(setattr(files, 'tempdir', {str(folder)!r}), mp.util.get_temp_dir(), "
-        "setattr(files, 'tempdir', before)))(files.tempdir))"
-        "(__import__('tempfile'), __import__('multiprocessing.util'))\n"
-    )
-
-
 #: torch before 2.13 refuses to use CUDA at all where it does not know a key.
 _CAP = """
 import contextlib, os

@@ -19,7 +19,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ...guard import MARK_VARIABLE
 from ..event_loop import has_pidfds
-from ..ipython_folder import ipython_folder, make_ipython_folder
+from ..ipython_folder import ipython_folder
 from .command import KernelCommand
 from .origins import SWITCH_OFF, ForkAvailability, SharedRun
 from .process import ANSWER_S, ForkedProcess, request_fork
@@ -74,12 +74,7 @@ class ForkServer:
         self._command = command
         self._frozen = frozen
         self._argv = list(command.arguments)
-        self._env = {
-            **_IMPORT_ENV,
-            **env,
-            MARK_VARIABLE: f"{token}.zygote;",
-            "IPYTHONDIR": str(ipython_folder(runtime_folder)),
-        }
+        self._env = {**_IMPORT_ENV, **env, MARK_VARIABLE: f"{token}.zygote;"}
         self._runtime_folder = runtime_folder
         self._cwd = cwd
         self._shared_cells = shared_cells
@@ -177,7 +172,7 @@ class ForkServer:
         self._available = ForkAvailability(obstacle=_PREPARING)
         self._zygotes += 1
         try:
-            make_ipython_folder(self._runtime_folder)
+            self._env["IPYTHONDIR"] = ipython_folder(self._runtime_folder)
             zygote = ZygoteProcess(
                 [self._command.interpreter, *self._command.options],
                 env=self._env,

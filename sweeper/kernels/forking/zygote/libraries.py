@@ -24,8 +24,6 @@ DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
 #: Open where CUDA or ROCm is initialised. NVML opens others, and can be forked.
 _GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd")
-#: What a kernel has imported after its first cells, whatever they are.
-_FIRST_CELLS = ("import os\nprint(1)\n[1]", "raise ValueError('probe')")
 
 
 class Libraries:
@@ -55,9 +53,6 @@ class Libraries:
         before: Mapping[str, str],
     ) -> None:
         self._app = app
-        # A child that boots returns what every kernel imports, with any notebook.
-        _import_all(in_a_fork(self._boot_and_list).split())
-        app.recorder.take()
         started_s = time.perf_counter()
         # As in a cell, where `get_ipython` is a builtin: pandas looks for it when it is imported.
         with app.shell.builtin_trap, ImportWatch(self._effects) as watch:
@@ -85,17 +80,6 @@ class Libraries:
     def _effects(self, unfinished: Collection[str]) -> Mapping[str, Any]:
         states = generators.plain(generators.states(unfinished))
         return {**states, "output": self._app.output_count()}
-
-    def _boot_and_list(self) -> str:
-        """Boot a kernel without a client; return what it has imported."""
-        before = set(sys.modules)
-        import tempfile
-
-        with tempfile.TemporaryDirectory() as folder:
-            self._app.attach(f"{folder}/k.json")
-            for source in _FIRST_CELLS:
-                self._app.shell.run_cell(source)
-            return " ".join(name for name in sys.modules if name not in before)
 
     def _excluded(self, watch: ImportWatch) -> set[str]:
         """What has to be left out, so that another zygote can fork with the rest."""
