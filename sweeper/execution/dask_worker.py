@@ -183,7 +183,7 @@ class TrialsOnWorker(WorkerPlugin):
             self._worker = self._opened.enter_context(
                 opened_worker(asked, places=self._places(), time_left=self)
             )
-        name = self._worker.runner.environment
+        name = self._worker.environment
         record = asked.paths.environment(name).read_bytes() if name else b"null"
         return {"environment": json.loads(record)}
 
