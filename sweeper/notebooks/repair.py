@@ -34,43 +34,29 @@ def repair_notebook(notebook: Mapping[str, Any]) -> dict[str, Any]:
     spec = _mapping(metadata.get("kernelspec"))
     if isinstance(spec.get("name"), str):  # nbformat removes a kernel without a name for people
         metadata["kernelspec"] = {"display_name": spec["name"], **spec}
-    ids: set[str] = set()
     return {
         "nbformat": 4,
         "nbformat_minor": max(minor, _MINOR) if isinstance(minor, int) else _MINOR,
         "metadata": metadata,
-        "cells": [_cell(cell, ids) for cell in cells] if isinstance(cells, list) else cells,
+        "cells": [_cell(cell) for cell in cells] if isinstance(cells, list) else cells,
     }
 
 
-def _cell(cell: Any, ids: set[str]) -> Any:
-    """Repair one cell; an id that is invalid or already used is removed.
-
-    Args:
-        ids: the ids of the cells before it, to which its own is added.
-    """
+def _cell(cell: Any) -> Any:
+    """Repair one cell; an invalid id is removed, and nbformat gives a new one."""
     kind = str(cell.get("cell_type")) if isinstance(cell, dict) else ""
     if kind not in _CELL_KEYS:
         return cell
     kept = {key: cell[key] for key in _CELL_KEYS[kind] if key in cell}
     kept["metadata"] = _mapping(cell.get("metadata"))
-    if "tags" in kept["metadata"]:
-        kept["metadata"]["tags"] = _tags(kept["metadata"]["tags"])
+    if isinstance(tags := kept["metadata"].get("tags"), list):
+        kept["metadata"]["tags"] = list(dict.fromkeys(tags))
     name = kept.get("id")
-    if not isinstance(name, str) or not _ID.fullmatch(name) or name in ids:
+    if not isinstance(name, str) or not _ID.fullmatch(name):
         kept.pop("id", None)
-    else:
-        ids.add(name)
     if kind == "code":
         kept |= {"outputs": [], "execution_count": None}
     return kept
-
-
-def _tags(tags: Any) -> list[str]:
-    """List each tag once; a text with commas holds several tags, as no tag may contain a comma."""
-    entries = tags if isinstance(tags, list) else [tags]
-    texts = (text for tag in entries if isinstance(tag, str) for text in tag.split(","))
-    return list(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
 def _mapping(value: Any) -> dict[str, Any]:
