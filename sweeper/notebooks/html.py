@@ -21,9 +21,8 @@ from nbformat.v4 import new_notebook
 from ..files import write_atomically
 from .reading import read_notebook
 
-#: The most characters of one text output, and of all that one notebook displays: a browser has
-#: to hold many notebooks.
-_MOST_OF_TEXT, _MOST_OF_OUTPUT, _MOST_OF_NOTEBOOK = 100_000, 4_000_000, 16_000_000
+#: The most characters of a text output, and of any other: a browser has to hold many notebooks.
+_MOST_OF_TEXT, _MOST_OF_OUTPUT = 100_000, 4_000_000
 #: No text of a notebook can have them, as they are made anew in each process.
 _KEY = secrets.token_hex(8)
 _CELL = f"<!--{_KEY}cell-->"
@@ -86,12 +85,7 @@ def render(path: Path) -> RenderedNotebook:
         NotebookError: the file is missing or is not a notebook.
     """
     text = _exporter().rendered(read_notebook(path))
-    left, cells = _MOST_OF_NOTEBOOK, []
-    for cell in map(_cleaned, text.split(_CELL)[1::2]):
-        is_too_much = len(cell) > left
-        cells.append(_line(f"{_size(len(cell))} more: open the notebook") if is_too_much else cell)
-        left -= len(cells[-1])
-    return RenderedNotebook(cells=cells)
+    return RenderedNotebook(cells=[*map(_cleaned, text.split(_CELL)[1::2])])
 
 
 def write_cells(folder: Path, run_id: str, rendered: RenderedNotebook) -> None:
@@ -228,8 +222,12 @@ def _exporter() -> Any:
             lexer = language.get("pygments_lexer", language.get("name"))
             resources = self._init_resources(None)  # type: ignore[no-untyped-call]
             kinds = WidgetsDataTypeFilter(notebook_metadata={"": node.metadata}, parent=self)
+
+            def highlight(source: str, metadata: Any = None, **_: Any) -> str:
+                return highlighted(lexer, source, (metadata or {}).get("magics_language"))
+
             register: Any = self.register_filter
-            register("highlight_code", highlighters(lexer))
+            register("highlight_code", highlight)
             register("filter_data_type", kinds)
             body, _ = TemplateExporter.from_notebook_node(self, node, resources)
             return str(body)
@@ -244,18 +242,10 @@ def _exporter() -> Any:
         optimistic_validation=True,  # once, not after each of its steps
     )
 
-    @cache
-    def highlighters(lexer: str | None) -> Any:
+    @lru_cache(maxsize=1000)
+    def highlighted(lexer: str | None, source: str, magics: str | None) -> str:
         highlight = Highlight2HTML(pygments_lexer=lexer, parent=exporter)
-
-        @lru_cache(maxsize=1000)
-        def highlighted(source: str, magics: str | None) -> str:
-            return str(highlight(source, metadata={"magics_language": magics} if magics else None))
-
-        def of_cell(source: str, metadata: Mapping[str, Any] | None = None, **_: Any) -> str:
-            return highlighted(source, (metadata or {}).get("magics_language"))
-
-        return of_cell
+        return str(highlight(source, metadata={"magics_language": magics} if magics else None))
 
     exporter.register_filter("clean_html", lru_cache(maxsize=1000)(clean_html))
     exporter.register_filter("still", _still)

@@ -105,13 +105,6 @@ def test_a_flood_of_output_is_cut_and_says_so(tmp_path: Path) -> None:
     assert "[8.0 MB: open the notebook]" in cells[1]
 
 
-@pytest.mark.slow
-def test_many_large_pictures_end_at_a_limit(tmp_path: Path) -> None:
-    picture = displayed({"image/png": "A" * 3_900_000})
-    cells = rendered(tmp_path / "n.ipynb", *[picture] * 6).cells
-    assert ["more: open the notebook" in cell for cell in cells] == [False] * 4 + [True] * 2
-
-
 def test_cells_are_written_as_a_call_and_the_styles_once(tmp_path: Path) -> None:
     found = rendered(tmp_path / "n.ipynb", new_markdown_cell("</script>\u2028é"))
     folder = tmp_path / "page" / "notebooks"
