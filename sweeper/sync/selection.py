@@ -57,7 +57,7 @@ class Selection:
         """Send the checkpoints of trials that have not ended.
 
         One that cannot be read now stays as it was. Numbered checkpoints replace each other under
-        new names, so that all of its kind stay, where none of that kind can be read.
+        new names, so where one is missed, those of its folder before it stay.
         """
         taken, missed = {}, set()
         for name, file in self.contents.files(self.begun):
@@ -66,11 +66,11 @@ class Selection:
                 entry = None if may_be_half else self.objects.of_file(name, file)
                 entry = entry or self.before.get(name)
                 if entry is None:
-                    missed.add(_kind(name))
+                    missed.add(PurePosixPath(name).parent)
                 else:
                     taken[name] = entry
-        missed -= set(map(_kind, taken))
-        return {**taken, **{n: entry for n, entry in self.before.items() if _kind(n) in missed}}
+        before = self.checkpoints_before.items()
+        return {**{n: it for n, it in before if PurePosixPath(n).parent in missed}, **taken}
 
     def _is_open(self, name: str) -> bool:
         """Whether a name is that of a checkpoint whose trial has not ended in the copied study.
@@ -105,9 +105,3 @@ def _may_be_incomplete(file: Path) -> bool:
         is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
         return is_fresh and not zipfile.is_zipfile(file)  # as ours and those of torch are
     return False
-
-
-def _kind(name: str) -> tuple[PurePosixPath, str]:
-    """Folder and suffix, which successive checkpoints of a trial have in common."""
-    path = PurePosixPath(name)
-    return path.parent, path.suffix
