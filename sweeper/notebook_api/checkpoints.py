@@ -238,20 +238,9 @@ def write_file(content: Mapping[str, Any], path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-        _sync_folder(path.parent)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write a folder to the disk, so that a rename in it survives a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems cannot sync a folder
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _newest_complete(folder: Path) -> tuple[Path, dict[str, Any]] | None:
