@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +39,6 @@ from ..trials import (
 )
 from .confirming import confirming_plan, with_confirmation
 from .deadline import deadline
-from .description import best_in_words, description
 from .frozen_code import changed_meanwhile, snapshot_of
 from .housekeeping import Housekeeping
 from .opening import opened
@@ -278,9 +277,6 @@ class Sweep:
             self._events.announce(Event.SWEEP_STARTED)
             with deadline(plan, spending, self.stop):
                 findings = plan.executor.run(scheduler)
-            with suppress(StudyError):  # the storage was lost, which ends the sweep below
-                words = best_in_words(study.best(), list(plan.settings.objective))
-                tracker.described(description(plan), words)
             importances = self._importances(study)  # while MLflow gets the last trials
             left_s = stop_switch.left_s
             undelivered = log.finish(left_s=None if left_s is None else left_s / 2)

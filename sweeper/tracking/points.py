@@ -24,10 +24,6 @@ class LoggedPoints:
         #: Of each run: name, step and text of the value of each point, the newest last.
         self._logged: dict[str, dict[tuple[str, int, str], None]] = {}
 
-    def __bool__(self) -> bool:
-        """Whether any trial runs."""
-        return bool(self._logged)
-
     def begin(self, mlflow_id: str, *, is_new: bool) -> None:
         """Start with a run: a new one has no points, those of any other are read from MLflow."""
         self._logged[mlflow_id] = {} if is_new else self._stored(mlflow_id)

@@ -18,7 +18,7 @@ from .files import log_ahead
 from .messages import Series, Store, TimedPoint
 from .opening import NOTE_TAG, open_experiment, usable, without_repetition
 from .points import LoggedPoints
-from .values import TAG_CHARACTERS, as_tags, legal, metric
+from .values import as_tags, legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -167,22 +167,6 @@ class RunWriter:
         """Delete the runs of the study that are of none of these trials."""
         for run_id in self.runs.keys() - set(run_ids):
             self._delete_run(run_id)
-
-    def describe(self, note: str, best: Mapping[str, str]) -> None:
-        """Write the text above the runs, with links to the best ones.
-
-        Args:
-            note: what the study is, in Markdown.
-            best: the run ids of the best trials, each with its scores and params in words.
-        """
-        page = f"#/experiments/{self.experiment_id}/runs"
-        lines = [
-            f"- [{run_id}]({page}/{self.runs[run_id]}): {text}"
-            for run_id, text in best.items()
-            if run_id in self.runs
-        ]
-        text = "\n".join([note, "", "Best:", "", *lines]) if lines else note
-        self._client.set_experiment_tag(self.experiment_id, NOTE_TAG, text[:TAG_CHARACTERS])
 
     # --- parts -----------------------------------------------------------------------------------
 

@@ -44,7 +44,6 @@ _WHAT = {
     "start": "the start of trial",
     "log": "a report of trial",
     "end": "the end of trial",
-    "describe": "the description of",
     "drop_others": "the deletion of what is unknown to",
 }
 
@@ -141,15 +140,6 @@ class Tracker:
         Its executed notebook is complete.
         """
         self._calls.put(Call("end", record.run_id, (record, described, series, tags, now_ms())))
-
-    def described(self, note: str, best: Mapping[str, str]) -> None:
-        """Write the text that MLflow's UI displays above the runs.
-
-        Args:
-            note: what the study is, in Markdown.
-            best: the run ids of the best trials, each with its scores and params in words.
-        """
-        self._calls.put(Call("describe", "the study", (note, best)))
 
     def drop_others(self, run_ids: Collection[str]) -> None:
         """Delete the runs of the study's other trials.
