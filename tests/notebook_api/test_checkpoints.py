@@ -26,8 +26,6 @@ from sweeper.notebook_api.messages import TRIAL_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
-
 pytestmark = pytest.mark.slow  # with torch, and with processes that are killed
 
 FOLDER = Path("checkpoints", "by-hand")
@@ -102,8 +100,9 @@ def test_without_a_checkpoint_none_is_returned_and_no_folder_is_made() -> None:
 def test_objects_are_restored_in_place_and_plain_values_returned() -> None:
     history = [0.1 + 0.2, float("inf"), None, "a"]
     save_checkpoint(counter=Counter(3), epoch=7, history=history, best={"acc": 1})
-    counter = Counter()
+    expected, counter = random.random(), Counter()
     plain = load_checkpoint(counter=counter)
+    assert random.random() == expected, "random states are restored last"
     assert counter.count == 3
     assert plain == {"epoch": 7, "history": history, "best": {"acc": 1}}
 
@@ -116,15 +115,6 @@ def test_the_newest_is_loaded_and_keep_limits_their_number() -> None:
     assert load_checkpoint() == {"epoch": 4}
     with pytest.raises(ValueError, match=r"keep=….*got 0"):
         save_checkpoint(keep=0)
-
-
-def test_random_states_are_restored_last() -> None:
-    import numpy as np
-
-    save_checkpoint(counter=Counter())
-    expected = random.random(), np.random.rand()
-    load_checkpoint(counter=Counter())
-    assert (random.random(), np.random.rand()) == expected
 
 
 def test_all_attempts_of_a_trial_share_a_folder(
@@ -209,6 +199,16 @@ def test_the_message_for_what_is_no_saved_object_lists_the_saved_names(
     assert counter.count == 5, "no object changes before all names are checked"
 
 
+def test_the_message_for_a_state_that_does_not_fit_has_its_reason() -> None:
+    class Wider(Counter):
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            raise RuntimeError("size mismatch for weight")
+
+    save_checkpoint(model=Counter())
+    with pytest.raises(ValueError, match=r"model=….*does not fit this Wider: size mismatch"):
+        load_checkpoint(model=Wider())
+
+
 def test_a_saved_state_that_is_not_restored_causes_a_warning() -> None:
     save_checkpoint(model=Counter(), optimizer=Counter())
     with pytest.warns(UserWarning, match=r"also has the state of optimizer") as warned:
@@ -282,20 +282,20 @@ FULL_DISK = """if True:
 """
 
 
-def check_full_disk(printed: str) -> None:
-    first, *others = printed.splitlines()
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("begin", "bulk", "run"),
+    [
+        ("", "bytes(10**6)", run_script),
+        ("import torch", "torch.zeros(10**6)", run_script_with_torch),
+    ],
+    ids=["pickle", "torch"],
+)
+def test_a_full_disk_costs_only_the_new_checkpoint(begin: str, bulk: str, run: Any) -> None:
+    first, *others = run(FULL_DISK % (begin, bulk)).splitlines()
     assert "save_checkpoint: cannot write into" in first
     assert "by-hand: File too large; the checkpoint before this one is as it was" in first
     assert others == ["['000001.ckpt'] {'epoch': 1}", "['000002.ckpt'] {'epoch': 4}"]
-
-
-def test_a_full_disk_costs_only_the_new_checkpoint() -> None:
-    check_full_disk(run_script(FULL_DISK % ("", "bytes(10**6)")))
-
-
-@pytest.mark.kernel
-def test_the_message_for_a_full_disk_is_the_same_with_torch() -> None:
-    check_full_disk(run_script_with_torch(FULL_DISK % ("import torch", "torch.zeros(10**6)")))
 
 
 # --- killed ----------------------------------------------------------------------------------
@@ -394,28 +394,6 @@ def test_a_training_that_is_killed_and_continued_ends_in_the_same_bits(num_worke
     train(num_workers, killed_at=random.randint(14, 27))  # in the third or fourth epoch
     assert names_in(FOLDER) in ([f"00000{n}.ckpt"] for n in (2, 3, 4))
     assert train(num_workers) == whole
-
-
-# --- torch's own objects ---------------------------------------------------------------------
-
-
-def build(width: int = 3) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    import torch
-
-    model = torch.nn.Linear(4, width)
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.rand(2, 4)).sum().backward()
-    optimizer.step()
-    return model, optimizer
-
-
-@pytest.mark.kernel
-def test_the_message_for_a_state_that_does_not_fit_has_the_reason_of_torch() -> None:
-    model, optimizer = build()
-    save_checkpoint(model=model, optimizer=optimizer)
-    wider, _ = build(width=5)
-    with pytest.raises(ValueError, match=r"(?s)model=….*does not fit this Linear.*size mismatch"):
-        load_checkpoint(model=wider, optimizer=optimizer)
 
 
 ON_A_GPU = """if True:

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from sweeper.notebook_api.messages import (
-    MIME,
-    Point,
-)
+from sweeper.notebook_api.messages import MIME, Point
 
 #: Runs cells in an IPython of its own and prints what they displayed.
 IN_IPYTHON = """

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 import pytest
 from commands import call
-from mlflow import MlflowClient
 
 from sweeper.notebook_api import replicability
 from sweeper.notebook_api.determinism import seed_everything
@@ -72,15 +71,6 @@ def test_warnings_that_the_notebook_has_hidden_count_as_well() -> None:
     assert patterns.count(replicability._observer) == 1
 
 
-def test_an_operation_that_fails_with_strict_names_itself() -> None:
-    seed_everything(0, strict=True)
-    with pytest.raises(RuntimeError, match="put_ does not have a deterministic implementation"):
-        put()
-    seed_everything(0)
-    with pytest.warns(UserWarning, match="put_"):
-        put()
-
-
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -108,7 +98,7 @@ def test_what_torch_says_of_gpus_is_understood(text: str, names: list[str]) -> N
 
 
 @pytest.mark.kernel
-def test_a_sweep_names_them_in_its_summary_its_notebook_and_mlflow(tmp_path: Path) -> None:
+def test_a_sweep_names_them_in_its_summary_and_its_notebooks(tmp_path: Path) -> None:
     write_notebook(
         tmp_path / "research.ipynb",
         "import sweeper, torch",
@@ -131,17 +121,9 @@ def test_a_sweep_names_them_in_its_summary_its_notebook_and_mlflow(tmp_path: Pat
         "\n1 trial used operations that need not repeat bit for bit: put_; "
         "seed_everything(seed, strict=True) raises instead\n"
     ) in done.stdout
-    stated, displayed = {}, ""
-    for path in sorted((tmp_path / "out").glob("*.ipynb")):
-        node = nbformat.read(path, as_version=4)
-        sweeper = node.metadata["sweeper"]
-        stated[sweeper["params"]["lr"]] = sweeper.get("not_replicable")
-        displayed += "".join(o.get("text", "") for c in node.cells for o in c.get("outputs", ()))
+    found = [nbformat.read(path, as_version=4) for path in (tmp_path / "out").glob("*.ipynb")]
+    stated = {
+        it.metadata.sweeper.params.lr: it.metadata.sweeper.get("not_replicable") for it in found
+    }
     assert stated == {0.25: None, 0.75: ["put_"]}
-    assert displayed.count("put_ does not have a deterministic implementation") == 1
-    client = MlflowClient(f"sqlite:///{tmp_path}/out/mlflow.db")
-    experiment = client.get_experiment_by_name("repeated")
-    assert experiment is not None
-    runs = client.search_runs([experiment.experiment_id])
-    tags = {run.data.metrics["acc"]: run.data.tags.get("sweeper.not_replicable") for run in runs}
-    assert tags == {0.25: None, 0.75: "put_"}
+    assert str(found).count("put_ does not have a deterministic implementation") == 1

@@ -48,41 +48,24 @@ def begin(tmp_path: Path, make_spec: MakeSpec) -> Callable[..., ExecutedNotebook
 Begin = Callable[..., ExecutedNotebook]
 
 
-def test_the_file_names_its_trial_from_the_start(begin: Begin) -> None:
+def test_the_file_names_its_trial_from_the_start_and_how_it_ended(begin: Begin) -> None:
     file = begin()
     file.write()
-    metadata = read_metadata(file.path)
-    assert metadata is not None
-    expected: dict[str, Any] = {
-        "study": "digits",
-        "study_id": "d1g175",
-        "run_id": "0007",
-        "state": "running",
-    }
-    expected |= {"params": {"lr": 0.1}, "seed": 123, "attempt": 1, "scores": {}}
-    assert {key: metadata[key] for key in expected} == expected
-
-
-def test_the_file_states_how_its_trial_ended(begin: Begin) -> None:
-    file = begin()
-    file.finish(
-        TrialOutcome(
-            state=TrialState.FAILED,
-            scores={"val_acc": 0.5},
-            reason=Reason.CELL_ERROR,
-            message="ZeroDivisionError",
-            duration_s=1.23456,
-        )
+    expected: dict[str, Any] = {"study": "digits", "study_id": "d1g175", "run_id": "0007"}
+    expected |= {"params": {"lr": 0.1}, "seed": 123, "attempt": 1}
+    assert (read_metadata(file.path) or {}).items() >= {**expected, "state": "running"}.items()
+    outcome = TrialOutcome(
+        state=TrialState.FAILED,
+        scores={"val_acc": 0.5},
+        reason=Reason.CELL_ERROR,
+        message="ZeroDivisionError",
+        duration_s=1.23456,
     )
+    file.finish(outcome)
     file.write()
-    metadata = read_metadata(file.path)
-    assert metadata is not None
-    assert (metadata["state"], metadata["reason"], metadata["message"]) == (
-        "failed",
-        "cell_error",
-        "ZeroDivisionError",
-    )
-    assert (metadata["scores"], metadata["duration_s"]) == ({"val_acc": 0.5}, 1.235)
+    expected |= {"state": "failed", "reason": "cell_error", "message": "ZeroDivisionError"}
+    expected |= {"scores": {"val_acc": 0.5}, "duration_s": 1.235}
+    assert (read_metadata(file.path) or {}).items() >= expected.items()
 
 
 def test_numbers_that_are_not_finite_are_written_as_valid_json(begin: Begin) -> None:

@@ -96,12 +96,9 @@ def test_the_stronger_of_two_sources_wins(stronger: str, weaker: str) -> None:
     assert left_by(weaker, stronger).scores == {"acc": SOURCES[stronger][0]}
 
 
-def test_a_named_variable_is_a_source_of_any_score() -> None:
+def test_a_named_variable_is_a_source_of_any_score_and_the_objectives_own_follows() -> None:
     found = scraped(scores={"loss": {"variable": "l"}}, variables={"l": 0.25, "acc": 0.5})
     assert found.scores == {"loss": 0.25, "acc": 0.5}
-
-
-def test_the_objectives_own_variable_counts_where_the_named_one_is_missing() -> None:
     named = {"acc": {"variable": "a"}}
     assert scraped(scores=named, variables={"a": 1.0, "acc": 0.5}).scores == {"acc": 1.0}
     assert scraped(scores=named, variables={"acc": 0.5}).scores == {"acc": 0.5}
@@ -140,13 +137,9 @@ def test_a_display_that_cannot_be_read_has_no_score_and_raises_nothing() -> None
     assert scraped(displayed(scrap, {"name": ["acc"], "data": 1})).scores == {"['acc']": 1.0}
 
 
-def test_the_last_glue_of_a_name_counts() -> None:
-    assert scraped(glued("acc", 1), glued("acc", 2)).scores == {"acc": 2.0}
-
-
 @pytest.mark.parametrize("word", ["NaN", "nan", "Infinity", "-Infinity", "inf"])
-def test_displayed_words_for_nan_and_infinities_are_numbers(word: str) -> None:
-    value = scraped(glued("acc", word)).scores["acc"]
+def test_displayed_words_for_nan_and_infinities_are_numbers_and_the_last_counts(word: str) -> None:
+    value = scraped(glued("acc", 1), glued("acc", word)).scores["acc"]
     assert encode_float(value) == encode_float(float(word))
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,10 @@ OURS = ".notebook-hpo-data.json"
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Blocks of 1 KiB, so that an archive has many; and an empty store."""
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 1 KiB, so that an archive has many."""
     monkeypatch.setattr(archive, "_BLOCK_BYTES", 1024)
     monkeypatch.setattr(os, "sync", lambda: None)
-    MemoryFileSystem.store.clear()
-    yield
-    MemoryFileSystem.store.clear()
 
 
 @pytest.fixture

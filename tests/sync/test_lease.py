@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeper.errors import SyncError
 from sweeper.sync.lease import RemoteLease
@@ -17,14 +16,6 @@ from sweeper.sync.store import ConflictError, Store
 NAME = "digits/owner.json"
 #: No lease is renewed by its thread during a test.
 EVERY_S = 1000.0
-
-
-@pytest.fixture(autouse=True)
-def empty_memory() -> Iterator[None]:
-    """All stores of `memory://` in a process share their content."""
-    MemoryFileSystem.store.clear()
-    yield
-    MemoryFileSystem.store.clear()
 
 
 class Leases:

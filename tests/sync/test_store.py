@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeper.errors import SettingsError
 from sweeper.sync.store import ConflictError, Store, StoreError, redact_url, scrubbed
-
-
-@pytest.fixture(autouse=True)
-def empty_memory() -> Iterator[None]:
-    """All stores of `memory://` in a process share their content."""
-    MemoryFileSystem.store.clear()
-    yield
-    MemoryFileSystem.store.clear()
 
 
 @pytest.fixture(params=["memory", "folder"])

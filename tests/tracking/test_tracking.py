@@ -318,12 +318,13 @@ def test_a_user_without_a_name_is_recorded_by_number(
 
 
 @pytest.mark.slow  # MLflow
-def test_a_run_has_what_its_trial_took_of_a_gpu(store: Path, tmp_path: Path) -> None:
+def test_a_run_has_what_became_of_its_trial_as_tags(store: Path, tmp_path: Path) -> None:
     writer, _ = writer_of(store, "on a gpu")
     gpu = GpuUse(peak_bytes=8_412_000_000, busy_share=0.5)
-    record = replace(stopped(tmp_path), gpu=gpu, is_infeasible=True)
+    record = replace(stopped(tmp_path), gpu=gpu, is_infeasible=True, not_replicable=("put_", "b"))
     tags = writer._client.get_run(writer.end(record, {}, {}, {}, 9)).data.tags
     assert tags["sweeper.infeasible"] == "true"
+    assert tags["sweeper.not_replicable"] == "put_, b"
     assert tags["sweeper.gpu_peak_gb"] == "8.41"
     assert tags["sweeper.gpu_busy_percent"] == "50.0"
 
