@@ -129,13 +129,8 @@ class ConsoleOutput:
             f"{sweep.plan.notebook.display_name}, "
             f"{sweep.plan.executor.jobs} at once{place}, sampler {sweep.plan.samplers.name}"
         )
-        for name, files in sweep.plan.inputs.items():
-            run_ids = ", ".join(file.run_id for file in files)
-            first = files[0]
-            self.progress(
-                f"{name}: {first.artifact} of trial{'s' if len(files) > 1 else ''} {run_ids} of "
-                f"the study {first.study!r}"
-            )
+        for name, file in sweep.plan.inputs.items():
+            self.progress(f"{name}: {file}")
         if self._verbose:
             self.progress(
                 f"storage {sweep.plan.storage_url}; kernel {sweep.plan.workload.kernel_name}; "

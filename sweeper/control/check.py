@@ -32,7 +32,7 @@ from ..settings.units import duration, size
 from ..sweep.inputs.data import with_data
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.plan import SweepPlan
-from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, inputs_of, run_id_of
+from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, run_id_of
 from .side_trials import SideTrials
 
 _MARKS = {True: "✓", False: "✗", None: "–"}
@@ -258,7 +258,7 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
             notebook=paths.notebook(run_id),
             checkpoint_dir=paths.checkpoints(run_id),
             artifact_dir=paths.saved(run_id),
-            inputs=inputs_of(plan.inputs, params),
+            inputs=plan.inputs,
         )
 
     def end(run: _Run, spec: TrialSpec, outcome: TrialOutcome) -> bool:

@@ -129,11 +129,6 @@ def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any
                 f"{name}={stated[name]}: {name} is fixed to {settings.fixed[name]!r} in this "
                 "study; give another --study and --set for a study of its own"
             )
-    # YAML reads the run id 0007 as a number.
-    stated = {
-        name: run_id_of(value) if name in settings.inputs and type(value) is int else value
-        for name, value in stated.items()
-    }
     settings.check_params(stated)
     both: Mapping[str, Any] = {**before, **stated}
     params: dict[str, Any] = {}

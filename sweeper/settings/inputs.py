@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from ..trials import run_id_of
 from .base import SettingsModel, check_name, expected
 from .messages import problem
-from .space import ChoiceDimension
 
 
 def _digits(value: Any) -> Any:
@@ -26,13 +25,6 @@ RunId = Annotated[
 ]
 
 
-class BestTrials(SettingsModel):
-    """The best trials of a study, over which another one sweeps."""
-
-    best: Annotated[int, Field(ge=1)]
-    """How many of them."""
-
-
 class InputSource(SettingsModel):
     """What a trial of another study has saved by `sweeper.save_artifact`."""
 
@@ -40,22 +32,8 @@ class InputSource(SettingsModel):
     """The other study: its name, where it lies beside this one, or the path of its folder."""
     artifact: Annotated[str, Field(min_length=1)]
     """The name under which its trials have saved it."""
-    take: Annotated[
-        Literal["best"]
-        | BestTrials
-        | RunId
-        | Annotated[
-            tuple[RunId, ...],
-            Field(strict=False, min_length=1),
-            AfterValidator(lambda run_ids: tuple(dict.fromkeys(run_ids))),
-        ],
-        expected(
-            'best, a run id such as "0007", a list of run ids, or {best: 3} to sweep over the '
-            "three best"
-        ),
-    ] = "best"
-    """Of which trial: the `best`, or that with a run id, as in "0007". With {best: 3}, or a list of
-    run ids, the sweep goes over these trials."""
+    take: Annotated[Literal["best"] | RunId, expected('best, or a run id such as "0007"')] = "best"
+    """Of which trial: the `best`, or that with a run id, as in "0007"."""
 
     @field_validator("artifact")
     @classmethod
@@ -67,23 +45,6 @@ class InputSource(SettingsModel):
                 "'model.pt', as save_artifact has it"
             )
         return artifact
-
-
-def choices_of(inputs: Mapping[str, InputSource]) -> dict[str, ChoiceDimension]:
-    """The dimensions of the inputs that differ between trials: choices of run ids.
-
-    Until it is known which trials are the best, `best 1` to `best K` stand for their run ids.
-    """
-    found = {}
-    for name, source in inputs.items():
-        choices: tuple[str, ...] = ()
-        if isinstance(source.take, BestTrials):
-            choices = tuple(f"best {place + 1}" for place in range(source.take.best))
-        elif isinstance(source.take, tuple):
-            choices = source.take
-        if choices:
-            found[name] = ChoiceDimension(choices=choices)
-    return found
 
 
 def check_inputs(inputs: Mapping[str, InputSource], others: Mapping[str, Collection[str]]) -> None:

@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 from ..errors import SettingsError
 from ..trials import Params
 from .base import ChoiceValue, PlainValue, SettingsModel, check_name, read_plain
-from .inputs import InputSource, check_inputs, choices_of
+from .inputs import InputSource, check_inputs
 from .machines import Cluster, Resources
 from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
@@ -144,7 +144,7 @@ class Settings(SettingsModel):
             for name in names:
                 check_name(name, where=f"{key}.")
         taken = {"space": self.space, "fixed": self.fixed, "smoke": self.smoke}
-        check_inputs(self.inputs, {**taken, "start": {n for params in self.start for n in params}})
+        check_inputs(self.inputs, taken)
         check_branches(self.space, self.fixed)
         twice = [name for name in self.space if name in self.fixed]
         if twice:
@@ -191,7 +191,7 @@ class Settings(SettingsModel):
     @property
     def search_space(self) -> SearchSpace:
         """The space that is swept, without the fixed names and the branches that they close."""
-        return SearchSpace({**self.space, **choices_of(self.inputs)}).without(self.fixed)
+        return SearchSpace(self.space).without(self.fixed)
 
     def check_params(self, params: Params) -> None:
         """Refuse params that no trial of this study can have; some may be missing.

@@ -188,9 +188,6 @@ class CheckpointPolicy(SettingsModel):
     all."""
     pruned: Literal["keep", "remove"] = "remove"
     """The checkpoints of pruned trials: `keep` or `remove` all."""
-    limit: Size | None = None
-    """The most that all checkpoints may take. Beyond it those of ended trials are removed, the
-    oldest first and those of the best trial last. Default: no limit."""
 
 
 class Confirm(SettingsModel):

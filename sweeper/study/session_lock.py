@@ -7,12 +7,12 @@ import os
 import re
 import secrets
 import socket
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from optuna.storages import RDBStorage
 from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from ..errors import StorageAwayError, StudyError, first_line
 from ..settings.addresses import Address
@@ -66,34 +66,24 @@ def _holder_of(cursor: Any, study: str) -> Holder | None:
     return Holder(pid=pid, token=named[1], process=named[2])
 
 
-def holder_in(storage: str | Address | Engine, study: str) -> Holder | None:
+def holder_in(storage_url: str | Address, study: str) -> Holder | None:
     """The session that holds a study now; None for nobody, and where the storage is no server.
-
-    Args:
-        storage: its URL, or the engine of an open one.
 
     Raises:
         StorageAwayError: the server does not answer.
         StudyError: it cannot be reached.
     """
-    if not isinstance(storage, Engine):
-        url = Address.of(storage)
-        if not url.is_postgres:
-            return None
-        engine = open_storage(url, is_known=True).engine
-        try:
-            return holder_in(engine, study)
-        finally:
-            engine.dispose()
-    with storage.connect() as connection:
-        cursor = connection.connection.cursor()
-        try:
+    url = Address.of(storage_url)
+    if not url.is_postgres:
+        return None
+    engine = open_storage(url, is_known=True).engine
+    try:
+        with engine.connect() as connection, closing(connection.connection.cursor()) as cursor:
             return _holder_of(cursor, study)
-        except storage.dialect.loaded_dbapi.Error as error:  # SQLAlchemy does not see the cursor
-            connection.invalidate(error)
-            raise StorageAwayError(f"{place_of(storage.url)}: {first_line(error)}") from error
-        finally:
-            cursor.close()
+    except engine.dialect.loaded_dbapi.Error as error:  # SQLAlchemy does not see the cursor
+        raise StorageAwayError(f"{place_of(engine.url)}: {first_line(error)}") from error
+    finally:
+        engine.dispose()
 
 
 def locked_storage(storage: str | Address | RDBStorage, study: str) -> RDBStorage:

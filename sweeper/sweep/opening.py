@@ -16,7 +16,7 @@ from .inputs.data import with_data
 from .inputs.resolving import INPUTS, keep_inputs, with_inputs
 from .plan import SweepPlan
 from .preemption import PreemptionWatcher
-from .resume_checks import refuse_changes, refuse_files_in_the_way, refuse_lost_inputs
+from .resume_checks import refuse_changes, refuse_files_in_the_way
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,6 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
     if not plan.allow_changes:
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
         refuse_changes(study, plan.fingerprint, sources=sources)
-    refuse_lost_inputs(study, plan.inputs)
     refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
 
 

@@ -19,7 +19,7 @@ from ..settings.machines import Cluster
 from ..study.samplers import SamplerFactory
 from ..sync import RemoteCopy
 from ..sync.archive import Dataset
-from ..trials import Inputs, StudyPaths
+from ..trials import InputFile, StudyPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class SweepPlan:
     allow_changes: bool
     remote: RemoteCopy | None
     data: Dataset | None = None
-    inputs: Inputs = field(default_factory=dict)
+    inputs: Mapping[str, InputFile] = field(default_factory=dict)
     input_facts: Mapping[str, Any] = field(default_factory=dict)
     confirming: Mapping[str, Any] | None = None
 

@@ -6,7 +6,7 @@ from ..errors import OutputError, StudyError
 from ..notebooks.fingerprint import Fingerprint, changes
 from ..notebooks.metadata import read_metadata
 from ..study.study import Study
-from ..trials import Inputs, StudyPaths, display_path, inputs_of
+from ..trials import StudyPaths, display_path
 
 
 def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str) -> None:
@@ -30,26 +30,6 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str) -> None:
             + "undo the change, begin another study with --study NAME, or add --allow-changes to "
             "go on in this one: the MLflow tag sweeper.code tells new trials from earlier ones"
         )
-
-
-def refuse_lost_inputs(study: Study, inputs: Inputs) -> None:
-    """Refuse inputs without the file of a trial that was interrupted and is to be run again.
-
-    Raises:
-        StudyError: with the first such trial.
-    """
-    for record in study.records():
-        if record.is_final:
-            continue
-        try:
-            inputs_of(inputs, record.params)
-        except KeyError as error:
-            name = error.args[0]
-            raise StudyError(
-                f"trial {record.run_id} of the study {study.name!r} was interrupted with {name}: "
-                f"{record.params[name]}, which inputs.{name} does not take any more; undo that "
-                "change, or begin another study with --study NAME"
-            ) from error
 
 
 def refuse_files_in_the_way(study: Study, paths: StudyPaths, *, trials: int) -> None:

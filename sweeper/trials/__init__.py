@@ -18,7 +18,6 @@ from .records import (
     AloneOn,
     GpuUse,
     InputFile,
-    Inputs,
     KernelUse,
     Params,
     Reason,
@@ -27,7 +26,6 @@ from .records import (
     TrialSpec,
     TrialState,
     Value,
-    inputs_of,
     value_text,
 )
 from .result_html import headline
@@ -51,7 +49,6 @@ __all__ = [
     "Events",
     "GpuUse",
     "InputFile",
-    "Inputs",
     "KernelUse",
     "Observer",
     "Params",
@@ -72,7 +69,6 @@ __all__ = [
     "count_by_state",
     "display_path",
     "headline",
-    "inputs_of",
     "left_to_begin",
     "plan_of",
     "run_id_of",

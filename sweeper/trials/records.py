@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -106,26 +106,6 @@ class InputFile:
 
     def __str__(self) -> str:
         return f"{self.artifact} of trial {self.run_id} of the study {self.study!r}"
-
-
-#: The files of a study's inputs: one for each input, or several where trials differ in it.
-Inputs = Mapping[str, Sequence[InputFile]]
-
-
-def inputs_of(inputs: Inputs, params: Params) -> dict[str, InputFile]:
-    """The files of one trial: where its params name a trial of the other study, the file of that.
-
-    Raises:
-        KeyError: with the name of an input that has no file of the trial that the params name.
-    """
-    chosen = {}
-    for name, files in inputs.items():
-        wanted = params.get(name, files[0].run_id)
-        by_run_id = {file.run_id: file for file in files}
-        if wanted not in by_run_id:
-            raise KeyError(name)
-        chosen[name] = by_run_id[str(wanted)]
-    return chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The section `inputs`: which trials it takes, and which dimensions follow."""
+"""The section `inputs`: which trial it takes."""
 
 from __future__ import annotations
 
@@ -30,28 +30,20 @@ def settings_with(take: Any = None, **changes: Any) -> Settings:
         ("best", "best"),
         ("0007", "0007"),
         (7, "0007"),
-        ([3, "0007", 7], ("0003", "0007")),
     ],
 )
 def test_a_trial_is_taken_by_its_run_id_or_for_being_the_best(take: Any, read: Any) -> None:
     assert settings_with(take).inputs["encoder"].take == read
 
 
-def test_only_several_trials_make_a_dimension() -> None:
-    assert list(settings_with("best").search_space) == ["lr"]
-    assert list(settings_with("0007").search_space) == ["lr"]
-    assert settings_with(["0007", "0003"]).search_space["encoder"].count() == 2
-    assert settings_with({"best": 3}).search_space["encoder"].count() == 3
-
-
-@pytest.mark.parametrize("take", ["best", "0007", ["0007", "0003"], {"best": 3}])
+@pytest.mark.parametrize("take", ["best", "0007"])
 def test_stored_settings_are_read_back_the_same(take: Any) -> None:
     settings = settings_with(take)
     assert Settings.from_mapping(settings.as_mapping).inputs == settings.inputs
 
 
 def test_a_flag_that_fixes_the_parameter_takes_the_place_of_the_input() -> None:
-    settings = settings_with({"best": 3}).with_overrides(fixed={"encoder": "/models/mine.pt"})
+    settings = settings_with().with_overrides(fixed={"encoder": "/models/mine.pt"})
     assert settings.inputs == {}
     assert list(settings.search_space) == ["lr"]
 
@@ -61,8 +53,3 @@ def test_a_name_stands_in_one_section_only(section: str) -> None:
     other = {**FILE["space"], "encoder": ["a"]} if section == "space" else {"encoder": "a"}
     with pytest.raises(SettingsError, match=f"'encoder' stands in both inputs and {section}"):
         settings_with(**{section: other})
-
-
-def test_a_first_trial_cannot_name_an_input() -> None:
-    with pytest.raises(SettingsError, match="'encoder' stands in both inputs and start"):
-        settings_with({"best": 2}, start=[{"encoder": "0007"}])

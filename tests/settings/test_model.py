@@ -82,7 +82,7 @@ MADE_OF_RECORDS: dict[str, Any] = {
     "start": ({"lr": 1.5, "opt": None},),
     "limits": Limits(trial=0.00001, cell_output=5000),
     "resources": Resources(gpus=(0, 1), gpu_memory=10**9, cpus_per_trial=2),
-    "checkpoints": CheckpointPolicy(completed="best", limit=10**12),
+    "checkpoints": CheckpointPolicy(completed="best"),
     "cost": Cost(price_per_hour=2.5),
     "sync": Sync(url="s3://bucket/prefix", every=2),
 }

@@ -5,24 +5,22 @@ A study that goes on uses the files with which it began, of which its folder kee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from ...errors import OutputError, SettingsError, StudyError, SweepError
-from ...settings import Settings
-from ...settings.inputs import BestTrials, InputSource
+from ...settings.inputs import InputSource
 from ...study.files import is_storage
-from ...study.samplers import SamplerFactory
 from ...study.study import Study
 from ...study_folder.saved import is_intact, keep
 from ...tracking import sqlite_file
-from ...trials import InputFile, TrialRecord, display_path
+from ...trials import InputFile, display_path
 from ..plan import SweepPlan
-from .upstream import Upstream, find_upstream
+from .upstream import find_upstream
 
-#: The fact of a study with its inputs: `stated`, as the parameters file has it, and `files`.
+#: The fact of a study with its inputs: `stated`, as the parameters file has it, and `file`.
 INPUTS = "inputs"
 
 
@@ -39,30 +37,20 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
     if not settings.inputs:
         return plan
     earlier = stored_facts(plan).get(INPUTS, {})
-    inputs: dict[str, Sequence[InputFile]] = {}
+    inputs: dict[str, InputFile] = {}
     facts: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for name, source in settings.inputs.items():
         stored, stated = earlier.get(name), source.model_dump(mode="json")
         if stored is not None and stored["stated"] == stated:
-            inputs[name] = [_kept(name, data, plan) for data in stored["files"]]
+            file = _kept(name, stored["file"], plan)
         else:
-            inputs[name] = _found(name, source, plan)
-        facts[name] = {"stated": stated, "files": [file.encode() for file in inputs[name]]}
-    taken = _with_run_ids(settings, inputs)
-    parts = {
-        f"inputs.{name}": {
-            **source.model_dump(mode="json"),
-            "sha256": [file.sha256 for file in inputs[name]],
-        }
-        for name, source in taken.inputs.items()
-    }
+            file = _found(name, source, plan)
+        inputs[name] = file
+        facts[name] = {"stated": stated, "file": file.encode()}
+        parts[f"inputs.{name}"] = {**stated, "take": file.run_id, "sha256": file.sha256}
     return replace(
-        plan,
-        workload=replace(plan.workload, settings=taken),
-        samplers=SamplerFactory(taken),
-        fingerprint={**plan.fingerprint, **parts},
-        inputs=inputs,
-        input_facts=facts,
+        plan, fingerprint={**plan.fingerprint, **parts}, inputs=inputs, input_facts=facts
     )
 
 
@@ -72,9 +60,7 @@ def keep_inputs(plan: SweepPlan) -> SweepPlan:
     Raises:
         OutputError: the folder cannot be written.
     """
-    kept = {
-        name: [_named(name, file, plan) for file in files] for name, files in plan.inputs.items()
-    }
+    kept = {name: _named(name, file, plan) for name, file in plan.inputs.items()}
     return replace(plan, inputs=kept)
 
 
@@ -99,8 +85,8 @@ def _named(name: str, file: InputFile, plan: SweepPlan) -> InputFile:
     return replace(file, path=place)
 
 
-def _found(name: str, source: InputSource, plan: SweepPlan) -> list[InputFile]:
-    """The files of an input, as the other study has them now.
+def _found(name: str, source: InputSource, plan: SweepPlan) -> InputFile:
+    """The file of an input, as the other study has it now.
 
     Raises:
         SettingsError: with the key of the parameters file.
@@ -109,9 +95,9 @@ def _found(name: str, source: InputSource, plan: SweepPlan) -> list[InputFile]:
     with _at(f"{key}.study"):
         upstream = find_upstream(source.study, paths=plan.paths, storage_url=plan.storage_url)
     with _at(f"{key}.take"):
-        records = _taken(source, upstream)
+        record = upstream.best() if source.take == "best" else upstream.trial(source.take)
     with _at(f"{key}.artifact"):
-        return [upstream.file(record, source.artifact) for record in records]
+        return upstream.file(record, source.artifact)
 
 
 @contextmanager
@@ -121,20 +107,6 @@ def _at(where: str) -> Iterator[None]:
         yield
     except SweepError as error:
         raise SettingsError(f"{where}: {error}") from error
-
-
-def _taken(source: InputSource, upstream: Upstream) -> list[TrialRecord]:
-    """The trials whose files are taken.
-
-    Raises:
-        SettingsError: there are no such trials, or not as many.
-    """
-    if source.take == "best":
-        return upstream.best(1)
-    if isinstance(source.take, BestTrials):
-        return upstream.best(source.take.best)
-    run_ids = source.take if isinstance(source.take, tuple) else (source.take,)
-    return [upstream.trial(run_id) for run_id in run_ids]
 
 
 def _kept(name: str, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
@@ -152,14 +124,3 @@ def _kept(name: str, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
             "with --study NAME"
         )
     return own
-
-
-def _with_run_ids(settings: Settings, inputs: Mapping[str, Sequence[InputFile]]) -> Settings:
-    """The settings with the run ids of the trials in place of `best`."""
-    taken: dict[str, InputSource] = {}
-    for name, source in settings.inputs.items():
-        run_ids = tuple(file.run_id for file in inputs[name])
-        has_several = isinstance(source.take, tuple | BestTrials)
-        take = run_ids if has_several else run_ids[0]
-        taken[name] = source.model_copy(update={"take": take})
-    return settings.model_copy(update={"inputs": taken})

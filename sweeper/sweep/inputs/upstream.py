@@ -22,7 +22,6 @@ from ...trials import (
     StudyPaths,
     TrialRecord,
     TrialState,
-    best_trials,
     display_path,
     run_id_of,
 )
@@ -36,34 +35,27 @@ class Upstream:
     paths: StudyPaths
     storage_url: Address
 
-    def best(self, count: int) -> list[TrialRecord]:
-        """Its best trials, the best first; that is the one that fresh seeds confirm, where they do.
+    def best(self) -> TrialRecord:
+        """Its best trial; where fresh seeds have decided, their winner.
 
         Raises:
-            SettingsError: fewer have completed, or several objectives have no single best one.
+            SettingsError: none has completed, or several objectives have no single best one.
         """
-        goals: Mapping[str, Any] = self.study.facts["settings"]["objective"]
-        records, best = self.study.records(), self.study.best()
+        best = self.study.best()
         confirmation = confirmation_of(self.study, paths=self.paths, storage_url=self.storage_url)
         if confirmation is not None:
-            best = confirmation.best_of(records, best)
-        if len(goals) > 1 and (count > 1 or len(best) > 1):
+            best = confirmation.best_of(self.study.records(), best)
+        if not best:
+            raise SettingsError(
+                f"the study {self.study.name!r} has no completed trial; sweep it first"
+            )
+        if len(best) > 1:
             run_ids = ", ".join(record.run_id for record in best)
             raise SettingsError(
-                f"the study {self.study.name!r} has {len(goals)} objectives and no single best "
-                f"trial; take one of those that no other is better than: {run_ids}"
+                f"the study {self.study.name!r} has several objectives and no single best trial; "
+                f"take one of those that no other is better than: {run_ids}"
             )
-        name, goal = next(iter(goals.items()))
-        others = best_trials(
-            records, objective=name, direction=goal["direction"], count=len(records)
-        )
-        found = list({record.number: record for record in [*best, *others]}.values())
-        if len(found) < count:
-            raise SettingsError(
-                f"the best {count} cannot be taken of the study {self.study.name!r}, which has "
-                f"{len(found)} completed trials with different params; sweep it first"
-            )
-        return found[:count]
+        return best[0]
 
     def trial(self, run_id: str) -> TrialRecord:
         """A trial that has completed.

@@ -44,8 +44,7 @@ class CheckpointCleaner:
                 # Before the best trial is looked up: a trial that ends between the two may be the
                 # best, and counts as running here.
                 now = dict(records)
-                needs_best = self._policy.completed == "best" or self._policy.limit is not None
-                best = self._best(now) if needs_best else ()
+                best = self._best(now) if self._policy.completed == "best" else ()
                 clean(self._folder, now.values(), best=best, policy=self._policy)
             except Exception as error:  # noqa: BLE001  it costs disk space, not a trial
                 if not self._has_failed:

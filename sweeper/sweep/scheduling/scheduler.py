@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ from ...study.study import Study
 from ...trials import (
     Event,
     Events,
-    Inputs,
+    InputFile,
     KernelUse,
     Progress,
     Reason,
@@ -36,7 +36,6 @@ from ...trials import (
     TrialState,
     attempt_path,
     count_by_state,
-    inputs_of,
     left_to_begin,
     run_id_of,
     seconds_left,
@@ -76,7 +75,7 @@ class TrialScheduler:
         self,
         *,
         settings: Settings,
-        inputs: Inputs,
+        inputs: Mapping[str, InputFile],
         samplers: SamplerFactory,
         paths: StudyPaths,
         study: Study,
@@ -279,7 +278,7 @@ class TrialScheduler:
             notebook=record.notebook,
             checkpoint_dir=self._paths.checkpoints(run_id_of(record.first_number)),
             artifact_dir=self._paths.saved(run_id_of(record.first_number)),
-            inputs=inputs_of(self._inputs, record.params),
+            inputs=self._inputs,
             code=self._log.code,
             continues=self._earlier_try(record),
             alone_on=self._shortages.alone_on(record),

@@ -12,13 +12,11 @@ import pytest
 from studies import small_settings
 
 from sweeper import Sweep
-from sweeper.control.lookup import find_study
-from sweeper.control.steering import enqueue
 from sweeper.errors import SettingsError, StudyError
 from sweeper.files import write_atomically
 from sweeper.study_folder.saved import saved_in
 from sweeper.testing import InlineExecutor, write_notebook
-from sweeper.trials import Reason, RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
+from sweeper.trials import RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
 
@@ -140,21 +138,6 @@ def test_a_study_is_named_by_its_folder_and_a_trial_by_its_run_id(stages: Stages
     assert set(stages.used) == {"weights of 0001"}
 
 
-def test_the_sweep_goes_over_the_best_trials_by_their_run_ids(stages: Stages) -> None:
-    result = stages.finetune(take={"best": 2}, study={"trials": 8})
-    assert {record.params["encoder"] for record in result.records} == {"0003", "0001"}
-    for spec in stages.seen:
-        assert spec.inputs["encoder"].run_id == spec.params["encoder"]
-    assert set(stages.used) == {"weights of 0003", "weights of 0001"}
-
-
-def test_a_trial_by_hand_names_an_input_as_people_write_it(stages: Stages) -> None:
-    stages.finetune(take={"best": 2})
-    study = find_study(str(stages.out / "finetune"), storage=None)
-    _, params = enqueue(study, {"encoder": 1}, like=None)
-    assert params == {"encoder": "0001"}
-
-
 def test_a_study_that_goes_on_keeps_its_file_though_there_is_a_better_one(tmp_path: Path) -> None:
     stages = Stages(tmp_path)
     stages.pretrain()
@@ -172,22 +155,6 @@ def test_the_best_trial_is_the_one_that_fresh_seeds_confirm(tmp_path: Path) -> N
     stages.pretrain(confirm={"best": 2, "seeds": 2})
     stages.finetune()
     assert set(stages.used) == {"weights of 0001"}
-    stages.finetune(take={"best": 3}, study={"name": "three", "trials": 1})
-    study = find_study(str(stages.out / "three"), storage=None)
-    assert study.settings.inputs["encoder"].take == ("0001", "0003", "0002")
-
-
-def test_a_trial_that_was_interrupted_keeps_its_file_or_the_change_is_refused(
-    stages: Stages,
-) -> None:
-    def interrupted(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
-
-    stages.finetune(take=["0001"], study={"trials": 1}, run_trial=interrupted)
-    with pytest.raises(StudyError, match=r"trial 0000 .* was interrupted with encoder: 0001"):
-        stages.finetune(take="0003", study={"trials": 1}, allow_changes=True)
-    stages.finetune(take=["0001"], study={"trials": 1})
-    assert stages.used == ["weights of 0001"]
 
 
 def test_another_trial_is_a_change_like_any_other(stages: Stages) -> None:
@@ -231,7 +198,6 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"study": "out/nothing"}, ["encoder.study", "no study 'out/nothing'", "pretrain"]),
     ({"artifact": "model.pth"}, ["encoder.artifact", "trial 0003", "'model.pth' but model.pt"]),
     ({"take": "0009"}, ["encoder.take", "no trial 0009", "it has 0000 to 0003"]),
-    ({"take": {"best": 5}}, ["encoder.take", "the best 5 cannot be taken", "4 completed trials"]),
 ]
 
 
