@@ -24,17 +24,10 @@ pytest_plugins = ["s3_server"]
 
 #: The files that take longest, by their time alone on a machine.
 LONGEST = (
-    *(
-        "test_cluster_executor.py",
-        "test_cluster.py",
-        "test_corpus.py",
-        "test_sweep.py",
-        "test_sharing.py",
-        "test_warm.py",
-        "test_live.py",
-    ),
-    *("test_sync.py", "test_worker.py", "test_examples.py", "test_chaos.py", "test_checkpoints.py"),
-    *("test_storage.py", "test_determinism.py", "test_executors.py", "test_credentials.py"),
+    *("test_dask_executor.py", "test_cluster.py", "test_corpus.py", "test_sweep.py"),
+    *("test_sharing.py", "test_warm.py", "test_live.py", "test_sync.py", "test_worker.py"),
+    *("test_servers.py", "test_examples.py", "test_chaos.py", "test_checkpoints.py"),
+    *("test_storage.py", "test_determinism.py", "test_executors.py"),
 )
 
 # What is imported stays, so the garbage collector waits for the end of the collection.
@@ -77,9 +70,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Two processes more than there are cores: half of the time tests wait for something."""
-    return (os.cpu_count() or 1) + 2
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes more than there are cores: half of the time tests of kernels wait."""
+    return (os.cpu_count() or 1) + (0 if "not kernel" in config.option.markexpr else 2)
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +93,24 @@ def mlflow_is_imported_once() -> Iterator[None]:
     """Its import takes seconds, and most tests are about something else."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "launch", launch_writer)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def optunas_migrations_are_read_once() -> Iterator[None]:
+    """Optuna reads and compiles them whenever a storage is opened, which is most of the time."""
+    from optuna.storages._rdb.storage import _VersionManager
+
+    read = _VersionManager._create_alembic_script
+    scripts: list[Any] = []
+
+    def once(manager: Any) -> Any:
+        if not scripts:
+            scripts.append(read(manager))
+        return scripts[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_VersionManager, "_create_alembic_script", once)
         yield
 
 

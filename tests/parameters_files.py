@@ -87,68 +87,48 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     # the file as a whole
     ("", ["expected a mapping with the keys objective and space", "null"]),
     ("- 1\n- 2", ["expected a mapping", "[1, 2]"]),
-    ("just words", ["expected a mapping", "'just words'"]),
     (OBJECTIVE, ["space", "missing"]),
     (SPACE, ["objective", "missing"]),
     (BOTH + "studdy: {trials: 3}", ["'studdy'", "did you mean 'study'?"]),
-    (BOTH + "file: x.yml", ["unknown key 'file'"]),
-    (BOTH + "null: 2", ["unknown key null", "known: study, objective"]),
     (BOTH + "fil: x", ["unknown key 'fil'"]),
     # study
     (BOTH + "study: 7", ["study", "expected a mapping", "trials", "7"]),
     (BOTH + "study:", ["study", "expected a mapping", "null"]),
     (BOTH + "study: {trails: 3}", ["study", "'trails'", "did you mean 'trials'?"]),
     (BOTH + "study: {trials: 0}", ["study.trials", "1 or more", "got 0"]),
-    (BOTH + "study: {trials: many}", ["study.trials", "a whole number", "'many'"]),
     (BOTH + "study: {trials: 2.5}", ["study.trials", "a whole number", "2.5"]),
-    (BOTH + "study: {trials: true}", ["study.trials", "a whole number", "got true"]),
     (BOTH + "study: {seed: -1}", ["study.seed", "0 or more", "-1"]),
     (BOTH + "study: {seed: 9223372036854775808}", ["study.seed", "less than"]),
     (BOTH + "study: {name: a/b}", ["study.name", "'a/b'", "use letters"]),
-    (BOTH + "study: {name: ../up}", ["study.name", "'../up'", "use letters"]),
     (BOTH + "study: {name: 7}", ["study.name", "expected text", "7"]),
     (BOTH + "study: {sampler: tpo}", ["study.sampler", "'tpo'", "did you mean 'tpe'?"]),
-    (BOTH + "study: {sampler: 3}", ["study.sampler", "name", "3"]),
-    (BOTH + "study: {stop_after_failures: 0}", ["study.stop_after_failures", "1 or more"]),
-    (BOTH + "study: {name: ''}", ["study.name", "''", "use letters"]),
     (BOTH + f"study: {{name: {'a' * 101}}}", ["study.name", "at most 100"]),
     (BOTH + "study: {trials: '40'}", ["study.trials", "a whole number", "got '40'"]),
-    (BOTH + "study: {seed: abc}", ["study.seed", "a whole number", "'abc'"]),
-    (BOTH + "study: {sampler: TPE}", ["study.sampler", "'TPE'", "did you mean 'tpe'?"]),
     (BOTH + "study: {sampler: {name: foo}}", ["study.sampler", "'foo'", "known: auto, tpe"]),
     (
         BOTH + "study: {sampler: {n_startup_trials: 3}}",
         ["study.sampler", "{name: NAME, …options}", "got {n_startup_trials: 3}"],
     ),
-    (BOTH + "study: {sampler: [tpe]}", ["study.sampler", "a name", "got ['tpe']"]),
-    (BOTH + "study: {stop_after_failures: 2.5}", ["stop_after_failures", "whole", "2.5"]),
     # objective
     (SPACE + "objective: {}", ["objective", "must not be empty"]),
     (SPACE + "objective: val_acc", ["objective", "{NAME: maximize}", "'val_acc'"]),
     (SPACE + "objective: {a: up}", ["objective.a", "'maximize' or 'minimize'", "'up'"]),
-    (SPACE + "objective: {a: 3}", ["objective.a", "direction, take", "3"]),
     (SPACE + "objective: {a: {take: last}}", ["objective.a.direction", "missing"]),
     (
         SPACE + "objective: {a: {direction: maximize, take: first}}",
         ["objective.a.take", "'last', 'best' or 'mean'", "'first'"],
     ),
-    (SPACE + "objective:", ["objective", "{NAME: maximize}", "got null"]),
-    (SPACE + "objective: {a: {direction: up}}", ["objective.a.direction", "'maximize'", "'up'"]),
     (
         SPACE + "objective: {a: {direction: maximize, tak: last}}",
         ["objective.a", "'tak'", "did you mean 'take'?"],
     ),
     # scores
     (BOTH + "scores: {val_acc: acc}", ["scores.val_acc", "variable, pattern", "'acc'"]),
-    (BOTH + "scores: [a]", ["scores", "a mapping", "got ['a']"]),
     (BOTH + "scores: {a: {varible: b}}", ["scores.a", "'varible'", "did you mean 'variable'?"]),
-    (BOTH + "scores: {a: {variable: 3}}", ["scores.a.variable", "text", "got 3"]),
     # space
     (OBJECTIVE + "space: {}", ["space is empty"]),
-    (OBJECTIVE + "space: [lr]", ["space", "expected a mapping", "['lr']"]),
     (OBJECTIVE + "space: {lr: 0.1}", ["space.lr", "cannot read 0.1", "{low: …, high: …}"]),
     (OBJECTIVE + "space: {lr: {low: 1}}", ["space.lr", "cannot read {low: 1}"]),
-    (OBJECTIVE + "space: {lr: {low: 1, hihg: 2}}", ["space.lr", "hihg"]),
     (
         OBJECTIVE + "space: {lr: {low: 1, high: 2, stepp: 1}}",
         ["space.lr", "'stepp'", "did you mean 'step'?"],
@@ -163,72 +143,43 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
         ["space.lr", "'real'", "float, int or choice"],
     ),
     (OBJECTIVE + "space: {lr: {low: 1, high: 9, log: 3}}", ["space.lr.log", "true or false"]),
-    (OBJECTIVE + "space: {opt: []}", ["space.opt", "must not be empty"]),
     (OBJECTIVE + "space: {opt: {choices: sgd}}", ["space.opt.choices", "a list", "'sgd'"]),
     (OBJECTIVE + "space: {learning-rate: [1]}", ["space.learning-rate", "underscores"]),
-    (OBJECTIVE + "space:", ["space", "expected a mapping", "got null"]),
-    (OBJECTIVE + "space: {lr: }", ["space.lr", "cannot read null", "{choices: […]}"]),
     (OBJECTIVE + "space: {lr: {min: 1, max: 2}}", ["space.lr", "{min: 1, max: 2}", "low: …"]),
-    (OBJECTIVE + "space: {lr: {type: int, low: 1}}", ["space.lr.high", "missing"]),
     (OBJECTIVE + "space: {lr: {type: choice}}", ["space.lr.choices", "missing"]),
-    (OBJECTIVE + "space: {lr: {type: [int]}}", ["space.lr", "['int']", "float, int or choice"]),
     (OBJECTIVE + "space: {lr: {choices: [1], low: 1}}", ["space.lr", "'low'", "choices"]),
     (OBJECTIVE + "space: {lr: {low: '1e-4', high: 1.0}}", ["space.lr.low", "number", "'1e-4'"]),
-    (OBJECTIVE + "space: {lr: {low: 1, high: 2, log: yes}}", ["space.lr.log", "true", "'yes'"]),
-    (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: big}}", ["space.lr.step", "'big'"]),
-    (OBJECTIVE + "space: {'': [1]}", ["space.''", "not a Python identifier"]),
     # branches
     (BOTH.replace("1e-1}", "1e-1, when: opt}"), ["space.lr.when", "a mapping", "'opt'"]),
     (BOTH.replace("1e-1}", "1e-1, when: {opt: []}}"), ["space.lr.when.opt", "not be empty"]),
-    (BOTH.replace("1e-1}", "1e-1, when: }"), ["space.lr.when", "a mapping", "got null"]),
     # fixed and start
-    (BOTH + "fixed: 3", ["fixed", "a mapping", "3"]),
     (BOTH + "fixed: {my-epochs: 1}", ["fixed.my-epochs", "not a Python identifier"]),
     (BOTH + "start: {lr: 0.01}", ["start", "a list"]),
     (BOTH + "start: [0.01]", ["start.0", "a mapping", "0.01"]),
-    (BOTH + "fixed: {a b: 1}", ["fixed.a b", "not a Python identifier"]),
-    (BOTH + "start: [[lr, 1]]", ["start.0", "a mapping", "got ['lr', 1]"]),
     # inputs
     (BOTH + "inputs: {e: pretrain}", ["inputs.e", "the keys study, artifact, take", "'pretrain'"]),
     (BOTH + "inputs: {e: {study: pretrain}}", ["inputs.e.artifact", "missing"]),
-    (BOTH + "inputs: {e: {artifact: m}}", ["inputs.e.study", "missing"]),
     (BOTH + "inputs: {e: {study: p, artifact: m, tak: best}}", ["inputs.e", "'tak'", "'take'"]),
     (BOTH + INPUT + "bst}}", ["inputs.e.take", "expected best, or a run id such as", "got 'bst'"]),
-    (BOTH + INPUT + "7.5}}", ["inputs.e.take", "expected best, or a run id such as", "7.5"]),
-    (BOTH + INPUT + "true}}", ["inputs.e.take", "expected best, or a run id such as", "true"]),
     (BOTH + INPUT + "[0003]}}", ["inputs.e.take", "a run id such as", "got [3]"]),
     # limits and resources
     (BOTH + "limits: {trail: 2h}", ["limits", "'trail'", "did you mean 'trial'?"]),
     (BOTH + "limits: {trial: soon}", ["limits.trial", "'soon'", "90s"]),
-    (BOTH + "limits: {trial: true}", ["limits.trial", "true"]),
     (BOTH + "limits: {cell_output: lots}", ["limits.cell_output", "'lots'", "10MB"]),
     (BOTH + "resources: {gpus: all}", ["resources.gpus", "'all'", "auto, none or a list"]),
     (BOTH + "resources: {gpus: [-1]}", ["resources.gpus", "[-1]"]),
-    (BOTH + "resources: {gpus: []}", ["resources.gpus", "[]"]),
     (BOTH + "resources: {cpus_per_trial: 0}", ["resources.cpus_per_trial", "1 or more", "0"]),
     (BOTH + "resources: {gpu_memory: lots}", ["resources.gpu_memory", "'lots'", "9GB"]),
-    (BOTH + "limits: 2h", ["limits", "the keys trial, cell_output", "got '2h'"]),
-    (BOTH + "limits: {trial: 1h30m}", ["limits.trial", "'1h30m'", "90s"]),
-    (BOTH + "limits: {cell_output: 0.1}", ["limits.cell_output", "0.1", "10MB"]),
     (BOTH + "resources: {gpu: 1}", ["resources", "'gpu'", "did you mean 'gpus'?"]),
     (BOTH + "resources: {gpus: 2}", ["resources.gpus", "a list of GPU numbers", "got 2"]),
-    (BOTH + "resources: {gpus: [true]}", ["resources.gpus", "got [true]"]),
-    (BOTH + "resources: {cpus_per_trial: 1.5}", ["cpus_per_trial", "whole number", "1.5"]),
-    (BOTH + "resources: {gpus_per_trial: 0}", ["resources.gpus_per_trial", "1 or more", "got 0"]),
-    (BOTH + "resources: {gpus_per_trial: true}", ["gpus_per_trial", "whole number", "got true"]),
     (BOTH + "resources: {mps: on}", ["resources.mps", "auto", "off", "on"]),
-    (BOTH + "resources: {gpu_memory: 0.2}", ["resources.gpu_memory", "0.2", "9GB"]),
     # pruner, cost and execution
     (BOTH + "study: {pruner: medain}", ["study.pruner", "'medain'", "'median'"]),
-    (BOTH + "study: {pruner: 3}", ["study.pruner", "a name", "3"]),
     (BOTH + "cost: {price_per_hour: 0}", ["cost.price_per_hour", "more than 0"]),
     (BOTH + "cost: {budget: 3}", ["cost.price_per_hour", "missing"]),
     (BOTH + "kernels: hot", ["kernels", "'auto', 'fork' or 'cold'", "'hot'"]),
     (BOTH + "study: {order: fix}", ["study.order", "'free'", "'fixed'", "'fix'"]),
-    (BOTH + "study: {pruner: null}", ["study.pruner", "a name", "got null"]),
     (BOTH + "study: {pruner: {name: asah}}", ["study.pruner", "'asah'", "'asha'"]),
-    (BOTH + "cost: 3", ["cost", "the keys price_per_hour, budget", "got 3"]),
-    (BOTH + "cost: {price_per_hour: cheap}", ["cost.price_per_hour", "a number", "'cheap'"]),
     (
         BOTH + "cost: {price_per_hour: 1, budget: 0}",
         ["cost.budget", "must be more than 0;", "got 0"],
@@ -236,9 +187,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     # confirm
     (BOTH + "confirm: {best: 0}", ["confirm.best", "1 or more", "got 0"]),
     (BOTH + "confirm: {seeds: 1}", ["confirm.seeds", "2 or more", "got 1"]),
-    (BOTH + "confirm: {best: 2.5}", ["confirm.best", "a whole number", "2.5"]),
     (BOTH + "confirm: {seed: 3}", ["confirm", "'seed'", "did you mean 'seeds'?"]),
-    (BOTH + "confirm: 3", ["confirm", "the keys best, seeds", "got 3"]),
 ]
 
 
@@ -261,7 +210,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         SMALLEST + "cluster: 10.0.0.5:8786",
         ["cluster: url: expected the address of a Dask", "local:N", "got '10.0.0.5:8786'"],
     ),
-    (SMALLEST + "cluster: local:0", ["cluster: url: expected", "got 'local:0'"]),
     (
         SMALLEST + "cluster: tcp://10.0.0.5:8786",
         ["cluster: url: tcp://10.0.0.5:8786 is another host without encryption", "insecure: true"],
@@ -303,9 +251,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     ),
     (BOTH + "scores: {a: {pattern: '(['}}", ["scores.a", "no regular expression"]),
     (BOTH + "scores: {a: {pattern: 'x=1'}}", ["scores.a", "'x=1'", "has no group"]),
-    (BOTH + "scores: {a: {variable: class}}", ["scores.a", "class", "another name"]),
-    (BOTH + "scores: {a: {variable: ''}}", ["scores.a", "''", "not a Python identifier"]),
-    (BOTH + "scores: {1: {variable: b}}", ["scores.1", "a name must be text", "got 1"]),
     # space
     (OBJECTIVE + "space: {lr: {low: 2, high: 1}}", ["space.lr", "low (2)", "high (1)", "swap"]),
     (OBJECTIVE + "space: {lr: {low: 1.0, high: .inf}}", ["space.lr.high", "finite", "inf"]),
@@ -317,7 +262,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         OBJECTIVE + "space: {lr: {low: 0.0, high: 1e308, step: 1e-308}}",
         ["space.lr", "more than 9007199254740992 steps", "widen it"],
     ),
-    (OBJECTIVE + "space: {lr: {low: 0, high: 1.0, step: 1e-300}}", ["space.lr", "widen it"]),
     (OBJECTIVE + "space: {lr: {low: 0.0, high: 1.0, log: true}}", ["space.lr", "low > 0"]),
     (
         OBJECTIVE + "space: {lr: {low: 1, high: 9, log: true, step: 2}}",
@@ -325,10 +269,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     ),
     (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: 0}}", ["space.lr", "step", "got 0"]),
     (OBJECTIVE + "space: {opt: [a, b, a]}", ["space.opt", "'a' stands twice"]),
-    (OBJECTIVE + "space: {opt: [1, true]}", ["space.opt", "true stands twice"]),
     (OBJECTIVE + "space: {class: [1]}", ["space.class", "not a Python identifier"]),
-    (OBJECTIVE + "space: {1: [1]}", ["space.1", "a name must be text"]),
-    (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: -1}}", ["space.lr", "step", "got -1"]),
     (
         OBJECTIVE + "space: {n: {low: 1, high: 99999999999999999999}}",
         ["space.n.high", "9007199254740992 or less", "99999999999999999999"],
@@ -340,7 +281,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["space.a.0", "nested too deep, or holds itself through an anchor"],
     ),
     (OBJECTIVE + "space: {a: [{1: 2}, [2]]}", ["space.a.0", "by text", "got {1: 2}"]),
-    (OBJECTIVE + "space: {a: [[1], [2], [1]]}", ["space.a", "[1] stands twice"]),
     (OBJECTIVE + "space: {a: [{x: 1, y: 2}, {y: 2, x: 1}]}", ["space.a", "stands twice"]),
     # branches
     (
@@ -360,7 +300,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         BOTH.replace("1e-1}", "1e-1, when: {opt: [sgd, sdg]}}"),
         ["space.lr.when.opt", "'sdg' never occurs"],
     ),
-    (BOTH.replace("1e-1}", "1e-1, when: {1: sgd}}"), ["space.lr.when.1", "must be text"]),
     (BOTH.replace("1e-1}", "1e-1, when: {opt: {a: 1}}}"), ["lr.when.opt: {a: 1} never occurs"]),
     (
         OBJECTIVE + "space: {a: [[8], [8, 8]], b: {choices: [1], when: {a: [8, 8]}}}",
@@ -372,9 +311,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (BOTH + "start: [{lr: 0.5}]", ["start[0]", "0.5", "from 0.0001 to 0.1"]),
     (BOTH + "start: [{opt: rms}]", ["start[0]", "'rms'", "one of 'sgd', 'adam'"]),
     (BOTH + "fixed: {a: !!binary aGk=}", ["fixed.a", "expected a number", "binary data"]),
-    (BOTH + "fixed: {a: {1: 2}}", ["fixed.a", "mappings (by text)", "got {1: 2}"]),
     (BOTH + "start: [{lr: true}]", ["start[0]", "lr: true is outside", "from 0.0001 to 0.1"]),
-    (BOTH + "start: [{opt: null}]", ["start[0]", "opt: null is outside", "'sgd', 'adam'"]),
     (
         BOTH.replace("1e-1}", "1e-1, when: {opt: sgd}}") + "start: [{opt: adam, lr: 0.01}]",
         ["start[0]", "'lr' does not exist when opt is 'adam'", "leave it out"],
@@ -396,42 +333,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (BOTH + "limits: {cell_output: 10XB}", ["limits.cell_output", "'10XB'", "10MB"]),
     (BOTH + "limits: {trial: 99999d}", ["limits.trial", "'99999d' is too long", "10 years"]),
 ]
-
-
-CONTRACT = """
-study:
-  name: digits-cnn
-  seed: 0
-  trials: 40
-  sampler: auto
-  pruner: median
-  stop_after_failures: 10
-objective:
-  val_acc: {direction: maximize, take: last}
-scores:
-  val_acc: {variable: acc}
-  val_loss: {pattern: 'val_loss=([0-9.eE+-]+)'}
-space:
-  lr: {type: float, low: 1e-4, high: 1e-1, log: true}
-  width: {type: int, low: 16, high: 256, step: 16}
-  optimizer: {choices: [sgd, adam]}
-  momentum: {low: 0.8, high: 0.99, when: {optimizer: sgd}}
-  batch_size: [32, 64]
-fixed:
-  epochs: 5
-start:
-  - {lr: 0.01, batch_size: 64, optimizer: adam, width: 64}
-limits:
-  trial: 2h
-  cell_output: 10MB
-resources:
-  gpus: auto
-  gpu_memory: auto
-  cpus_per_trial: auto
-  gpus_per_trial: 1
-  mps: off
-cost: {price_per_hour: 1.10, budget: 48}
-"""
 
 
 SHORT_AND_LONG = """\

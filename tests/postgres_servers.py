@@ -20,14 +20,11 @@ class PostgresServer:
 
     Args:
         folder: a new one with a short path, for its data and its socket.
-        port: where it listens as well; None for the socket alone.
-        address: of this machine, at which it has the port; for the machines of its network.
+        port: of this machine, where it listens as well; None for the socket alone.
     """
 
-    def __init__(
-        self, folder: Path, *, port: int | None = None, address: str = "127.0.0.1"
-    ) -> None:
-        self._folder, self._port, self._address = folder, port, address
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+        self._folder, self._port = folder, port
         self._process: subprocess.Popen[bytes] | None = None
         # It refuses to run as root.
         self._user = "postgres" if os.geteuid() == 0 else None
@@ -35,8 +32,6 @@ class PostgresServer:
         if self._user is not None:
             shutil.chown(folder, self._user)
         self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "postgres", "-N")
-        with open(folder / "data" / "pg_hba.conf", "a") as accepted:
-            accepted.write("host all all samenet trust\n")
 
     @classmethod
     def is_installed(cls) -> bool:
@@ -51,7 +46,7 @@ class PostgresServer:
     def database(self, name: str) -> str:
         """The URL of one of its databases, for SQLAlchemy."""
         if self._port is not None:
-            return f"postgresql+psycopg://postgres@{self._address}:{self._port}/{name}"
+            return f"postgresql+psycopg://postgres@127.0.0.1:{self._port}/{name}"
         return f"postgresql+psycopg://postgres@/{name}?host={self._folder}"
 
     def make_database(self, name: str) -> str:
@@ -62,7 +57,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start it and wait until it answers."""
         command = [_postgres("postgres") or "", "-D", str(self._folder / "data"), *self._on_port]
-        addresses = "" if self._port is None else self._address
+        addresses = "" if self._port is None else "127.0.0.1"
         self._process = subprocess.Popen(
             [*command, "-k", str(self._folder), "-c", f"listen_addresses={addresses}", "-F"],
             user=self._user,
@@ -99,17 +94,15 @@ class PostgresServer:
 
 
 @contextmanager
-def started_postgres(
-    *, port: int | None = None, address: str = "127.0.0.1"
-) -> Iterator[PostgresServer]:
-    """Start a server, or skip the tests; the arguments are those of `PostgresServer`."""
+def started_postgres(*, port: int | None = None) -> Iterator[PostgresServer]:
+    """Start a server, or skip the tests; the argument is that of `PostgresServer`."""
     if not PostgresServer.is_installed():
         pytest.skip("PostgreSQL is not installed")
     pytest.importorskip("psycopg")
     # Not below pytest's own folder, which another user may not enter.
     with tempfile.TemporaryDirectory(prefix="pg") as folder:
         Path(folder).chmod(0o755)
-        server = PostgresServer(Path(folder) / "server", port=port, address=address)
+        server = PostgresServer(Path(folder) / "server", port=port)
         server.start()
         try:
             yield server

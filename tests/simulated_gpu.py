@@ -193,7 +193,6 @@ class _Device:
     peak_bytes: int = 0
     n_refused: int = 0
     busy_s: float = 0.0
-    share_s: float = 0.0
     running: list[_Work] = field(default_factory=list)
     waiting: list[_Work] = field(default_factory=list)
     last_client: int | None = None
@@ -221,7 +220,7 @@ class _Device:
         await work.done
 
     def state(self) -> dict[str, Any]:
-        """Memory in use, at most and by process; refusals; seconds of work, by share; the time."""
+        """Memory in use, at most and by process; refusals; seconds of work; the time."""
         self._settle()
         return {
             "used_bytes": sum(self.used_by.values()),
@@ -230,7 +229,6 @@ class _Device:
             "peak_bytes": self.peak_bytes,
             "n_refused": self.n_refused,
             "busy_s": self.busy_s,
-            "share_s": self.share_s,
             "at_s": self.settled_s,
         }
 
@@ -257,7 +255,6 @@ class _Device:
             passed_s = now_s - self.settled_s
             pace = self._pace
             self.busy_s += passed_s
-            self.share_s += passed_s * min(1.0, self._asked_share)
             for work in self.running:
                 work.left_s -= passed_s * pace
         self.settled_s = now_s

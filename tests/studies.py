@@ -1,10 +1,9 @@
-"""Small studies, sweeps that end when a test has seen enough, waiting, and counts of kills."""
+"""Small studies, sweeps that end when a test has seen enough, and waiting."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import nbformat
@@ -21,17 +20,6 @@ def small_settings(name: str, **changes: Any) -> Settings:
     usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
     study = {"name": name, "trials": 9, "sampler": "random", **changes.get("study", {})}
     return Settings.from_mapping({**usual, **changes, "study": study})
-
-
-def group_with_counts(root: Path) -> Path:
-    """A root folder whose control group counts the processes killed for want of memory."""
-    for name, text in (
-        ("proc/self/cgroup", "0::/"),
-        ("sys/fs/cgroup/memory.events", "oom_kill 0"),
-    ):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
 
 
 #: How long tests wait for what should come at once: a busy machine may take a while for anything.

@@ -93,6 +93,7 @@ def test_the_refusal_of_a_wrong_flag_names_the_flag_and_not_the_file(
 # --- output that cannot be written ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 def test_a_command_whose_output_is_lost_reports_that_and_exits_with_2() -> None:
     with open("/dev/full", "w") as full:
@@ -108,11 +109,13 @@ def test_a_command_whose_output_is_lost_reports_that_and_exits_with_2() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_command_whose_streams_are_closed_exits_with_its_usual_code() -> None:
     command = shlex.join([sys.executable, str(ROOT / "notebook_hpo.py"), "stats"]) + " >&- 2>&-"
     assert subprocess.run(command, shell=True).returncode == 2
 
 
+@pytest.mark.slow
 def test_characters_that_an_encoding_lacks_are_written_as_escapes() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "notebook_hpo.py", "stop", "--help"],

@@ -12,6 +12,8 @@ from sweeper.control.diff import diff_in_words, diff_trials
 from sweeper.control.lookup import find_study
 from sweeper.notebooks.compare import Differences
 
+pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
+
 
 def between(folder: Path, first: str, second: str) -> Differences:
     return diff_trials(find_study(str(folder), storage=None), first, second)

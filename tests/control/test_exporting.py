@@ -11,6 +11,8 @@ import pytest
 
 from sweeper.cli import main
 
+pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
+
 
 def rendered(folder: Path) -> dict[str, int]:
     """When each notebook of a page was rendered."""

@@ -15,6 +15,8 @@ from sweeper.errors import NotebookError, StudyError
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
+pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
+
 
 def test_each_trial_is_a_row_with_its_state_scores_params_and_notebook(folder: Path) -> None:
     study = sweeper.load(folder)
@@ -59,7 +61,6 @@ def test_the_executed_notebook_is_displayed_rendered_and_cannot_run_scripts(fold
     assert "<script>" not in page
 
 
-@pytest.mark.slow
 def test_a_study_shows_itself_with_the_best_trial_first(folder: Path) -> None:
     study = sweeper.load(folder)
     assert isinstance(study.best, TrialRecord)

@@ -22,8 +22,9 @@ from sweeper.control.serving import StudyServer, served
 from sweeper.errors import SettingsError
 from sweeper.guard import MARK_VARIABLE, marked_processes
 
+pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
 
-@pytest.mark.slow  # MLflow's UI takes ten seconds to start
+
 def test_it_answers_on_loopback_and_does_not_outlive_a_kill(folder: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -106,7 +107,6 @@ def test_who_knows_the_address_gets_the_page_and_nothing_else_of_the_study_s_fol
                 urllib.request.urlopen(url, timeout=60)
 
 
-@pytest.mark.slow  # as above
 def test_a_store_that_mlflow_cannot_serve_is_one_message(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,7 @@ def test_status_has_what_a_study_has_cost(
     assert (data["cost"], data["cost_per_trial"]) == (2.5, 2.5)
 
 
+@pytest.mark.slow  # it starts processes
 def test_status_loads_none_of_the_large_libraries(paths: StudyPaths) -> None:
     # Their imports would take most of the command's time.
     code = (

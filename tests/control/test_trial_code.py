@@ -16,6 +16,8 @@ from sweeper.study_folder.snapshots import keep_environment
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
 
+pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
+
 CELLS = ("import sys; sys.path.append('../lib')", "import model, deep", "val = x")
 
 

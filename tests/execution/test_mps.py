@@ -23,6 +23,8 @@ from sweeper.execution.nvml import Gpu
 from sweeper.execution.runtime import guarded
 from sweeper.guard import mark_of
 
+pytestmark = pytest.mark.slow  # they start processes
+
 
 def a_gpu(uuid: str = "GPU-a") -> Gpu:
     return Gpu(uuid=uuid, memory_bytes=1)
@@ -187,7 +189,6 @@ with guarded(Path(sys.argv[1])) as (token, folder):
 """
 
 
-@pytest.mark.slow  # it starts processes
 def test_after_a_kill_of_the_sweep_the_daemon_ends_and_only_after_its_clients(
     program: Path, tmp_path: Path
 ) -> None:

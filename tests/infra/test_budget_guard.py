@@ -12,6 +12,8 @@ import budget_guard
 import pytest
 from budget_guard import DamagedLedger, Ledger
 
+pytestmark = pytest.mark.slow  # they start processes
+
 #: Ends on SIGTERM as a sweep does, after it has saved.
 SWEEP = """
 import signal, sys, time

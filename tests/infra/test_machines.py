@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # they start processes
+
 INFRA = Path(__file__).parents[2] / "infra"
 #: Writes down how it was called; `sky status` answers from a file.
 SKY = """#!/bin/sh

@@ -15,6 +15,8 @@ import pytest
 import tracker_state
 from tracker_state import Copy, StateError, restore, save
 
+pytestmark = pytest.mark.slow  # they start processes
+
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> str:

@@ -76,32 +76,3 @@ def test_a_kill_while_the_best_are_confirmed_costs_nothing_and_repeats_nothing()
     assert replayed.returncode == 0, replayed.stderr
     again = json.loads(call(*FILES, *CONFIRM, "--json").stdout.splitlines()[-1])
     assert again["confirmation"] == answer["confirmation"], "nothing is left to do"
-
-
-def test_a_notebook_without_a_seed_is_found_out() -> None:
-    write_notebook(Path("deaf.ipynb"), "val = x", parameters="x = 0.5")
-    Path("deaf.yml").write_text(
-        "objective: {val: maximize}\nspace: {x: [0.1, 0.5]}\n"
-        "study: {trials: 2, sampler: grid}\nconfirm: {best: 1, seeds: 2}\n"
-    )
-    done = call("-i", "deaf.ipynb", "-o", "out/deaf.{run_id}.ipynb", "-p", "deaf.yml", "--json")
-    assert "every seed gives the same score: the notebook does not use its seed" in done.stderr
-    answer = json.loads(done.stdout.splitlines()[-1])
-    assert answer["confirmation"]["seed_has_no_effect"]
-    assert answer["best"]["confirmed"]["interval"] is None
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--confirm", "0"], "--confirm 0: expected a whole number of 1 or more"),
-        (["--confirm", "3", "--seeds", "1"], "--seeds 1: expected a whole number of 2 or more"),
-    ],
-)
-def test_wrong_flags_are_refused_in_one_line(flags: list[str], message: str) -> None:
-    write_notebook(Path("flags.ipynb"), "val = x", parameters="x = 0.5\nseed = 0")
-    Path("flags.yml").write_text("objective: {val: maximize}\nspace: {x: [0.1, 0.5]}\n")
-    done = call("-i", "flags.ipynb", "-o", "out/f.{run_id}.ipynb", "-p", "flags.yml", *flags)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1

@@ -26,16 +26,11 @@ def run(folder: Path, name: str, *more: str, parameters: str | None = None) -> d
     return result
 
 
-def test_digits_learns_and_scores_the_same_alone_and_beside_others(tmp_path: Path) -> None:
-    # Batches do not depend on the number of workers either, of which each imports torch anew.
-    small = ["--set", "epochs=1", "--set"]
-    alone = run(tmp_path / "alone", "digits", "--trials", "1", "-j", "1", *small, "num_workers=1")
-    beside = run(tmp_path / "beside", "digits", "--trials", "2", "-j", "2", *small, "num_workers=0")
-    assert alone["best"]["scores"]["val_acc"] > 0.85
-    first = beside["trials"][0]
-    assert first["params"] == alone["best"]["params"]
-    assert first["scores"] == alone["best"]["scores"]
-    assert set(first["scores"]) == {
+def test_digits_learns_and_reports_all_its_scores(tmp_path: Path) -> None:
+    small = ["--trials", "1", "--set", "epochs=1", "--set", "num_workers=0", "--cold"]
+    scores = run(tmp_path, "digits", *small)["best"]["scores"]
+    assert scores["val_acc"] > 0.85
+    assert set(scores) == {
         *("train_loss", "train_top1", "train_top5"),
         *("val_loss", "val_top1", "val_top5", "val_acc"),
     }
@@ -44,13 +39,12 @@ def test_digits_learns_and_scores_the_same_alone_and_beside_others(tmp_path: Pat
 def test_untouched_is_swept_without_importing_sweeper(tmp_path: Path) -> None:
     source = (ROOT / "notebooks" / "untouched.ipynb").read_text()
     assert "sweeper" not in source
-    result = run(tmp_path, "untouched", "--trials", "2", "-j", "2")
-    assert result["counts"]["completed"] == 2
+    result = run(tmp_path, "untouched", "--trials", "1", "--cold")
     assert {"val_acc", "val_loss"} <= set(result["best"]["scores"])
 
 
 def test_resnet_runs_anywhere_with_its_smoke_setting(tmp_path: Path) -> None:
-    more = ["--trials", "1", "--set", "start_size=0.5"]
+    more = ["--trials", "1", "--set", "start_size=0.5", "--cold"]
     result = run(tmp_path, "resnet", *more, parameters="resnet-smoke")
     scores = result["best"]["scores"]
     assert {"pretrain_loss", "train_loss", "val_top1", "val_top5"} <= set(scores)

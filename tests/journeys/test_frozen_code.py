@@ -11,7 +11,6 @@ import pytest
 from studies import small_settings
 
 from sweeper import Sweep
-from sweeper.cli import main
 from sweeper.testing import write_notebook
 from sweeper.trials import Event, TrialRecord, TrialState
 
@@ -75,7 +74,7 @@ def printed_by(record: TrialRecord) -> Any:
 @pytest.mark.kernel
 @pytest.mark.usefixtures("started_kernels")
 def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     notebook = write_project(tmp_path, "first")
     ended: list[Any] = []
@@ -111,12 +110,3 @@ def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
     assert finding.startswith(f"{notebook}, layers/deep.py, model.py, script.py changed while")
 
     assert {one["snapshot"] for one in ended} == {ended[0]["snapshot"]}
-    study = tmp_path / "out" / "frozen"
-    to = study / "code" / "0000"
-    assert main(["export", str(study), "--code", "0000"]) == 0
-    assert str(to / "nb.ipynb") in capsys.readouterr().out
-    assert (to / "model.py").read_text() == MODEL
-    assert (to / "layers" / "deep.py").read_text() == "WIDTH = 5\n"
-    assert "import model" in nbformat.read(to / "nb.ipynb", as_version=4).cells[1].source
-    environment = json.loads((to / "environment.json").read_text())
-    assert environment["python"]["packages"]["ipykernel"]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from commands import call
 from simulated_gpu import DEVICE_CELL, SimulatedGpus
 from studies import until
 
@@ -26,9 +23,8 @@ from sweeper.trials import Reason, SweepResult, TrialState
 pytestmark = pytest.mark.kernel
 
 GB = 10**9
-#: Of the sweep that several tests look at: five at once, then four.
+#: Five at once, then four.
 TRIALS = 9
-BENCHMARK = str(Path(__file__).parents[2] / "benchmarks" / "packing.py")
 
 
 @pytest.fixture
@@ -91,40 +87,21 @@ if number >= 4:
 GROW = f"{MEET}    device.take(9 * 10**9)\n"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shared:
-    """A sweep of trials of 8.4 GB on one GPU of 40 GB, and what the GPU has counted."""
-
-    folder: Path
-    gpus: SimulatedGpus
-    result: SweepResult
-    state: Mapping[str, Any]
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    folder = tmp_path_factory.mktemp("shared")
-    with SimulatedGpus(tmp_path_factory.mktemp("g"), memory_bytes=40 * GB) as gpus:
-        result = run(gpus, folder, TRAIN.format(gb=8.4) + MEET, study={"trials": TRIALS})
-        yield Shared(folder=folder, gpus=gpus, result=result, state=gpus.state("GPU-0"))
-
-
-def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(shared: Shared) -> None:
-    result = shared.result
+def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(
+    gpu: SimulatedGpus, tmp_path: Path
+) -> None:
+    result = run(gpu, tmp_path, TRAIN.format(gb=8.4) + MEET, study={"trials": TRIALS})
+    state = gpu.state("GPU-0")
     assert result.counts["completed"] == TRIALS
-    assert shared.state["peak_bytes"] == 4 * 8_400_000_000
-    assert shared.state["n_refused"] == 0
-    assert {r.gpu.peak_bytes for r in result.records if r.gpu is not None} == {8_400_000_000}
+    assert state["peak_bytes"] == 4 * 8_400_000_000
+    assert state["n_refused"] == 0
     assert all(record.attempt == 1 for record in result.records)
     node = nbformat.read(result.records[0].notebook, as_version=4)
     assert node.metadata["sweeper"]["gpu"]["peak_bytes"] == 8_400_000_000
-
-
-def test_how_busy_the_gpu_was_and_what_it_held_is_measured_for_each_trial(shared: Shared) -> None:
-    for trial in shared.result.to_json()["trials"]:
+    for trial in result.to_json()["trials"]:
         assert 0 < trial["gpu_busy_share"] <= 1
         assert trial["gpu_peak_bytes"] == 8_400_000_000
-    assert "GPU memory of a trial: 8.4 GB" in screen.summary(shared.result)
+    assert "GPU memory of a trial: 8.4 GB" in screen.summary(result)
 
 
 def test_two_sweeps_at_once_never_take_more_than_there_is(
@@ -166,13 +143,3 @@ def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
     assert failed.message.startswith("does not fit on this GPU, even alone")
     assert [record.number for record in result.records if record.is_infeasible] == [3]
     assert 2 <= failed.attempt <= 3
-
-
-def test_the_benchmark_of_packing_in_short_loses_and_overloads_nothing() -> None:
-    options = ["--regimes=memory", "--jobs=", "--trials=6", "--scale=0.05"]
-    ended = call(*options, script=BENCHMARK)
-    assert ended.returncode == 0, ended.stderr
-    figures = json.loads(ended.stdout.splitlines()[-1])["memory"]
-    # Six trials are too few to be near the least time; one after the other they are far from it.
-    assert figures.pop("D") > 1
-    assert figures == {"regret": 0.0, "oversubscribed": 0, "lost": 0}

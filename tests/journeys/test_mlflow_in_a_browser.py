@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import MARKS, opened_page, serving
+from browsing import MARKS, opened_page
+from mlflow_servers import MlflowServer
 from studies import small_settings, until
 
 from sweeper import Sweep
@@ -56,14 +56,10 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def server(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of MLflow's UI over the sweep's store."""
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", result["tracking_uri"]]
-    with serving(
-        lambda port: [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
-        folder=tmp_path_factory.mktemp("server"),
-        path="/health",
-        env={"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # eight processes less
-    ) as address:
-        yield address
+    server = MlflowServer(result["tracking_uri"], artifacts=str(tmp_path_factory.mktemp("files")))
+    server.start()
+    yield server.url
+    server.kill()
 
 
 @pytest.fixture
@@ -87,6 +83,8 @@ def test_the_printed_link_draws_parallel_coordinates_over_the_swept_params(
     until(lambda: {"log10_lr", "x", "kind", "val"} <= {*drawn.all_text_contents()})
     assert page.get_by_text(f"{TRIALS} matching runs").is_visible()
     assert "momentum" not in drawn.all_text_contents()
+    page.get_by_text("Sweep over").first.wait_for()
+    page.get_by_text("maximize val").first.wait_for()
 
 
 def test_the_table_has_the_objective_and_the_swept_params_and_the_best_run_first(
@@ -99,14 +97,6 @@ def test_the_table_has_the_objective_and_the_swept_params_and_the_best_run_first
     assert "train" not in header.inner_text().split()
     first = page.locator(".ag-row[row-index='0']").first
     assert result["best"]["run_id"] in first.inner_text()
-
-
-def test_what_the_sweep_is_stands_above_the_runs(
-    result: dict[str, Any], server: str, page: Any
-) -> None:
-    page.goto(link(result, server))
-    page.get_by_text("Sweep over").first.wait_for()
-    page.get_by_text("maximize val").first.wait_for()
 
 
 def test_the_executed_notebook_of_a_run_can_be_read(

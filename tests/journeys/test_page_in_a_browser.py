@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -334,38 +334,45 @@ def test_nothing_is_cut_off_on_a_narrow_screen(index: Path, visit: Visit, scheme
     assert (grounds == "rgb(255, 255, 255)") is (scheme == "light")
 
 
-def made_up(folder: Path, n_trials: int, *, is_running: bool = False) -> Path:
-    """A page of trials that nobody has run."""
-    records = [
-        TrialRecord(
-            number=n,
-            state=TrialState.COMPLETED,
-            params={"x": n / n_trials, "lr": 10 ** -(n % 4), "kind": "a", "layers": [32]},
-            seed=n,
-            attempt=1,
-            notebook=folder / f"{n:04d}.ipynb",
-            scores={"val": (n * 7919) % n_trials / n_trials},
-            started_at_s=1.7e9 + n,
-            duration_s=1.0,
-        )
-        for n in range(n_trials)
-    ]
+def trial(folder: Path, number: int, x: float, score: float) -> TrialRecord:
+    """A trial that nobody has run."""
+    return TrialRecord(
+        number=number,
+        state=TrialState.COMPLETED,
+        params={"x": x, "lr": 10.0 ** -(round(10 * x) % 4), "kind": "a", "layers": [32]},
+        seed=100 + number // 2,
+        attempt=1,
+        notebook=folder / f"{number:04d}.ipynb",
+        scores={"val": score},
+        started_at_s=1.7e9 + number,
+        duration_s=1.0,
+    )
+
+
+def write_page(folder: Path, trials: Sequence[TrialRecord], **changes: Any) -> Path:
+    """The page of these trials."""
+    usual: dict[str, Any] = {
+        "notebook": "nb.ipynb",
+        "best": trials[:1],
+        "importances": {},
+        "compare_url": None,
+    }
     content = content_of(
         "made-up",
-        records,
+        trials,
         settings=small_settings("made-up", space=SPACE),
-        notebook="nb.ipynb",
-        best=records[:1],
-        importances={},
-        compare_url=None,
-        is_running=is_running,
+        **{**usual, "is_running": False, **changes},
     )
     Page(folder / "index.html", folder / "page").write(content)
     return folder / "index.html"
 
 
+def made_up(folder: Path, count: int) -> list[TrialRecord]:
+    return [trial(folder, n, n / count, (n * 7919) % count / count) for n in range(count)]
+
+
 def test_a_thousand_trials_can_be_brushed_and_listed(tmp_path: Path, visit: Visit) -> None:
-    page = visit.open(made_up(tmp_path, 1000))
+    page = visit.open(write_page(tmp_path, made_up(tmp_path, 1000)))
     visit.brush("x", 0.7, 0.99)
     until(lambda: 270 < page.evaluate("() => sweeper.selected().length") < 310)
     n_selected = page.evaluate("() => sweeper.selected().length")
@@ -377,9 +384,9 @@ def test_a_thousand_trials_can_be_brushed_and_listed(tmp_path: Path, visit: Visi
 
 
 def test_the_page_follows_a_sweep_that_runs(tmp_path: Path, visit: Visit) -> None:
-    page = visit.open(made_up(tmp_path, 3, is_running=True))
+    page = visit.open(write_page(tmp_path, made_up(tmp_path, 3), is_running=True))
     visit.expect("all 3 trials")
-    made_up(tmp_path, 8)
+    write_page(tmp_path, made_up(tmp_path, 8))
     visit.expect("all 8 trials")
     assert "running" not in page.locator("#moment").inner_text()
 
@@ -387,35 +394,13 @@ def test_the_page_follows_a_sweep_that_runs(tmp_path: Path, visit: Visit) -> Non
 def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
     tmp_path: Path, visit: Visit
 ) -> None:
-    def trial(number: int, x: float, score: float) -> TrialRecord:
-        return TrialRecord(
-            number=number,
-            state=TrialState.COMPLETED,
-            params={"x": x, "lr": 0.1, "kind": "b"},
-            scores={"val": score},
-            seed=100 + number // 2,
-            attempt=1,
-            notebook=tmp_path / f"{number:04d}.ipynb",
-            started_at_s=1e9,
-        )
-
-    search = [trial(7, 0.0, 0.9), trial(8, 0.1, 0.8)]
+    search = [trial(tmp_path, 7, 0.0, 0.9), trial(tmp_path, 8, 0.1, 0.8)]
     plan = plan_of(search, [100, 101], objective="val", direction="maximize")
-    runs = [trial(n, n % 2 / 10, score) for n, score in enumerate((0.5, 0.7, 0.6, 0.81))]
+    scores = (0.5, 0.7, 0.6, 0.81)
+    runs = [trial(tmp_path, n, n % 2 / 10, score) for n, score in enumerate(scores)]
     confirmation = Confirmation.of("confirmed", plan, runs)
-    content = content_of(
-        "confirmed",
-        runs,
-        settings=small_settings("confirmed", space=SPACE),
-        notebook="nb.ipynb",
-        best=confirmation.own_best,
-        importances={},
-        compare_url=None,
-        is_running=False,
-        confirmation=confirmation,
-    )
-    Page(tmp_path / "index.html", tmp_path / "page").write(content)
-    page = visit.open(tmp_path / "index.html")
+    index = write_page(tmp_path, runs, best=confirmation.own_best, confirmation=confirmation)
+    page = visit.open(index)
     visit.expect("all 4 trials")
     assert "best 0001 (val 0.7, mean over 2 fresh seeds 0.755)" in page.inner_text("#headline")
     rows = page.locator("#confirmed tbody tr").all_inner_texts()

@@ -6,8 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -26,34 +26,6 @@ study: {trials: 3, sampler: random}
 """
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
-    """A sweep whose trials wait for a file, and its process that writes to MLflow."""
-    cells = [
-        "import sweeper, time, pathlib\nsweeper.report(0, val=x)",
-        "while not pathlib.Path('go').exists(): time.sleep(0.01)\nval = x",
-    ]
-    write_notebook(tmp_path / "nb.ipynb", *cells, parameters="x = 0.5")
-    (tmp_path / "p.yml").write_text(PARAMETERS)
-    command = [sys.executable, ROOT / "notebook_hpo.py", "-i", "nb.ipynb"]
-    command += ["-o", "out/{run_id}.ipynb", "-p", "p.yml", "--json"]
-    sweeping = subprocess.Popen(
-        [*map(str, command)],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until(lambda: list((tmp_path / "out").glob("*.ipynb")))
-    until((tmp_path / "out" / "mlflow.db").exists)
-    yield sweeping, writers(sweeping)[0]
-    sweeping.kill()
-
-
-def writers(sweeping: subprocess.Popen[str]) -> list[psutil.Process]:
-    return [child for child in psutil.Process(sweeping.pid).children() if is_writer(child)]
-
-
 def is_writer(process: psutil.Process) -> bool:
     try:
         return "tracking.writer" in " ".join(process.cmdline())
@@ -62,18 +34,30 @@ def is_writer(process: psutil.Process) -> bool:
 
 
 def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
-    running: tuple[subprocess.Popen[str], psutil.Process], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    sweeping, writer = running
-    last = tmp_path / "out" / "0002.ipynb"
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        writer.send_signal(number)  # as a machine that is taken away sends it to everyone
-    assert writer.is_running()
-    writer.suspend()
-    (tmp_path / "go").touch()
-    until(lambda: '"completed"' in last.read_text() if last.exists() else False)
-    writer.kill()  # with all trials that it has been told of
-    stdout, stderr = sweeping.communicate(timeout=120)
+    cells = [
+        "import sweeper, time, pathlib\nsweeper.report(0, val=x)",
+        "while not pathlib.Path('go').exists(): time.sleep(0.01)\nval = x",
+    ]
+    write_notebook(tmp_path / "nb.ipynb", *cells, parameters="x = 0.5")
+    (tmp_path / "p.yml").write_text(PARAMETERS)
+    command = [sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"]
+    command += ["-o", "out/{run_id}.ipynb", "-p", "p.yml", "--json"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as sweeping:
+        until(lambda: list((tmp_path / "out").glob("*.ipynb")))
+        until((tmp_path / "out" / "mlflow.db").exists)
+        (writer,) = filter(is_writer, psutil.Process(sweeping.pid).children())
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            writer.send_signal(number)  # as a machine that is taken away sends it to everyone
+        assert writer.is_running()
+        writer.suspend()
+        (tmp_path / "go").touch()
+        last = tmp_path / "out" / "0002.ipynb"
+        until(lambda: '"completed"' in last.read_text() if last.exists() else False)
+        writer.kill()  # with all trials that it has been told of
+        stdout, stderr = sweeping.communicate(timeout=120)
     assert sweeping.returncode == 0, stderr
     result = json.loads(stdout)
     assert len({trial["mlflow_run_id"] for trial in result["trials"]} - {None}) == 3
@@ -87,11 +71,3 @@ def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
     died = "the process that writes to MLflow has died (SIGKILL); trials go on"
     assert died in stderr, stderr
     assert not [p for p in psutil.process_iter() if is_writer(p) and p.ppid() == sweeping.pid]
-
-
-def test_a_writer_ends_with_its_sweep_however_that_ends(
-    running: tuple[subprocess.Popen[str], psutil.Process],
-) -> None:
-    sweeping, writer = running
-    sweeping.kill()
-    until(lambda: not writer.is_running() or writer.status() == psutil.STATUS_ZOMBIE)

@@ -11,6 +11,8 @@ from opened_studies import completed
 from sweeper.settings import Settings
 from sweeper.study.samplers.padding import Padding
 
+pytestmark = pytest.mark.slow  # Gaussian processes
+
 SPACE = {
     "optimizer": ["sgd", "adam"],
     "lr": {"low": 1e-4, "high": 1.0, "log": True},
@@ -97,7 +99,6 @@ def test_the_first_trials_cover_every_branch_and_every_part_of_a_range(begin: An
     assert [again.ask().params for _ in range(16)] != tried
 
 
-@pytest.mark.slow
 def test_the_process_finds_the_better_branch_and_what_is_best_in_it(begin: Any) -> None:
     pytest.importorskip("torch")
     opened = begin(SPACE, sampler={"name": "gp", "n_startup_trials": 8}, trials=22)

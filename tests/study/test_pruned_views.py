@@ -13,6 +13,8 @@ from sweeper.study.samplers.views import with_pruned
 from sweeper.trials import Reason, TrialOutcome
 from sweeper.trials import TrialState as State
 
+pytestmark = pytest.mark.slow  # Gaussian processes
+
 Direction = Literal["maximize", "minimize"]
 UNIT = optuna.distributions.FloatDistribution(0.0, 1.0)
 

@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sweeper.kernels.forking.zygote import finders
+
+pytestmark = pytest.mark.slow  # they start processes
 
 BEGIN = """\
 import json, sys

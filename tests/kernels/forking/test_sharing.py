@@ -142,7 +142,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     start = [{"x": x} for x in [1, 999] * 6]  # of two that follow each other, one fails
     options: dict[str, Any] = {"fixed": {"rows": 5}, "start": start}
     folder = tmp_path_factory.mktemp(SHARED)
-    shared = sweep(folder, *CELLS, shared=N_SHARED, enough=enough, **options).records
+    forked: dict[str, Any] = {"shared": N_SHARED, "kernels": "fork", "enough": enough}
+    shared = sweep(folder, *CELLS, **forked, **options).records
     folder = tmp_path_factory.mktemp(ALONE)
     alone = sweep(folder, *CELLS, shared=0, trials=len(shared), kernels="cold", **options)
     return {SHARED: shared, ALONE: alone.records}

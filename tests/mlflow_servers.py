@@ -1,0 +1,60 @@
+"""MLflow servers of a test module's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+
+from studies import until
+
+from sweeper.tracking import free_port
+
+
+class MlflowServer:
+    """`mlflow server`, as the page about servers starts it; `start` it first.
+
+    Args:
+        store: the URL of its store.
+        artifacts: the folder for artifacts that it takes itself.
+
+    Attributes:
+        port: where it listens on this machine.
+        url: its address.
+    """
+
+    def __init__(self, store: str, *, artifacts: str) -> None:
+        self.port = free_port(25_000)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._command = [sys.executable, "-m", "mlflow", "server", "--workers=1"]
+        self._command += ["--backend-store-uri", store, "--artifacts-destination", artifacts]
+        self._command += [f"--port={self.port}"]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._process = subprocess.Popen(
+            self._command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            # Without jobs, which nobody asks for here, it has five processes less.
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        )
+        until(self._answers, "the MLflow server has not started")
+
+    def kill(self) -> None:
+        """Kill it with all its processes."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
+        except OSError:
+            return False
+        return True
