@@ -237,7 +237,7 @@ COMMANDS = {
             "executed notebooks of trials, or a study and the run ids of some of its trials",
             nargs="*",
         ),
-        _flag("--all", "all trials of the study that completed or were pruned"),
+        _flag("--all", "all trials of the study that completed"),
         _argument(
             "--sample",
             "N",
@@ -272,7 +272,6 @@ COMMANDS = {
             "port of the page and of MLflow's UI (default: the first free one from 8800)",
             type=int,
         ),
-        _flag("--open", "open the page in a browser"),
         *_OF_STUDY,
     ),
     "export": _command(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import webbrowser
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,11 +133,7 @@ def ui(options: argparse.Namespace) -> int:
     with served(existing, page, port=options.port) as server:
         console.line(f"compare: {server.page}")
         console.line(f"MLflow: {server.mlflow}")
-        if server.tunnel:
-            console.line(f"  from your own machine, with the same addresses there: {server.tunnel}")
         console.json({"study": existing.study.name, "page": server.page, "mlflow": server.mlflow})
-        if options.open:
-            webbrowser.open(server.page)
         console.line("who has an address reads this study and may change its runs; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
             server.serve_forever()

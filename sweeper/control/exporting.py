@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from ..errors import OutputError, first_line
@@ -22,23 +21,18 @@ def write_table(study: LoadedStudy, file: Path, *, kind: str) -> int:
         how many trials there are.
 
     Raises:
-        OutputError: the file cannot be written; an earlier one is as it was.
+        OutputError: the file cannot be written.
         StudyError: no study was found, or more than one.
     """
     table = study.dataframe()
-    beside = file.with_name(file.name + ".part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if kind == "csv":
-            table.to_csv(beside)
+            table.to_csv(file)
         else:
             # A param may have values of several types, which one column of Parquet cannot have.
             mixed = [name for name in table if len({type(v) for v in table[name].dropna()}) > 1]
-            table.astype(dict.fromkeys(mixed, "string")).to_parquet(beside)
-        beside.replace(file)
+            table.astype(dict.fromkeys(mixed, "string")).to_parquet(file)
     except OSError as error:
         raise OutputError(f"--{kind} {file}: cannot be written: {first_line(error)}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
     return len(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from nbformat import NotebookNode
 
-#: The columns of `dataframe` beside scores and params.
-_COLUMNS = {
-    *("state", "duration_s", "gpu_peak_gb", "seed", "attempt", "reason", "message", "host"),
-    *("notebook", "confirms", "repetition"),
-}
 #: How many trials a study shows of itself; `dataframe` has them all.
 _MOST_ROWS = 20
 _NOTEBOOK_HEIGHT = 600
@@ -135,13 +130,9 @@ class LoadedStudy:
 
         existing = self._found()
         records = existing.study.records()
-        scores = dict.fromkeys(_directions(existing))
-        scores |= dict.fromkeys(name for record in records for name in record.scores)
-        params = dict.fromkeys(existing.settings.search_space)
-        params |= dict.fromkeys(name for record in records for name in record.params)
-        rows = [_row(record, [*scores], [*params]) for record in records]
+        scores = {*_directions(existing), *(name for record in records for name in record.scores)}
         index = pd.Index([record.run_id for record in records], name="run_id")
-        return pd.DataFrame(rows, index=index)
+        return pd.DataFrame([_row(record, scores) for record in records], index=index)
 
     def series(self, run_id: str) -> pd.DataFrame:
         """What a trial has reported or printed: one row for each step, one column for each score.
@@ -175,8 +166,9 @@ class LoadedStudy:
     def _repr_html_(self) -> str:
         table = self.dataframe().drop(columns="notebook")
         first, direction = next(iter(self.objectives.items()))
-        column, ascending = _score_column(first), direction == "minimize"
-        table = table.sort_values(column, ascending=ascending, na_position="last")
+        column = f"score_{first}" if f"score_{first}" in table else first
+        if column in table:  # some trial has a score
+            table = table.sort_values(column, ascending=direction == "minimize")
         rows = table.head(_MOST_ROWS).dropna(axis="columns", how="all")
         left = len(table) - len(rows)
         more = f"<p>and {left} more: <code>.dataframe()</code></p>" if left > 0 else ""
@@ -203,14 +195,14 @@ def _directions(existing: ExistingStudy) -> dict[str, str]:
     return {name: goal.direction for name, goal in existing.settings.objective.items()}
 
 
-def _score_column(name: str) -> str:
-    return f"score_{name}" if name in _COLUMNS else name
+def _row(record: TrialRecord, scores: Collection[str]) -> dict[str, Any]:
+    """A row of the table.
 
-
-def _row(record: TrialRecord, scores: Sequence[str], params: Sequence[str]) -> dict[str, Any]:
-    row: dict[str, Any] = {"state": str(record.state)}
-    row |= {_score_column(name): record.scores.get(name) for name in scores}
+    Args:
+        scores: the names of all scores of the study.
+    """
     others = {
+        "state": str(record.state),
         "duration_s": record.duration_s,
         "gpu_peak_gb": record.gpu and record.gpu.peak_bytes and record.gpu.peak_bytes / 1e9,
         "seed": record.seed,
@@ -220,8 +212,10 @@ def _row(record: TrialRecord, scores: Sequence[str], params: Sequence[str]) -> d
         "host": record.host or None,
         "notebook": str(record.notebook),
     }
-    for name in params:
-        value = record.params.get(name)
-        column = f"param_{name}" if name in row or name in _COLUMNS else name
+    row: dict[str, Any] = {"state": None}
+    for name, score in record.scores.items():
+        row[f"score_{name}" if name in others else name] = score
+    for name, value in record.params.items():
+        column = f"param_{name}" if name in others or name in scores else name
         row[column] = value_text(value) if isinstance(value, list | dict) else value
     return row | others

@@ -11,7 +11,7 @@ import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from ..errors import KernelError, StudyError
 from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
 from ..kernels import check_kernel
-from ..notebook_api.messages import Point, StopReason
 from ..notebooks.compare import Differences, Execution, compare
 from ..notebooks.metadata import as_json
 from ..notebooks.research import ResearchNotebook
@@ -234,20 +233,9 @@ class _Replays:
     ) -> None:
         self._existing, self._workload, self._on_verdict = existing, workload, on_verdict
 
-    def begin(self, item: ReplayTarget, running: RunningTrial) -> TrialSpec:
+    def begin(self, item: ReplayTarget, _running: RunningTrial) -> TrialSpec:
         """Make the spec of a replay: as if for the first time, written beside the trial's own."""
         settings, paths = self._workload.settings, self._workload.paths
-        if item.record.state is TrialState.PRUNED:
-            series = read_execution(item.record.notebook, self._existing.paths, settings).series
-            left = sum(map(len, series.values()))
-
-            def end_as_before(point: Point) -> None:
-                nonlocal left
-                left -= 0 if point.step is None else len(point.metrics)
-                if left <= 0:
-                    running.stop(StopReason.PRUNED, "the trial was pruned here")
-
-            running.subscribe(end_as_before)
         record, fixed = item.record, item.metadata.get("fixed", {})
         if fixed == as_json(settings.fixed):  # the metadata have .inf and .nan as texts
             fixed = settings.fixed
@@ -272,9 +260,9 @@ class _Replays:
         return True
 
     def _judge(self, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
-        """Compare a trial with its replay; a pruned one as far as it came, by its series only."""
+        """Compare a trial with its replay."""
         record, settings = target.record, self._workload.settings
-        if outcome.state not in (TrialState.COMPLETED, record.state):
+        if outcome.state is not TrialState.COMPLETED:
             nothing = Execution(scores={}, series={})
             return Verdict(
                 target=target,
@@ -284,10 +272,6 @@ class _Replays:
             )
         before = read_execution(record.notebook, self._existing.paths, settings)
         now = read_execution(target.replay, self._workload.paths, settings)
-        if record.state is TrialState.PRUNED:
-            cut = {name: it[: len(before.series.get(name, ()))] for name, it in now.series.items()}
-            before = replace(before, cells=(), scores={})
-            now = replace(now, cells=(), scores={}, series=cut)
         found = compare(before, now)
         causes = [f"since the study was swept: {it}" for it in found.environment_in_words()]
         if record.attempt > 1 or record.retry_of is not None:

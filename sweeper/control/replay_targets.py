@@ -9,12 +9,10 @@ from typing import Any
 
 from ..errors import NotebookError, OutputError, SettingsError, StudyError
 from ..notebooks.metadata import read_metadata
-from ..study_folder.saved import is_intact
 from ..trials import InputFile, StudyPaths, TrialRecord, TrialState, display_path
 from .lookup import ExistingStudy, find_study
 
 _STORAGE_NAME = "study.db"
-_CAN_BE_REPLAYED = (TrialState.COMPLETED, TrialState.PRUNED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +57,7 @@ def targets_of(
             ids.
         storage: the Optuna storage, where the study is in none of the folders above.
         tracking_uri: MLflow with its password, which no study stores.
-        takes_all: all trials of the study that ended by themselves or by the pruner.
+        takes_all: all trials of the study that completed.
         sample: only so many of these, evenly spread over the study.
 
     Raises:
@@ -84,7 +82,7 @@ def targets_of(
     if run_ids:
         records = [existing.record(run_id) for run_id in dict.fromkeys(run_ids)]
     else:
-        records = [it for it in existing.study.records() if it.state in _CAN_BE_REPLAYED]
+        records = [it for it in existing.study.records() if it.state is TrialState.COMPLETED]
         if not records:
             raise StudyError(f"the study {existing.study.name!r} has no trial that has completed")
     if sample is not None:
@@ -92,9 +90,7 @@ def targets_of(
             raise SettingsError(f"--sample {sample}: expected a whole number of 1 or more")
         n = min(sample, len(records))
         records = [records[index * len(records) // n] for index in range(n)]
-    targets = [_target(existing, record) for record in records]
-    _refuse_lost_inputs(existing, targets)
-    return existing, targets
+    return existing, [_target(existing, record) for record in records]
 
 
 def _study_of(
@@ -132,11 +128,11 @@ def _study_of(
 
 def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
     """A trial with what its notebook says, after a look whether it can be run again."""
-    if record.state not in _CAN_BE_REPLAYED:
+    if record.state is not TrialState.COMPLETED:
         remedy = "; retry runs it once more" if record.state is TrialState.FAILED else ""
         raise StudyError(
-            f"trial {record.run_id} is {record.state}, and only completed and pruned trials have "
-            f"results to compare with{remedy}"
+            f"trial {record.run_id} is {record.state}, and only completed trials have scores to "
+            f"compare{remedy}"
         )
     metadata = read_metadata(record.notebook)
     if metadata is None:
@@ -152,18 +148,3 @@ def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
             "written it; move it"
         )
     return target
-
-
-def _refuse_lost_inputs(existing: ExistingStudy, targets: Sequence[ReplayTarget]) -> None:
-    """Refuse trials whose inputs are not what they were; each file is read once."""
-    used = {
-        file: f"trial {target.record.run_id}: {display_path(file.path)}"
-        for target in targets
-        for file in target.inputs(existing.paths).values()
-    }
-    for file, whose in used.items():
-        if not is_intact(file.path, {"sha256": file.sha256}):
-            what = "was changed since" if file.path.exists() else "is gone"
-            raise StudyError(
-                f"{whose} {what}, which was its input ({file}); put it back to replay the trial"
-            )

@@ -6,11 +6,8 @@ address reads nothing and stops nothing.
 
 from __future__ import annotations
 
-import getpass
-import os
 import secrets
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -54,14 +51,6 @@ class StudyServer(ThreadingHTTPServer):
             existing.study.facts.get("experiment_id", "0"),
             ui=f"http://{_HOST}:{port}/{key}{_MLFLOW.rstrip('/')}",
         )
-
-    @property
-    def tunnel(self) -> str:
-        """The command that makes it reachable where the user sits; empty on their own machine."""
-        if "SSH_CONNECTION" not in os.environ:
-            return ""
-        port = self.server_port
-        return f"ssh -N -L {port}:{_HOST}:{port} {getpass.getuser()}@{socket.gethostname()}"
 
     def service_actions(self) -> None:
         """End with MLflow's UI, where that has ended."""

@@ -45,15 +45,25 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
     if not is_jupyter():
         yield
         return
-    output, ended = _Output(look), threading.Event()
+    from IPython.display import display
+
+    handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    ended = threading.Event()
 
     def draw() -> None:
+        try:
+            if (snapshot := look()) is not None:
+                handle.update(_bundle(snapshot), raw=True)
+        except Exception:  # noqa: BLE001  the sweep goes on, and the next look may succeed
+            _log.info("the table was not drawn", exc_info=True)
+
+    def draw_on() -> None:
         while not ended.wait(_INTERVAL_S):
-            output.draw()
+            draw()
 
     # The context has the cell to which an output belongs.
     context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=[draw], name="table", daemon=True)
+    thread = threading.Thread(target=context.run, args=[draw_on], name="table", daemon=True)
     thread.start()
     try:
         yield
@@ -61,33 +71,7 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
         ended.set()
         thread.join(_MAX_DRAW_S)
         if not thread.is_alive():
-            output.draw()
-
-
-class _Output:
-    """The output of one sweep."""
-
-    def __init__(self, look: Callable[[], Snapshot | None]) -> None:
-        from IPython.display import DisplayHandle
-
-        self._look = look
-        self._handle: Any = DisplayHandle()  # type: ignore[no-untyped-call]
-        self._drawn: dict[str, str] | None = None
-
-    def draw(self) -> None:
-        """Display what has changed, or for the first time what there is; raises nothing."""
-        try:
-            snapshot = self._look()
-            drawn = None if snapshot is None else _bundle(snapshot)
-            if drawn is None or drawn == self._drawn:
-                return
-            if self._drawn is None:
-                self._handle.display(drawn, raw=True)
-            else:
-                self._handle.update(drawn, raw=True)
-            self._drawn = drawn
-        except Exception:  # noqa: BLE001  the sweep goes on, and the next look may succeed
-            _log.info("the table was not drawn", exc_info=True)
+            draw()
 
 
 def _bundle(snapshot: Snapshot) -> dict[str, str]:

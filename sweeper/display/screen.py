@@ -304,15 +304,10 @@ def _metric_name(snapshot: Snapshot) -> str:
 def _row(trial: Progress, snapshot: Snapshot) -> list[str]:
     again = "" if trial.attempt == 1 else f" ({trial.attempt})"
     value = trial.metrics.get(_metric_name(snapshot))
-    if value is None and trial.metrics:  # until there is a value, another metric helps
-        name = list(trial.metrics)[-1]
-        reported = f"{name} {trial.metrics[name]:.4g}"
-    else:
-        reported = "" if value is None else f"{value:.4g}"
     return [
         trial.run_id + again,
         params_line(trial.params),
-        reported,
+        "" if value is None else f"{value:.4g}",
         "" if trial.step is None else str(trial.step),
         f"{trial.cell}/{trial.cells}" if trial.cells else "start",
         duration(trial.elapsed_s),

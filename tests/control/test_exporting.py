@@ -68,7 +68,6 @@ def test_both_tables_have_one_row_for_each_trial_and_the_same_floats(
         assert table["x"]["0004"] == 1 / 3
         assert set(table["kind"]) == {"a", "<b>", "3"}
     assert list(text["x"]) == list(typed["x"])
-    assert not list(tmp_path.glob("**/*.part"))
 
 
 def test_a_file_that_cannot_be_written_is_one_message(

@@ -105,13 +105,6 @@ def test_what_is_not_known_yet_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[2].split()[-2:] == ["start", "0.2s"]
 
 
-def test_another_metric_is_printed_by_its_name_while_there_is_no_objective(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    row = drawn(snapshot(progress(metrics={"loss": 0.5})), monkeypatch)[2]
-    assert "loss 0.5" in row
-
-
 def test_a_trial_that_is_run_again_shows_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn(snapshot(progress(attempt=3)), monkeypatch)[2].startswith("0007 (3)")
 
