@@ -29,25 +29,6 @@ class Command:
     arguments: tuple[Argument, ...] = ()
 
 
-class _PrintVersion(argparse.Action):
-    """Prints the version and exits, as `--help` does."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        print(f"notebook-hpo {version()}")
-        parser.exit()
-
-
-def version() -> str:
-    """The installed version, for people."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("notebook-hpo")
-    except PackageNotFoundError:
-        return "unknown: it is not installed"
-
-
 def _argument(names: str, metavar: str, help: str, **options: Any) -> Argument:
     """An argument with a value; `names` has spaces between them."""
     return tuple(names.split()), {"metavar": metavar, "help": help, **options}
@@ -72,7 +53,7 @@ def _command(
     return Command(does=does, function=function, example=example, arguments=arguments)
 
 
-VERSION = _flag("--version", "print the version", action=_PrintVersion, nargs=0)
+VERSION = _flag("--version", "print the version")
 
 _INPUT = _argument("-i --input", "PATH", "the research notebook", required=True)
 _PARAMETERS = _argument("-p --parameters", "PATH", "the parameters file (YAML)", required=True)

@@ -32,14 +32,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
     Raises:
         SettingsError: the command line is wrong; the text is one line with the remedy.
+        SystemExit: it asks for the help or the version, which are printed.
     """
     words = list(arguments) or ["--help"]
+    if "--version" in words:
+        from importlib.metadata import version
+
+        print(f"notebook-hpo {version('notebook-hpo')}")
+        raise SystemExit
     if not words[0].startswith("-"):
         if words[0].endswith(".ipynb"):
             raise SettingsError(f"a notebook is given with -i: -i {words[0]}")
         if words[0] not in COMMANDS:
             raise SettingsError(f"unknown command {words[0]!r}; {nearest(words[0], COMMANDS)}")
-    elif words[0] not in ("-h", "--help", "--version"):
+    elif words[0] not in ("-h", "--help"):
         words.insert(0, "run")
     parser, commands = make_parsers()
     parsed, rest = parser.parse_known_args(words)

@@ -13,6 +13,7 @@ from ..trials import (
     TrialRecord,
     count_by_state,
     headline,
+    trials_table,
     value_text,
 )
 from .lookup import ExistingStudy, find_study
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from nbformat import NotebookNode
 
-#: How many trials a study shows of itself; `dataframe` has them all.
-_MOST_ROWS = 20
 _NOTEBOOK_HEIGHT = 600
 
 
@@ -164,16 +163,9 @@ class LoadedStudy:
         return f"<{self._headline()}>"
 
     def _repr_html_(self) -> str:
-        table = self.dataframe().drop(columns="notebook")
-        first, direction = next(iter(self.objectives.items()))
-        column = f"score_{first}" if f"score_{first}" in table else first
-        if column in table:  # some trial has a score
-            table = table.sort_values(column, ascending=direction == "minimize")
-        rows = table.head(_MOST_ROWS).dropna(axis="columns", how="all")
-        left = len(table) - len(rows)
-        more = f"<p>and {left} more: <code>.dataframe()</code></p>" if left > 0 else ""
-        head = f"<p>{html.escape(self._headline())}</p>"
-        return f"{head}{rows.to_html(na_rep='')}{more}"
+        existing = self._found()
+        table = trials_table(existing.study.records(), existing.best(), [*_directions(existing)])
+        return f"<p>{html.escape(self._headline())}</p>{table}"
 
     def _headline(self) -> str:
         existing = self._found()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +137,12 @@ def replay(
     verdicts: list[Verdict] = []
     lock = threading.Lock()
 
-    def note(verdict: Verdict) -> None:
+    def note(workload: Workload, target: ReplayTarget, _: TrialSpec, outcome: TrialOutcome) -> bool:
+        verdict = _judge(existing, workload, target, outcome)
         with lock:
             verdicts.append(verdict)
             on_verdict(verdict)
+        return True
 
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         runs = [
@@ -150,8 +153,13 @@ def replay(
         if on_gpu and not here and not all(executor.has_gpus for *_, executor in runs):
             raise StudyError(f"trial {on_gpu[0]} ran on a GPU, and none is used here; {_HERE}")
         for workload, alike, executor in runs:
-            replays = _Replays(existing, workload, note)
-            executor.run(SideTrials(alike, begin=replays.begin, end=replays.end))
+            executor.run(
+                SideTrials(
+                    alike,
+                    begin=partial(_spec_of, existing, workload),
+                    end=partial(note, workload),
+                )
+            )
     return sorted(verdicts, key=lambda verdict: verdict.run_id)
 
 
@@ -222,68 +230,57 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
     return name
 
 
-class _Replays:
-    """Makes the trials of one workload, and judges each replay that has ended."""
+def _spec_of(
+    existing: ExistingStudy, workload: Workload, target: ReplayTarget, _: RunningTrial
+) -> TrialSpec:
+    """The spec of a replay: as if for the first time, written beside the trial's own."""
+    settings, paths = workload.settings, workload.paths
+    record, fixed = target.record, target.metadata.get("fixed", {})
+    if fixed == as_json(settings.fixed):  # the metadata have .inf and .nan as texts
+        fixed = settings.fixed
+    return TrialSpec(
+        study=existing.study.name,
+        study_id=existing.study.study_id,
+        number=record.number,
+        params=record.params,
+        fixed=fixed,
+        seed=record.seed,
+        attempt=1,
+        notebook=target.replay,
+        checkpoint_dir=paths.checkpoints(record.run_id),
+        artifact_dir=paths.saved(record.run_id),
+        inputs=target.inputs(existing.paths),
+        code=str(target.metadata.get("code", "")),
+    )
 
-    def __init__(
-        self,
-        existing: ExistingStudy,
-        workload: Workload,
-        on_verdict: Callable[[Verdict], None],
-    ) -> None:
-        self._existing, self._workload, self._on_verdict = existing, workload, on_verdict
 
-    def begin(self, item: ReplayTarget, _running: RunningTrial) -> TrialSpec:
-        """Make the spec of a replay: as if for the first time, written beside the trial's own."""
-        settings, paths = self._workload.settings, self._workload.paths
-        record, fixed = item.record, item.metadata.get("fixed", {})
-        if fixed == as_json(settings.fixed):  # the metadata have .inf and .nan as texts
-            fixed = settings.fixed
-        return TrialSpec(
-            study=self._existing.study.name,
-            study_id=self._existing.study.study_id,
-            number=record.number,
-            params=record.params,
-            fixed=fixed,
-            seed=record.seed,
-            attempt=1,
-            notebook=item.replay,
-            checkpoint_dir=paths.checkpoints(record.run_id),
-            artifact_dir=paths.saved(record.run_id),
-            inputs=item.inputs(self._existing.paths),
-            code=str(item.metadata.get("code", "")),
-        )
-
-    def end(self, item: ReplayTarget, _spec: TrialSpec, outcome: TrialOutcome) -> bool:
-        """Compare a replay with its trial."""
-        self._on_verdict(self._judge(item, outcome))
-        return True
-
-    def _judge(self, target: ReplayTarget, outcome: TrialOutcome) -> Verdict:
-        """Compare a trial with its replay."""
-        record, settings = target.record, self._workload.settings
-        if outcome.state is not TrialState.COMPLETED:
-            nothing = Execution(scores={}, series={})
-            return Verdict(
-                target=target,
-                found=compare(nothing, nothing),
-                message=f"the replay is {outcome.state}: {outcome.message}",
-                duration_s=outcome.duration_s,
-            )
-        before = read_execution(record.notebook, self._existing.paths, settings)
-        now = read_execution(target.replay, self._workload.paths, settings)
-        found = compare(before, now)
-        causes = [f"since the study was swept: {it}" for it in found.environment_in_words()]
-        if record.attempt > 1 or record.retry_of is not None:
-            causes.append(
-                "the trial was interrupted and begun again: if it went on from a checkpoint, that "
-                "may lack a part of its state, such as the optimizer's or a generator's"
-            )
+def _judge(
+    existing: ExistingStudy, workload: Workload, target: ReplayTarget, outcome: TrialOutcome
+) -> Verdict:
+    """Compare a trial with its replay."""
+    record, settings = target.record, workload.settings
+    if outcome.state is not TrialState.COMPLETED:
+        nothing = Execution(scores={}, series={})
         return Verdict(
             target=target,
-            found=found,
-            n_scores=len(before.scores),
-            n_points=sum(map(len, before.series.values())),
-            causes=causes,
+            found=compare(nothing, nothing),
+            message=f"the replay is {outcome.state}: {outcome.message}",
             duration_s=outcome.duration_s,
         )
+    before = read_execution(record.notebook, existing.paths, settings)
+    now = read_execution(target.replay, workload.paths, settings)
+    found = compare(before, now)
+    causes = [f"since the study was swept: {it}" for it in found.environment_in_words()]
+    if record.attempt > 1 or record.retry_of is not None:
+        causes.append(
+            "the trial was interrupted and begun again: if it went on from a checkpoint, that "
+            "may lack a part of its state, such as the optimizer's or a generator's"
+        )
+    return Verdict(
+        target=target,
+        found=found,
+        n_scores=len(before.scores),
+        n_points=sum(map(len, before.series.values())),
+        causes=causes,
+        duration_s=outcome.duration_s,
+    )

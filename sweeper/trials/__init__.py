@@ -28,7 +28,7 @@ from .records import (
     Value,
     value_text,
 )
-from .result_html import headline
+from .result_html import headline, trials_table
 from .results import (
     Progress,
     Snapshot,
@@ -73,6 +73,7 @@ __all__ = [
     "plan_of",
     "run_id_of",
     "seconds_left",
+    "trials_table",
     "value_text",
     "without_effect",
 ]

@@ -69,7 +69,7 @@ def test_a_study_shows_itself_with_the_best_trial_first(folder: Path) -> None:
     assert headline in repr(study)
     page = study._repr_html_()
     assert headline in page
-    assert page.index(f"<th>{study.best.run_id}</th>") < page.index("<th>0003</th>")
+    assert page.index(f">{study.best.run_id}</a>") < page.index(">0003</a>")
     assert "<b>" not in page
 
 
