@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import NotebookError, OutputError, first_line
 from ..notebooks.html import render, write_cells
-from ..page import Page, content_of, is_rendered
+from ..page import Page, facts_of, is_rendered
 from ..trials import TrialRecord, TrialState, display_path
 from .lookup import ExistingStudy
 
@@ -39,7 +39,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
                 _render(record, paths.page_notebooks)
         page = Page(paths.page, paths.page_files)
         notebook = study.facts.get("notebook")
-        content = content_of(
+        facts = facts_of(
             study.name,
             records,
             settings=existing.settings,
@@ -50,7 +50,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             compare_url=study.facts.get("compare_url"),
             is_running=existing.swept_by() is not None,
         )
-        page.write(content)
+        page.write(facts, records)
     except OSError as error:
         raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error
     return paths.page

@@ -6,7 +6,7 @@ to `notebooks`, serving the page to `control`.
 
 from __future__ import annotations
 
-from .content import PageContent, content_of
+from .content import facts_of
 from .pages import Page, is_rendered
 
-__all__ = ["Page", "PageContent", "content_of", "is_rendered"]
+__all__ = ["Page", "facts_of", "is_rendered"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..settings import Settings
@@ -13,20 +12,7 @@ from ..settings.space import AnyDimension, ChoiceDimension
 from ..trials import Confirmation, Params, TrialRecord, display_path, value_text, without_effect
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageContent:
-    """A study at one moment.
-
-    Attributes:
-        facts: of the study as a whole, as the page's script reads them.
-        records: all trials.
-    """
-
-    facts: Mapping[str, Any]
-    records: Sequence[TrialRecord]
-
-
-def content_of(
+def facts_of(
     study: str,
     records: Sequence[TrialRecord],
     *,
@@ -37,8 +23,8 @@ def content_of(
     compare_url: str | None,
     is_running: bool,
     confirmation: Confirmation | None = None,
-) -> PageContent:
-    """Collect what the page displays.
+) -> dict[str, Any]:
+    """Collect what the page displays of a study as a whole.
 
     Args:
         study: its name.
@@ -50,7 +36,7 @@ def content_of(
         is_running: whether a sweep is at work on the study.
     """
     objectives = {name: goal.direction for name, goal in settings.objective.items()}
-    facts = {
+    return {
         "study": study,
         "notebook": notebook,
         "trials": settings.study.trials,
@@ -65,7 +51,6 @@ def content_of(
         "confirmation": None if confirmation is None else confirmation.to_json(),
         "compare_url": compare_url,
     }
-    return PageContent(facts=facts, records=records)
 
 
 def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:

@@ -7,11 +7,13 @@ file of data is a script that consists of one call.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..files import copy_atomically, write_atomically
 from ..trials import TrialRecord
-from .content import PageContent, trial_of
+from .content import trial_of
 from .curves import Curves, read_file
 
 ASSETS = Path(__file__).parent / "assets"
@@ -32,21 +34,23 @@ class Page:
         self._curves = Curves()
         self._has_begun = False
 
-    def write(self, content: PageContent) -> None:
+    def write(self, facts: Mapping[str, Any], records: Sequence[TrialRecord]) -> None:
         """Write the page as the study is now; `notebooks.html.write_cells` writes the notebooks.
+
+        Args:
+            facts: of the study, as `facts_of` collects them.
+            records: all trials.
 
         Raises:
             OSError: a file cannot be written; those that were there before are complete.
         """
         if not self._has_begun:
             self._begin()
-        if self._curves.update(content.records) or not (self._files / _CURVES).exists():
+        if self._curves.update(records) or not (self._files / _CURVES).exists():
             write_atomically(self._files / _CURVES, _call("curves", self._curves.to_json()))
         notebooks = self._files / "notebooks"
-        trials = [trial_of(r, has_notebook=is_rendered(r, notebooks)) for r in content.records]
-        study = json.dumps(
-            {**content.facts, "all": trials}, separators=(",", ":"), ensure_ascii=False
-        )
+        trials = [trial_of(r, has_notebook=is_rendered(r, notebooks)) for r in records]
+        study = json.dumps({**facts, "all": trials}, separators=(",", ":"), ensure_ascii=False)
         write_atomically(self._files / _STUDY, _call("study", study))
 
     def _begin(self) -> None:

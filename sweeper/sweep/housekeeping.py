@@ -7,7 +7,7 @@ import threading
 import time
 
 from ..errors import BrokenError, first_line
-from ..page import Page, content_of
+from ..page import Page, facts_of
 from ..study.study import Study
 from .plan import SweepPlan
 from .scheduling.scheduler import TrialScheduler
@@ -58,9 +58,10 @@ class Housekeeping:
         """
         study, plan = self._study, self._plan
         try:
-            content = content_of(
+            records = study.records()
+            facts = facts_of(
                 study.name,
-                study.records(),
+                records,
                 settings=plan.settings,
                 notebook=plan.notebook.path.name,
                 best=study.best(),
@@ -69,7 +70,7 @@ class Housekeeping:
                 compare_url=compare_url,
                 is_running=is_running,
             )
-            self._page.write(content)
+            self._page.write(facts, records)
         except Exception as error:  # noqa: BLE001  a full disk, a folder that is gone, a sampler
             if not self._has_failed:
                 page = plan.paths.page

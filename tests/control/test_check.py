@@ -106,8 +106,6 @@ def test_with_smoke_only_the_typical_run_has_full_length(
         ("val = None", "runs", "never gave val"),
         ("import random; random.seed(seed); val = random.random()", "params", "the same score"),
         ("val = float('nan') if size == 4 else x + seed", "runs", "sizes (x=0.5, size=4)"),
-        ("val = x + seed + float(open('data.csv').read())", "runs", "data.csv"),
-        ("val = float(input('learning rate? ')) + seed", "runs", "input"),
         ("import random\nval = x + seed + random.random()", "repeats", "another score: val"),
     ],
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from studies import PATIENCE_S
 
 from sweeper import Settings
 from sweeper.control import steering
@@ -16,7 +14,7 @@ from sweeper.errors import SettingsError, StudyError
 from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.study_folder.ownership import held_folder
-from sweeper.study_folder.requests import ALL, NO_MORE, Requests
+from sweeper.study_folder.requests import ALL
 from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 SETTINGS = Settings.from_mapping(
@@ -91,38 +89,6 @@ def test_a_request_that_cannot_be_left_says_what_else_stops_the_sweep(sweep: Swe
         pytest.raises(StudyError, match=r"cannot be written: .*; call this as the user of the"),
     ):
         steering.stop(sweep.existing(), [], running_finish=False)
-
-
-def test_a_trial_is_stopped_by_a_request_and_waited_for(sweep: Sweep) -> None:
-    record = sweep.ask()
-    received: list[str] = []
-    ended = TrialOutcome(state=TrialState.STOPPED, reason=Reason.BY_HAND, message="stopped")
-
-    def end(what: str) -> None:
-        received.append(what)
-        sweep.study.tell(record.number, ended)
-
-    with held_folder(sweep.paths):
-        requests = Requests(sweep.paths, end)
-        steering.stop(sweep.existing(), [record.run_id], running_finish=False)
-        requests.close()
-    assert received == [record.run_id]
-
-
-def test_a_sweep_is_asked_to_end_after_its_running_trials_and_not_waited_for(sweep: Sweep) -> None:
-    received: list[str] = []
-    is_here = threading.Event()
-
-    def receive(what: str) -> None:
-        received.append(what)
-        is_here.set()
-
-    with held_folder(sweep.paths):
-        requests = Requests(sweep.paths, receive)
-        steering.stop(sweep.existing(), [], running_finish=True)
-        assert is_here.wait(PATIENCE_S)
-        requests.close()
-    assert received == [NO_MORE]
 
 
 def test_a_sweep_that_does_not_stop_in_time_is_reported(

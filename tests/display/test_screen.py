@@ -117,12 +117,6 @@ def test_the_host_has_a_column_where_trials_run_elsewhere(monkeypatch: pytest.Mo
     assert row.split()[-1] == "node7"
 
 
-def test_memory_is_printed_in_gigabytes_from_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drawn(snapshot(progress(memory_bytes=12_340_000_000)), monkeypatch)[2].endswith(
-        "12.3 GB"
-    )
-
-
 def test_the_best_so_far_and_its_notebook_stand_below(monkeypatch: pytest.MonkeyPatch) -> None:
     *_, best, notebook = drawn(snapshot(progress(), best=[completed(3)]), monkeypatch)
     assert best == "best: 0003  val_acc=0.9375  (lr=0.5)"
@@ -144,14 +138,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     yield stream
-
-
-def test_a_dumb_terminal_gets_no_live_table(
-    terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert screen.is_live(terminal)
-    monkeypatch.setenv("TERM", "dumb")
-    assert not screen.is_live(terminal)
 
 
 def test_a_live_table_is_gone_in_the_end(terminal: io.StringIO) -> None:

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings, until
 
 from sweeper import Sweep
-from sweeper.page import Page, content_of
+from sweeper.page import Page, facts_of
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import (
     Confirmation,
@@ -357,13 +357,13 @@ def write_page(folder: Path, trials: Sequence[TrialRecord], **changes: Any) -> P
         "importances": {},
         "compare_url": None,
     }
-    content = content_of(
+    facts = facts_of(
         "made-up",
         trials,
         settings=small_settings("made-up", space=SPACE),
         **{**usual, "is_running": False, **changes},
     )
-    Page(folder / "index.html", folder / "page").write(content)
+    Page(folder / "index.html", folder / "page").write(facts, trials)
     return folder / "index.html"
 
 

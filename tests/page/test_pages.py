@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from studies import small_settings
 
-from sweeper.page import Page, PageContent, content_of
+from sweeper.page import Page, facts_of
 from sweeper.testing import write_notebook
 from sweeper.trials import TrialRecord, TrialState
 
@@ -35,8 +35,9 @@ def record(number: int, folder: Path, **more: Any) -> TrialRecord:
     )
 
 
-def content(records: Sequence[TrialRecord], *, is_running: bool = False) -> PageContent:
-    return content_of(
+def write(folder: Path, *records: TrialRecord, is_running: bool = False) -> None:
+    """Write the page of a study with these trials."""
+    facts = facts_of(
         "digits",
         records,
         settings=small_settings("digits", space=SPACE),
@@ -46,10 +47,7 @@ def content(records: Sequence[TrialRecord], *, is_running: bool = False) -> Page
         compare_url=None,
         is_running=is_running,
     )
-
-
-def page_in(folder: Path) -> Page:
-    return Page(folder / "index.html", folder / "page")
+    Page(folder / "index.html", folder / "page").write(facts, records)
 
 
 def data(folder: Path, name: str) -> Any:
@@ -67,7 +65,7 @@ def write_curve(path: Path, points: Sequence[Sequence[float]]) -> None:
 
 
 def test_every_file_that_the_page_loads_lies_beside_it(tmp_path: Path) -> None:
-    page_in(tmp_path).write(content([record(0, tmp_path)]))
+    write(tmp_path, record(0, tmp_path))
     html = (tmp_path / "index.html").read_text()
     loaded = [part.partition('"')[0] for part in html.split('="page/')[1:]]
     assert {"echarts.min.js", "study.js", "page.css"} <= set(loaded)
@@ -86,7 +84,7 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
     (tmp_path / "page" / "notebooks").mkdir(parents=True)
     records[1].notebook.touch()
     (tmp_path / "page" / "notebooks" / "0001.js").touch()
-    page_in(tmp_path).write(content(records, is_running=True))
+    write(tmp_path, *records, is_running=True)
     study = data(tmp_path, "study")
     assert study["is_running"]
     assert study["best"] == ["0000"]
@@ -103,21 +101,13 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
 
 def test_a_curve_is_read_once_and_kept_by_the_next_sweep(tmp_path: Path) -> None:
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1), (1, 0.2), (1, 0.3)])
-    page_in(tmp_path).write(content([record(0, tmp_path)]))
+    write(tmp_path, record(0, tmp_path))
     assert data(tmp_path, "curves") == {"0000": ["1 0.0", {"val": [[0, 1], [0.1, 0.3]]}]}
     (tmp_path / "0000.ipynb").unlink()
     write_curve(tmp_path / "0001.ipynb", [(0, 0.5)])
-    page_in(tmp_path).write(content([record(0, tmp_path), record(1, tmp_path)]))
+    write(tmp_path, record(0, tmp_path), record(1, tmp_path))
     assert data(tmp_path, "curves")["0000"] == ["1 0.0", {"val": [[0, 1], [0.1, 0.3]]}]
     assert data(tmp_path, "curves")["0001"] == ["1 0.0", {"val": [[0], [0.5]]}]
-
-
-def test_a_trial_that_was_run_again_gets_its_new_curve(tmp_path: Path) -> None:
-    write_curve(tmp_path / "0000.ipynb", [(0, 0.1)])
-    page_in(tmp_path).write(content([record(0, tmp_path)]))
-    write_curve(tmp_path / "0000.ipynb", [(0, 0.9)])
-    page_in(tmp_path).write(content([record(0, tmp_path, attempt=2)]))
-    assert data(tmp_path, "curves") == {"0000": ["2 0.0", {"val": [[0], [0.9]]}]}
 
 
 @pytest.mark.parametrize("text", ["", "sweeper.curves({", "sweeper.curves([1]);", "\xff"])
@@ -127,7 +117,7 @@ def test_curves_that_a_kill_or_an_editor_has_left_unreadable_are_read_anew(
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1)])
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "curves.js").write_bytes(text.encode("latin-1"))
-    page_in(tmp_path).write(content([record(0, tmp_path)]))
+    write(tmp_path, record(0, tmp_path))
     assert data(tmp_path, "curves") == {"0000": ["1 0.0", {"val": [[0], [0.1]]}]}
 
 
@@ -135,17 +125,17 @@ def test_a_new_study_in_the_folder_of_an_old_one_shows_nothing_of_it(tmp_path: P
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1)])
     (tmp_path / "page" / "notebooks").mkdir(parents=True)
     (tmp_path / "page" / "notebooks" / "0000.js").touch()
-    page_in(tmp_path).write(content([record(0, tmp_path, started_at_s=1.0)]))
+    write(tmp_path, record(0, tmp_path, started_at_s=1.0))
     assert data(tmp_path, "study")["all"][0]["has_notebook"]
     write_curve(tmp_path / "0000.ipynb", [(0, 0.9)])
-    page_in(tmp_path).write(content([record(0, tmp_path, started_at_s=2.0)]))
+    write(tmp_path, record(0, tmp_path, started_at_s=2.0))
     assert data(tmp_path, "curves")["0000"][1] == {"val": [[0], [0.9]]}
     assert not data(tmp_path, "study")["all"][0]["has_notebook"]
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
     write_curve(tmp_path / "0000.ipynb", [(step, step / 2) for step in range(10_001)])
-    page_in(tmp_path).write(content([record(0, tmp_path)]))
+    write(tmp_path, record(0, tmp_path))
     _, curves = data(tmp_path, "curves")["0000"]
     steps, values = curves["val"]
     assert len(steps) == len(values) <= 301
@@ -154,5 +144,5 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
 
 def test_a_study_whose_folder_is_gone_is_not_made_again(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        page_in(tmp_path / "gone").write(content([record(0, tmp_path)]))
+        write(tmp_path / "gone", record(0, tmp_path))
     assert not (tmp_path / "gone").exists()
