@@ -20,7 +20,6 @@ from .lookup import ExistingStudy, find_study
 
 if TYPE_CHECKING:
     import pandas as pd
-    from nbformat import NotebookNode
 
 _NOTEBOOK_HEIGHT = 600
 
@@ -50,17 +49,6 @@ class TrialNotebook:
     """
 
     path: Path
-
-    @property
-    def node(self) -> NotebookNode:
-        """Its cells, outputs and metadata.
-
-        Raises:
-            NotebookError: the file is missing or is not a notebook.
-        """
-        from ..notebooks.reading import read_notebook
-
-        return read_notebook(self.path)
 
     def _repr_html_(self) -> str:
         from ..notebooks.html import render

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError, StudyError
@@ -44,8 +44,9 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             f"use {display_path(existing.paths.folder)} here; call this on that machine"
         )
     for run_id in run_ids:
-        if _state(existing, run_id) is not TrialState.RUNNING:
-            raise StudyError(f"trial {run_id} does not run; {_running(existing)}")
+        if existing.record(run_id).state is not TrialState.RUNNING:
+            running = ", ".join(sorted(_running(existing))) or "none"
+            raise StudyError(f"trial {run_id} does not run; running: {running}")
     for what in run_ids or [NO_MORE if running_finish else ALL]:
         try:
             ask_to_stop(existing.paths.requests, what)
@@ -57,8 +58,10 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             ) from error
     if running_finish:
         return
-    for _ in _until(_PATIENCE_S):
-        if run_ids and all(_state(existing, r) is not TrialState.RUNNING for r in run_ids):
+    end_s = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end_s:
+        time.sleep(_POLL_INTERVAL_S)
+        if run_ids and not _running(existing).intersection(run_ids):
             return
         if existing.swept_by() is None:
             return
@@ -139,18 +142,7 @@ def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any
     return params
 
 
-def _state(existing: ExistingStudy, run_id: str) -> TrialState:
-    return existing.record(run_id).state
-
-
-def _running(existing: ExistingStudy) -> str:
+def _running(existing: ExistingStudy) -> set[str]:
+    """The run ids of the trials that run."""
     records = existing.study.records()
-    running = [record.run_id for record in records if record.state is TrialState.RUNNING]
-    return f"running: {', '.join(running) or 'none'}"
-
-
-def _until(limit_s: float) -> Iterator[None]:
-    end_s = time.monotonic() + limit_s
-    while time.monotonic() < end_s:
-        time.sleep(_POLL_INTERVAL_S)
-        yield
+    return {record.run_id for record in records if record.state is TrialState.RUNNING}

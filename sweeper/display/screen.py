@@ -145,23 +145,10 @@ def summary(result: SweepResult) -> str:
         lines.append(
             f"  {result.undelivered} trials did not reach MLflow; the same command sends them again"
         )
-    lines += gpu_lines(result.records)
     lines += replicability_lines(result.records)
     if result.kernels:
         lines.append(kernels_line(result.kernels))
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
-
-
-def gpu_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """How much memory of their GPUs trials took; empty where none took any."""
-    uses = [(record.gpu, record.run_id) for record in records if record.gpu is not None]
-    took = [(use.peak_bytes, name) for use, name in uses if use.peak_bytes is not None]
-    least, most = min(took, default=None), max(took, default=None)
-    if least is None or most is None or not most[0]:
-        return []
-    low, high = (f"{n_bytes / 1e9:.1f}" for n_bytes in (least[0], most[0]))
-    span = f"{high} GB" if low == high else f"{low} to {high} GB, most in {most[1]}"
-    return [f"GPU memory of a trial: {span}"]
 
 
 def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:

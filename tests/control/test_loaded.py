@@ -56,7 +56,6 @@ def test_the_series_of_a_trial_have_a_row_for_each_step(folder: Path) -> None:
 def test_the_executed_notebook_is_displayed_rendered_and_cannot_run_scripts(folder: Path) -> None:
     notebook = sweeper.load(folder).notebook("0001")
     assert notebook.path == folder.parent / "0001.ipynb"
-    assert notebook.node.metadata["sweeper"]["printed"]
     page = notebook._repr_html_()
     assert page.startswith("<iframe sandbox srcdoc=")
     assert "<script>" not in page

@@ -12,7 +12,6 @@ import pytest
 
 from sweeper.display import screen
 from sweeper.trials import (
-    GpuUse,
     KernelUse,
     Progress,
     Reason,
@@ -215,19 +214,6 @@ def test_the_params_that_mattered_most_are_named_with_their_shares() -> None:
         "what mattered for val: lr 62%, width 20%, seed 10%"
     ]
     assert several.to_json()["importances"]["val"] == found
-
-
-def took(number: int, peak_bytes: int) -> TrialRecord:
-    return replace(completed(number), gpu=GpuUse(peak_bytes=peak_bytes))
-
-
-def test_a_summary_has_what_trials_took_of_their_gpus() -> None:
-    assert screen.gpu_lines([completed(0)]) == []
-    assert screen.gpu_lines([took(0, 0), took(1, 0)]) == [], "they did not use theirs"
-    alike = [took(number, 8_400_000_000 + number) for number in range(3)]
-    assert screen.gpu_lines([completed(9), *alike]) == ["GPU memory of a trial: 8.4 GB"]
-    (line,) = screen.gpu_lines([*alike, took(4, 12_600_000_000)])
-    assert line == "GPU memory of a trial: 8.4 to 12.6 GB, most in 0004"
 
 
 def test_a_summary_names_the_trials_that_do_not_fit() -> None:

@@ -13,7 +13,6 @@ from simulated_gpu import DEVICE_CELL, SimulatedGpus
 from studies import until
 
 from sweeper import Settings, Sweep
-from sweeper.display import screen
 from sweeper.execution.claims import Claims
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.places import Places
@@ -101,7 +100,6 @@ def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(
     for trial in result.to_json()["trials"]:
         assert 0 < trial["gpu_busy_share"] <= 1
         assert trial["gpu_peak_bytes"] == 8_400_000_000
-    assert "GPU memory of a trial: 8.4 GB" in screen.summary(result)
 
 
 def test_two_sweeps_at_once_never_take_more_than_there_is(
