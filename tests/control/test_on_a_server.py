@@ -74,7 +74,7 @@ def test_a_sweep_that_sees_no_requests_from_here_is_not_asked_to_stop(
     server: PostgresServer, sweeping: Study
 ) -> None:
     existing = find_study("afar", storage=server.url)
-    with pytest.raises(StudyError, match=r"process \d+ on .*call this on that machine, or set"):
+    with pytest.raises(StudyError, match=r"process \d+ on .*call this on that machine"):
         steering.stop(existing, [], running_finish=False)
     assert not existing.paths.requests.exists()
 
