@@ -68,7 +68,7 @@ _CODES = """\
 | 1 | the sweep ran and none completed, or its storage was lost; a check or replay does not hold |
 | 2 | command line, parameters file, notebook or environment are wrong, as one message explains |
 | 130 | Ctrl-C |
-| 129, 143 | SIGHUP; SIGTERM or a preemption notice |
+| 129, 143 | SIGHUP; SIGTERM |
 """
 
 

@@ -5,7 +5,7 @@ OK, NOTHING_COMPLETED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 DIFFERENT = 1
 #: A check has found something to change.
 FOUND_FAULTS = 1
-#: The machine is taken away, as a signal or the cloud's notice has announced.
+#: The machine is taken away.
 PREEMPTED = 143
 #: Signals that end a sweep at once.
 OF_SIGNALS = {"SIGTERM": PREEMPTED, "SIGHUP": 129}

@@ -72,8 +72,6 @@ def _sweep(sweep: Sweep, console: ConsoleOutput, received: Sequence[int]) -> int
     console.json(result.to_json())
     if received:
         return received[-1]
-    if result.is_preempted:
-        return PREEMPTED
     completed = result.counts[TrialState.COMPLETED]
     return OK if completed else NOTHING_COMPLETED
 

@@ -130,9 +130,9 @@ def report(step: int, /, **metrics: Any) -> None:
 def should_stop() -> bool:
     """Whether the trial should save what it needs to continue later, and leave its training loop.
 
-    True once the sweep is being stopped: by Ctrl-C, SIGTERM, the sweep's time limit, or a
-    preemption notice. A trial that calls this function is interrupted only after the grace time
-    (`limits.grace`); the cells after this one do not run. Always False in a notebook run by hand.
+    True once the sweep is being stopped: by Ctrl-C, SIGTERM, or the sweep's time limit. A trial
+    that calls this function is interrupted only after the grace time (`limits.grace`); the cells
+    after this one do not run. Always False in a notebook run by hand.
     """
     _stop_handling.announce(HANDLES_STOP)
     request = _stop_request()

@@ -51,8 +51,6 @@ class Resources(SettingsModel):
         expected("auto or a whole number of 1 or more"),
     ] = "auto"
     """The number of threads that each kernel computes with; `auto` is 1, whatever `--jobs` is."""
-    preemption: Literal["none", "gcp", "aws"] = "none"
-    """The cloud whose metadata service is asked whether the machine is about to be taken away."""
 
     @property
     def claim_bytes(self) -> int | None:

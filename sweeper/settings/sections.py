@@ -177,7 +177,7 @@ class Limits(SettingsModel):
     """The most that is kept of one cell's output; the rest is cut off."""
     grace: Duration = 25.0
     """How long trials that use `should_stop` or `on_stop` have to save when the sweep is stopped.
-    On SIGTERM and a preemption notice the whole sweep ends within it."""
+    On SIGTERM, which a machine that is taken away sends, the whole sweep ends within it."""
 
 
 class CheckpointPolicy(SettingsModel):

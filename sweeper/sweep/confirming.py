@@ -67,7 +67,6 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
         confirmation=confirmation,
         confirmation_page=runs.page,
         stopped_by=runs.stopped_by,
-        is_preempted=runs.is_preempted,
         undelivered=found.undelivered + runs.undelivered,
         cost=None if found.cost is None else found.cost + (runs.cost or 0.0),
         sync_lag_s=runs.sync_lag_s,

@@ -15,7 +15,6 @@ from .description import description
 from .inputs.data import with_data
 from .inputs.resolving import INPUTS, keep_inputs, with_inputs
 from .plan import SweepPlan
-from .preemption import PreemptionWatcher
 from .resume_checks import refuse_changes, refuse_files_in_the_way
 
 _log = logging.getLogger(__name__)
@@ -26,7 +25,6 @@ def opened(
     plan: SweepPlan,
     *,
     on_request: Callable[[str], None],
-    on_preemption: Callable[[], None],
     on_restore: Callable[[], None],
     on_data: Callable[[str], None],
     is_stopped: Callable[[], bool],
@@ -37,7 +35,6 @@ def opened(
 
     Args:
         on_request: called with what another process asks for, from a thread of its own.
-        on_preemption: called once when the machine's owner announces to take it away, likewise.
         on_restore: called before the study is brought back from its remote copy.
         on_data: called with each line about data that is verified or fetched.
         is_stopped: whether the sweep was stopped, upon which no data is fetched any more.
@@ -51,9 +48,6 @@ def opened(
         stack.enter_context(held_elsewhere(plan.paths, file))
         # Requests are received from the moment on at which other processes see that a sweep runs.
         stack.callback(Requests(plan.paths, on_request).close)
-        if plan.settings.resources.preemption != "none":
-            watcher = PreemptionWatcher(plan.settings.resources.preemption, on_preemption)
-            stack.callback(watcher.close)
         is_restored = False
         if plan.remote is not None:
             is_restored = stack.enter_context(plan.remote.opened(on_restore))

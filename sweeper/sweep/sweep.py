@@ -43,7 +43,6 @@ from .frozen_code import changed_meanwhile, snapshot_of
 from .housekeeping import Housekeeping
 from .opening import opened
 from .plan import SweepPlan, executor_of, remote_copy
-from .preemption import PREEMPTED, check_service
 from .scheduling.scheduler import TrialScheduler
 from .scheduling.trial_log import TrialLog
 from .spending import Spending
@@ -119,8 +118,6 @@ class Sweep:
         make_executor = executor or executor_of(settings, research, kernel=kernel, jobs=jobs)
         kernel_name, folder = kernel or research.kernel_name, research.path.parent
         make_pruner(settings)  # refuses wrong options now
-        if settings.resources.preemption != "none":
-            check_service(settings.resources.preemption)
         paths = StudyPaths.parse(output, study=settings.name)
         if settings.confirm is not None:
             paths.confirming()  # refuses a name that is too long now
@@ -233,7 +230,6 @@ class Sweep:
             opened(
                 self.plan,
                 on_request=self._carry_out,
-                on_preemption=lambda: self.preempt(PREEMPTED),
                 on_restore=lambda: self._events.announce(Event.BRINGING_BACK),
                 on_data=self._announce_data,
                 is_stopped=lambda: self.stopped_by is not None,
@@ -309,7 +305,6 @@ class Sweep:
             page=plan.paths.page if plan.paths.page.exists() else None,
             compare_url=compare_url,
             stopped_by=scheduler.stopped_by,
-            is_preempted=stop_switch.closed_by == PREEMPTED,
             undelivered=undelivered,
             cost=spending.cost,
             sync_lag_s=lag_s,

@@ -106,7 +106,6 @@ class SweepResult:
         importances: what matters for each objective, by param, the greatest share first; empty
             where there are too few trials to know.
         page: the comparison page; None where it has not been written.
-        is_preempted: whether the sweep ended because its machine is being taken away.
         undelivered: the number of trials whose end MLflow did not take; the next sweep of the study
             sends them again.
         cost: the cost of all sweeps of the study so far; None when no price is known.
@@ -127,7 +126,6 @@ class SweepResult:
     compare_url: str | None
     page: Path | None = None
     stopped_by: str | None = None
-    is_preempted: bool = False
     undelivered: int = 0
     duration_s: float = 0.0
     cost: float | None = None

@@ -37,7 +37,7 @@ def test_the_tracker_stays_the_worker_may_go_and_no_credentials_are_copied() -> 
     assert tracker["use_spot"] is False
     assert tracker["autostop"]["down"] is True
     assert worker["use_spot"] is True
-    # The sweep's exit code after SIGTERM or a preemption notice.
+    # The sweep's exit code after SIGTERM.
     assert worker["job_recovery"]["recover_on_exit_codes"] == [143]
     config = loaded("sky.config.yaml")
     assert {config[cloud]["remote_identity"] for cloud in ("gcp", "aws")} == {"SERVICE_ACCOUNT"}

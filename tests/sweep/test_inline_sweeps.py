@@ -16,15 +16,12 @@ from sweeper import Sweep
 from sweeper.control.lookup import find_study
 from sweeper.errors import BrokenError
 from sweeper.notebook_api.messages import StopReason
-from sweeper.sweep.preemption import PREEMPTED
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import (
-    Event,
     Observer,
     Reason,
     RunningTrial,
     TrialOutcome,
-    TrialRecord,
     TrialSpec,
     TrialState,
 )
@@ -149,17 +146,6 @@ def test_a_sweep_whose_copy_another_machine_has_taken_over_stops(
     sync = {"url": (tmp_path / "copy").as_uri(), "every": "0.1s"}
     with pytest.raises(BrokenError, match=r"was taken over by process \d+ on elsewhere"):
         make_sweep(taken_over, sync=sync).run()
-
-
-def test_a_preempted_sweep_says_so_in_its_result(make_sweep: Make) -> None:
-    def observe(event: Event, _: TrialRecord | None) -> None:
-        if event is Event.TRIAL_STARTED:
-            sweep.preempt(PREEMPTED)
-
-    sweep = make_sweep(wait_for_stop, jobs=1, observer=observe)
-    result = sweep.run()
-    assert result.is_preempted
-    assert result.counts["stopped"] == 1
 
 
 def test_several_objectives_have_several_best_trials(make_sweep: Make) -> None:
