@@ -61,12 +61,6 @@ def test_a_dimension_has_its_stated_type_or_that_of_its_bounds(entry: Any, kind:
     assert type(read_dimension(entry)) is kind
 
 
-def test_choices_keep_their_types() -> None:
-    choices = read_dimension([None, True, 2, 3.0, "4"])
-    assert isinstance(choices, ChoiceDimension)
-    assert list(map(repr, choices.choices)) == ["None", "True", "2", "3.0", "'4'"]
-
-
 def test_a_choice_may_be_a_list_or_a_mapping_in_the_short_form_too() -> None:
     for entry in ([[32], [64, 64]], {"choices": [[32], [64, 64]]}, [(32,), (64, 64)]):
         choices = read_dimension(entry)
@@ -96,12 +90,6 @@ def test_different_values_have_different_scalars() -> None:
 def test_plain_values_are_their_own_scalars() -> None:
     values = [None, True, 2, 3.0, "4", "[32]", "{}", "", "json"]
     assert list(map(repr, map(as_scalar, values))) == list(map(repr, values))
-
-
-def test_a_whole_number_may_be_the_bound_of_a_float() -> None:
-    dimension = read_dimension({"type": "float", "low": 1, "high": 2})
-    assert isinstance(dimension, FloatDimension)
-    assert isinstance(dimension.low, float)
 
 
 @pytest.mark.parametrize(
@@ -179,12 +167,6 @@ def test_a_list_opens_a_branch_where_the_branch_has_a_list_of_lists() -> None:
     assert space.count() == 2 * 2 + 2
 
 
-def test_a_fixed_parent_needs_no_dimension_of_its_own() -> None:
-    entries = {name: entry for name, entry in OPTIMIZERS.items() if name != "optimizer"}
-    assert set(space_of(**entries).without({"optimizer": "sgd"})) == set(entries)
-    assert set(space_of(**entries).without({"optimizer": "adam"})) == {"width"}
-
-
 def test_branches_in_a_circle_are_refused() -> None:
     with pytest.raises(PydanticCustomError, match="a, b refer to each other in a circle"):
         space_of(
@@ -211,11 +193,6 @@ def test_a_branch_that_can_never_open_is_refused(when: Mapping[str, Any], fragme
     assert fragment in str(raised.value)
 
 
-def test_a_log_scale_is_known_by_name() -> None:
-    space = space_of(lr={"low": 1e-4, "high": 1.0, "log": True}, n={"low": 1, "high": 9}, c=[1])
-    assert space.log_names == ["lr"]
-
-
 def test_a_large_tree_of_branches_is_counted() -> None:
     wide = {f"w{i}": {"low": 1, "high": 1000} for i in range(20)}
     assert space_of(**wide).count() == 1000**20
@@ -225,19 +202,6 @@ def test_a_large_tree_of_branches_is_counted() -> None:
 
 
 # --- params --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {},
-        {"width": 32},
-        {"momentum": 0.9},
-        {"optimizer": "sgd", "nesterov": True, "momentum": 0.8},
-    ],
-)
-def test_params_may_be_partial(params: Mapping[str, Any]) -> None:
-    space_of(**OPTIMIZERS).check_params(params)
 
 
 @pytest.mark.parametrize(

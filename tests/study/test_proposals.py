@@ -82,15 +82,6 @@ def test_lists_can_be_asked_for_by_the_file_and_by_hand(begin: Any) -> None:
     assert opened.again().ask().params == asked[1].params
 
 
-def test_every_combination_of_lists_is_tried_once(begin: Any) -> None:
-    opened = begin({"a": [[1], [1.0], [True]], "b": [[], {}]}, sampler="grid", trials=50)
-    tried = []
-    while (record := opened.next()) is not None:
-        tried.append(repr(record.params))
-        opened.study.tell(record.number, completed())
-    assert len({*tried}) == len(tried) == 6
-
-
 def test_a_parameter_outside_its_branch_is_not_there(begin: Any) -> None:
     opened = begin(BRANCHES)
     records = [opened.ask() for _ in range(5)]
@@ -98,11 +89,6 @@ def test_a_parameter_outside_its_branch_is_not_there(begin: Any) -> None:
         assert ("momentum" in record.params) == (record.params["optimizer"] == "sgd")
     assert {record.params["optimizer"] for record in records} == {"sgd", "adam"}
     assert [frozen.params for frozen in opened.optunas()] == [r.params for r in records]
-
-
-def test_a_branch_of_a_fixed_parent_is_always_there(begin: Any) -> None:
-    opened = begin({"momentum": BRANCHES["momentum"]}, fixed={"optimizer": "sgd"})
-    assert opened.ask().params.keys() == {"momentum"}
 
 
 @pytest.mark.parametrize(
@@ -169,12 +155,6 @@ def test_start_trials_are_queued_once_and_count(begin: Any) -> None:
     assert opened.next() is None
 
 
-def test_more_start_trials_than_trials_are_cut_off(begin: Any) -> None:
-    opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=1)
-    assert opened.ask().params == {"x": 0.125}
-    assert opened.next() is None
-
-
 def test_a_proposal_made_ahead_is_the_next_trial(begin: Any) -> None:
     opened = begin(trials=3)
     opened.study.prepare(opened.samplers)
@@ -189,14 +169,6 @@ def test_a_proposal_made_ahead_equals_one_made_on_demand(begin: Any) -> None:
     ahead, later = begin(seed=5), begin(seed=5)
     ahead.study.prepare(ahead.samplers)
     assert ahead.ask().params == later.ask().params
-
-
-def test_a_proposal_ahead_does_not_count_as_a_trial(begin: Any) -> None:
-    opened = begin(trials=1)
-    opened.study.prepare(opened.samplers)
-    assert opened.study.records() == []
-    opened = opened.again()
-    assert opened.ask().number == 0
 
 
 def by_hand(opened: Opened, **params: float) -> int:
@@ -234,12 +206,6 @@ def test_a_trial_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin:
     assert [opened.ask().number for _ in range(3)] == [1, 2, 3]
     assert opened.next() is None
     assert len(opened.optunas()) == 4
-
-
-def test_the_sampler_chooses_the_params_that_a_queued_trial_leaves_open(begin: Any) -> None:
-    opened = begin(BRANCHES)
-    by_hand(opened, momentum=0.9)
-    assert opened.ask().params.get("momentum", 0.9) == 0.9
 
 
 def test_a_trial_that_was_stopped_by_hand_is_final(begin: Any) -> None:

@@ -83,13 +83,6 @@ def test_a_trial_whose_end_optuna_does_not_have_yet_is_not_the_best(begin: Any) 
     assert_same(opened)
 
 
-def test_only_our_own_studies_are_read(begin: Any) -> None:
-    opened = begin()
-    names = [study.name for study in Study.all_in(opened.storage.url)]
-    studies = StoredStudy.all_in(file_of(opened.storage)) or []
-    assert [study.name for study in studies] == names
-
-
 @pytest.mark.parametrize(
     "change",
     [

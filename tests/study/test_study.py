@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
 import optuna
@@ -12,11 +11,9 @@ from opened_studies import (
     COMPLETED,
     FAILED,
     RUNNING,
-    STOPPED,
     completed,
     failed,
     notebook_of,
-    stopped,
 )
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState as OptunaState
@@ -55,16 +52,6 @@ def test_the_end_of_a_trial_is_stored_whole(begin: Any) -> None:
     (frozen,) = opened.optunas()
     assert (frozen.state, frozen.values) == (OptunaState.COMPLETE, [0.25])
     assert frozen.params == asked.params
-
-
-def test_trials_are_counted_by_their_state(begin: Any) -> None:
-    opened = begin()
-    for outcome in (completed(), failed(), stopped()):
-        opened.study.tell(opened.ask().number, outcome)
-    opened.ask()
-    expected = Counter({COMPLETED: 1, FAILED: 1, STOPPED: 1, RUNNING: 1})
-    assert opened.study.counts() == expected
-    assert opened.again().study.counts() == expected
 
 
 def test_a_failed_trial_has_no_value_and_is_not_run_again(begin: Any) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,24 +71,3 @@ def test_checkpoints_that_may_be_needed_stay_and_the_policy_decides_on_the_rest(
 def test_the_last_try_decides(folder: Path) -> None:
     assert 3 in left(folder, record(6, TrialState.RUNNING, retry_of=3), completed="remove")
     assert 3 not in left(folder, record(6, TrialState.COMPLETED, retry_of=3), completed="remove")
-
-
-def test_folders_that_vanish_while_they_are_cleaned_are_passed_over(tmp_path: Path) -> None:
-    ended = threading.Event()
-
-    def come_and_go() -> None:
-        while not ended.is_set():
-            for number in range(len(STATES)):
-                with suppress(FileNotFoundError):  # a parent was removed before its child was made
-                    (tmp_path / run_id_of(number) / "a" / "b").mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(tmp_path / run_id_of(number), ignore_errors=True)
-
-    thread = threading.Thread(target=come_and_go)
-    thread.start()
-    try:
-        for _ in range(300):
-            policy = CheckpointPolicy.model_validate({"completed": "remove"})
-            clean(tmp_path, RECORDS, best={BEST}, policy=policy)
-    finally:
-        ended.set()
-        thread.join()

@@ -72,14 +72,6 @@ def make_sweep(tmp_path: Path) -> Callable[..., Sweep]:
 Make = Callable[..., Sweep]
 
 
-def test_the_same_sweep_in_two_empty_folders_gives_the_same_trials(make_sweep: Make) -> None:
-    study = {"trials": 6, "sampler": "tpe"}
-    results = [make_sweep(scored, out=out, jobs=1, study=study).run() for out in ("one", "two")]
-    one, two = [[(r.params, r.scores, r.seed) for r in result.records] for result in results]
-    assert one == two
-    assert len({json.dumps(dict(record.params)) for record in results[0].records}) == 6
-
-
 def test_a_study_stores_what_another_command_needs_to_run_a_trial_again(
     make_sweep: Make, tmp_path: Path
 ) -> None:
@@ -146,21 +138,6 @@ def test_a_sweep_whose_copy_another_machine_has_taken_over_stops(
     sync = {"url": (tmp_path / "copy").as_uri(), "every": "0.1s"}
     with pytest.raises(BrokenError, match=r"was taken over by process \d+ on elsewhere"):
         make_sweep(taken_over, sync=sync).run()
-
-
-def test_several_objectives_have_several_best_trials(make_sweep: Make) -> None:
-    def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-        x = float(str(spec.params["x"]))
-        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": x, "cost": x * x})
-
-    result = make_sweep(
-        run,
-        objective={"val": "maximize", "cost": "minimize"},
-        space={"x": [0.1, 0.2, 0.3]},
-        study={"trials": 3, "sampler": "grid"},
-    ).run()
-    best = result.to_json()["best"]
-    assert sorted(trial["params"]["x"] for trial in best) == [0.1, 0.2, 0.3]
 
 
 def test_a_fixed_order_keeps_the_slots_with_which_it_began(

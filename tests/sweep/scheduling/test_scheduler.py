@@ -162,29 +162,6 @@ def test_an_executor_that_cannot_go_on_is_the_reason_for_the_sweeps_end(
     assert scheduler.stopped_by == "the host has no such kernel"
 
 
-def test_interruptions_of_earlier_sweeps_do_not_count_as_lost_workers(
-    storage: RDBStorage, make_scheduler: Make
-) -> None:
-    settings = small_settings("preempted before", study={"trials": 1})
-    reasons = [Reason.INTERRUPTED, Reason.INTERRUPTED, Reason.WORKER_LOST]
-
-    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        if not reasons:
-            return completed(spec, running)
-        reason = reasons.pop(0)
-        if reason is Reason.INTERRUPTED:
-            stop_switch.stop_all("a preemption")
-        return TrialOutcome(state=TrialState.STOPPED, reason=reason)
-
-    for _ in range(3):
-        study, stop_switch = Study.open(storage, settings), StopSwitch(Events(None))
-        scheduler = make_scheduler(study, settings, stop_switch=stop_switch)
-        InlineExecutor(run).run(scheduler)
-        scheduler.close()
-    (record,) = study.records()
-    assert (record.state, record.attempt) == (TrialState.COMPLETED, 4)
-
-
 def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_first(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
