@@ -218,7 +218,7 @@ COMMANDS = {
             "executed notebooks of trials, or a study and the run ids of some of its trials",
             nargs="*",
         ),
-        _flag("--all", "all trials of the study that completed"),
+        _flag("--all", "all trials of the study that completed or were pruned"),
         _argument(
             "--sample",
             "N",

@@ -11,7 +11,7 @@ import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from ..errors import KernelError, StudyError
 from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
 from ..kernels import check_kernel
+from ..notebook_api.messages import Point, StopReason
 from ..notebooks.compare import Differences, Execution, compare
 from ..notebooks.metadata import as_json
 from ..notebooks.research import ResearchNotebook
@@ -231,11 +232,14 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
 
 
 def _spec_of(
-    existing: ExistingStudy, workload: Workload, target: ReplayTarget, _: RunningTrial
+    existing: ExistingStudy, workload: Workload, target: ReplayTarget, running: RunningTrial
 ) -> TrialSpec:
     """The spec of a replay: as if for the first time, written beside the trial's own."""
     settings, paths = workload.settings, workload.paths
     record, fixed = target.record, target.metadata.get("fixed", {})
+    if record.state is TrialState.PRUNED:
+        series = read_execution(record.notebook, existing.paths, settings).series
+        _stop_after(sum(map(len, series.values())), running)
     if fixed == as_json(settings.fixed):  # the metadata have .inf and .nan as texts
         fixed = settings.fixed
     return TrialSpec(
@@ -254,12 +258,24 @@ def _spec_of(
     )
 
 
+def _stop_after(points: int, running: RunningTrial) -> None:
+    """Stop a trial where the pruner did."""
+
+    def count(point: Point) -> None:
+        nonlocal points
+        points -= 0 if point.step is None else len(point.metrics)
+        if points <= 0:
+            running.stop(StopReason.PRUNED, "the trial was pruned here")
+
+    running.subscribe(count)
+
+
 def _judge(
     existing: ExistingStudy, workload: Workload, target: ReplayTarget, outcome: TrialOutcome
 ) -> Verdict:
-    """Compare a trial with its replay."""
+    """Compare a trial with its replay; a pruned one as far as it came, by its series only."""
     record, settings = target.record, workload.settings
-    if outcome.state is not TrialState.COMPLETED:
+    if outcome.state not in (TrialState.COMPLETED, record.state):
         nothing = Execution(scores={}, series={})
         return Verdict(
             target=target,
@@ -269,6 +285,10 @@ def _judge(
         )
     before = read_execution(record.notebook, existing.paths, settings)
     now = read_execution(target.replay, workload.paths, settings)
+    if record.state is TrialState.PRUNED:
+        cut = {name: it[: len(before.series.get(name, ()))] for name, it in now.series.items()}
+        before = replace(before, cells=(), scores={})
+        now = replace(now, cells=(), scores={}, series=cut)
     found = compare(before, now)
     causes = [f"since the study was swept: {it}" for it in found.environment_in_words()]
     if record.attempt > 1 or record.retry_of is not None:

@@ -12,6 +12,7 @@ from ..notebooks.metadata import read_metadata
 from ..trials import InputFile, StudyPaths, TrialRecord, TrialState, display_path
 from .lookup import ExistingStudy, find_study
 
+_CAN_BE_REPLAYED = (TrialState.COMPLETED, TrialState.PRUNED)
 _STORAGE_NAME = "study.db"
 
 
@@ -57,7 +58,7 @@ def targets_of(
             ids.
         storage: the Optuna storage, where the study is in none of the folders above.
         tracking_uri: MLflow with its password, which no study stores.
-        takes_all: all trials of the study that completed.
+        takes_all: all trials of the study that ended by themselves or by the pruner.
         sample: only so many of these, evenly spread over the study.
 
     Raises:
@@ -82,7 +83,7 @@ def targets_of(
     if run_ids:
         records = [existing.record(run_id) for run_id in dict.fromkeys(run_ids)]
     else:
-        records = [it for it in existing.study.records() if it.state is TrialState.COMPLETED]
+        records = [it for it in existing.study.records() if it.state in _CAN_BE_REPLAYED]
         if not records:
             raise StudyError(f"the study {existing.study.name!r} has no trial that has completed")
     if sample is not None:
@@ -128,11 +129,11 @@ def _study_of(
 
 def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
     """A trial with what its notebook says, after a look whether it can be run again."""
-    if record.state is not TrialState.COMPLETED:
+    if record.state not in _CAN_BE_REPLAYED:
         remedy = "; retry runs it once more" if record.state is TrialState.FAILED else ""
         raise StudyError(
-            f"trial {record.run_id} is {record.state}, and only completed trials have scores to "
-            f"compare{remedy}"
+            f"trial {record.run_id} is {record.state}, and only completed and pruned trials have "
+            f"results to compare with{remedy}"
         )
     metadata = read_metadata(record.notebook)
     if metadata is None:

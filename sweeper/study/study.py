@@ -9,7 +9,6 @@ again first, with the same number, params and seed.
 from __future__ import annotations
 
 import json
-import math
 import threading
 import uuid
 from collections import Counter
@@ -304,7 +303,7 @@ class Study:
             if latest.state.is_finished() or not pruner.prune(self._study, latest):
                 return None
             ends = (trial.last_step for trial in self._trials(OptunaState.COMPLETE))
-            if step >= max((end for end in ends if end is not None), default=math.inf):
+            if step == max((end for end in ends if end is not None), default=None):
                 return None
             return why_pruned(pruner, self._study, latest)
 
