@@ -1,9 +1,8 @@
 """What every executor has to hold, as tests: derive a class from `ExecutorContract`.
 
-The trials of these tests do what their param `act` says. An executor that runs functions is given
-`act`; one that runs notebooks, a notebook with the cell `ACTING_CELL`. Where a worker can be lost,
-`lose` kills it in both cases: for a notebook, the worker is the process that started the kernel, so
-run it with `kernels: cold`. The workers of these tests run on this machine.
+The trials of these tests run a notebook with the cell `ACTING_CELL`, which does what their param
+`act` says. Where a worker can be lost, `lose` kills it, the process that started the kernel, so run
+the notebook with `kernels: cold`. The workers of these tests run on this machine.
 """
 
 from __future__ import annotations
@@ -47,30 +46,6 @@ elif act == "wait":
         time.sleep(0.05)
 sweeper.score(val=3.0, {WORKER_PID}=worker_pid)
 """
-
-
-def act(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-    """Run a trial of the contract as a function."""
-    what, pid = spec.params["act"], float(os.getpid())
-    if what == "lose":
-        os._exit(1)
-    if what == "fail":
-        raise ValueError("as asked")
-    if what == "report":
-        for step in range(3):
-            running.publish(Point(step=step, metrics={"val": float(step)}))
-    if what == "wait":
-        stopped = threading.Event()
-        running.on_stop(stopped.set)
-        running.publish(Point(step=0, metrics={"val": 0.0, WORKER_PID: pid}))
-        assert stopped.wait(_LONG_S), "nothing has stopped the trial"
-        is_pruned = running.stop_reason is StopReason.PRUNED
-        return TrialOutcome(
-            state=TrialState.PRUNED if is_pruned else TrialState.STOPPED,
-            reason=Reason(str(running.stop_reason)),
-            message=running.message,
-        )
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 3.0, WORKER_PID: pid})
 
 
 class ListedTrials:

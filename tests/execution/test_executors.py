@@ -13,21 +13,14 @@ from sweeper.execution.places import Places
 from sweeper.execution.workload import Workload
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
-from sweeper.testing import InlineExecutor, trial_spec, write_notebook
-from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract, act
+from sweeper.testing import trial_spec, write_notebook
+from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract
 from sweeper.trials import (
     Reason,
     StudyPaths,
     TrialOutcome,
     TrialState,
 )
-
-
-class TestInlineExecutor(ExecutorContract):
-    can_lose_workers = False
-
-    def make(self, folder: Path, *, jobs: int) -> Executor:
-        return InlineExecutor(act, jobs=jobs)
 
 
 @pytest.mark.kernel
