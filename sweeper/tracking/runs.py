@@ -6,7 +6,6 @@ interrupted is simply written again.
 
 from __future__ import annotations
 
-import getpass
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -207,7 +206,7 @@ class RunWriter:
                         "sweeper.run_id": run_id,
                         "sweeper.state": str(record.state),
                         _STUDY_ID: self._store.study_id,
-                        "mlflow.user": _user(),
+                        "mlflow.user": os.environ.get("USER") or str(os.getuid()),
                         "mlflow.source.type": "NOTEBOOK",
                         "mlflow.source.name": record.notebook.name,
                     },
@@ -258,11 +257,3 @@ def _gpu_tags(gpu: GpuUse) -> dict[str, str]:
     if gpu.busy_share is not None:
         tags["sweeper.gpu_busy_percent"] = f"{100 * gpu.busy_share:.1f}"
     return tags
-
-
-def _user() -> str:
-    """The name of the user, or the number where a container has no name for it."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # which one depends on Python's version and the system
-        return str(os.getuid())
