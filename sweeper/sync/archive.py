@@ -146,7 +146,7 @@ class Dataset:
                     on_line(f"pushing them to {store.display_url}: {size(n_bytes)}")
                     store.put_file(_archive(version), Path(f"/dev/fd/{packed.fileno()}"))
             store.put(_NEWEST, version.encode())
-            _Record(version=version, url=self.url, files=files).write(place)
+            _Record(version=version, files=files).write(place)
         return version, n_bytes if is_new else 0
 
     def _store(self) -> Store:
@@ -208,7 +208,7 @@ class Dataset:
                     "push the data again"
                 )
             os.sync()  # a record is never ahead of the files after a power cut
-            _Record(version=self.version, url=self.url, files=files).write(part)
+            _Record(version=self.version, files=files).write(part)
             part.rename(place)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -237,7 +237,6 @@ class _Record:
     """
 
     version: str
-    url: str
     files: dict[str, list[int]]
 
     @classmethod
