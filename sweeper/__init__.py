@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .notebook_api.calls import (
         TrialPruned,
         TrialStopped,
-        on_stop,
         report,
         score,
         should_stop,
@@ -38,7 +37,6 @@ __all__ = [
     "checks",
     "load",
     "load_checkpoint",
-    "on_stop",
     "report",
     "save_artifact",
     "save_checkpoint",
@@ -59,7 +57,6 @@ _HOMES = {
     "checks": "notebook_api.checks",
     "load": "control.loaded",
     "load_checkpoint": "notebook_api.checkpoints",
-    "on_stop": "notebook_api.calls",
     "report": "notebook_api.calls",
     "save_artifact": "notebook_api.artifacts",
     "save_checkpoint": "notebook_api.checkpoints",

@@ -1,10 +1,10 @@
-"""The calls of a notebook about its trial: `report`, `score`, `trial`, `should_stop`, `on_stop`."""
+"""The calls of a notebook about its trial: `report`, `score`, `trial`, `should_stop`."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,8 @@ class TrialPruned(Exception):
 class TrialStopped(Exception):
     """Raised by `report` in a trial that is stopped with its sweep; do not catch it.
 
-    The callbacks of `on_stop` have been called, and `finally` blocks run. The next sweep of the
-    study runs the trial again.
+    `finally` blocks run, and may save a checkpoint. The next sweep of the study runs the trial
+    again.
     """
 
 
@@ -120,11 +120,9 @@ def report(step: int, /, **metrics: Any) -> None:
     if request is None:
         return
     # The sweep leaves the `finally` blocks their time before it interrupts the kernel.
-    _announce(RAISING)
-    if request["kind"] == StopReason.PRUNED:
-        raise TrialPruned(request["message"])
-    _stop_handling.call_back()
-    raise TrialStopped(request["message"])
+    _announce(RAISING, is_new=True)
+    is_pruned = request["kind"] == StopReason.PRUNED
+    raise (TrialPruned if is_pruned else TrialStopped)(request["message"])
 
 
 def should_stop() -> bool:
@@ -134,22 +132,12 @@ def should_stop() -> bool:
     that calls this function is interrupted only after the grace time (`limits.grace`); the cells
     after this one do not run. Always False in a notebook run by hand.
     """
-    _stop_handling.announce(HANDLES_STOP)
+    _announce(HANDLES_STOP)
     request = _stop_request()
     if request is None or request["kind"] == StopReason.PRUNED:
         return False
-    _stop_handling.announce(STOPPING)
+    _announce(STOPPING)
     return True
-
-
-def on_stop(callback: Callable[[], object]) -> None:
-    """Register a callback that runs before the trial is stopped, for example to save a checkpoint.
-
-    The next `report` after the request to stop calls it, between two steps and in the thread of
-    that `report`, and then raises `TrialStopped`. The trial has the grace time for this, as with
-    `should_stop`. In a notebook run by hand the callback is never called.
-    """
-    _stop_handling.add(callback)
 
 
 def _stop_request() -> dict[str, str] | None:
@@ -161,31 +149,11 @@ def _stop_request() -> dict[str, str] | None:
     return request
 
 
-class _StopHandling:
-    """Keeps the callbacks of `on_stop` and announces to the sweep that this notebook has some."""
-
-    def __init__(self) -> None:
-        self._callbacks: list[Callable[[], object]] = []
-        self._announced: set[str] = set()
-
-    def add(self, callback: Callable[[], object]) -> None:
-        self._callbacks.append(callback)
-        self.announce(HANDLES_STOP)
-
-    def call_back(self) -> None:
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
-
-    def announce(self, fact: str) -> None:
-        if fact not in self._announced and _announce(fact):
-            self._announced.add(fact)
-
-
-def _announce(fact: str) -> bool:
-    """Send what is no point to the sweep; whether that was possible."""
+def _announce(fact: str, *, is_new: bool = False) -> None:
+    """Send what is no point to the sweep, where there is one; once, if it is not new each time."""
     path = os.environ.get(REPORTS_VARIABLE)
-    return path is not None and send(path, {fact: True})
+    if path is not None and (is_new or fact not in _announced) and send(path, {fact: True}):
+        _announced.add(fact)
 
 
 def score(**metrics: Any) -> None:
@@ -209,4 +177,5 @@ def _floats(call: str, metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 _reporter = Reporter()
-_stop_handling = _StopHandling()
+#: The facts that the sweep has been told.
+_announced: set[str] = set()

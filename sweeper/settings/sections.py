@@ -176,7 +176,7 @@ class Limits(SettingsModel):
     cell_output: Size = 10_000_000
     """The most that is kept of one cell's output; the rest is cut off."""
     grace: Duration = 25.0
-    """How long trials that use `should_stop` or `on_stop` have to save when the sweep is stopped.
+    """How long trials that use `should_stop` have to save when the sweep is stopped.
     On SIGTERM, which a machine that is taken away sends, the whole sweep ends within it."""
 
 

@@ -288,11 +288,12 @@ def test_a_trial_that_ends_early_because_of_a_stop_has_not_completed() -> None:
     assert it.ended[0].state is TrialState.STOPPED
 
 
-def test_the_next_report_after_a_stop_runs_the_stop_handlers() -> None:
+def test_the_next_report_after_a_stop_raises_and_finally_blocks_run() -> None:
     cell = (
-        "sweeper.on_stop(lambda: seen.write_text('saved'))\ntry:\n"
+        "try:\n"
         "    for i in range(10**6):\n        sweeper.report(i, val=x)\n        time.sleep(0.05)\n"
-        "except sweeper.TrialStopped as stopped:\n    print('stopped:', stopped)\n    raise"
+        "except sweeper.TrialStopped as stopped:\n    print('stopped:', stopped)\n    raise\n"
+        "finally:\n    time.sleep(0.5)\n    seen.write_text('saved')"
     )
     with running("called", SAVING, cell) as it:
         until(it.metrics)
