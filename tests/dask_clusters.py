@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,26 @@ def started(*, workers: int, threads: int) -> Iterator[str]:
         memory_limit=0,
     ) as cluster:
         yield str(cluster.scheduler_address)
+
+
+def started_program(
+    stack: ExitStack, *words: str, env: Mapping[str, str] | None = None, hidden: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program of Dask on loopback, which is killed at the end.
+
+    Args:
+        hidden: a folder of which the program sees nothing.
+    """
+    command = [sys.executable, "-m", f"distributed.cli.dask_{words[0]}", *words[1:]]
+    command += ["--no-dashboard", "--host", "127.0.0.1"]
+    if hidden is not None:
+        script = f'mount -t tmpfs none "{hidden}" && exec "$@"'
+        command = ["unshare", "--mount", "sh", "-c", script, "sh", *command]
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen(command, env=env, stdout=silent, stderr=silent)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
 
 
 def certificates(folder: Path) -> dict[str, str]:

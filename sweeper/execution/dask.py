@@ -73,11 +73,8 @@ class DaskExecutor:
         most: how many trials run at once at most; None for as many as the workers have threads.
     """
 
-    def __init__(
-        self, workload: Workload, cluster: DaskCluster, *, settings: Cluster, most: int | None
-    ) -> None:
+    def __init__(self, workload: Workload, settings: Cluster, *, most: int | None) -> None:
         self._workload = workload
-        self._cluster = cluster
         self._settings = settings
         self._most = most
         self._patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
@@ -93,7 +90,7 @@ class DaskExecutor:
         self._is_over = False
         self._findings: list[str] = []
         self._running: dict[str, RunningTrial] = {}
-        cluster.subscribe(self._key, self._take_event)
+        self._cluster = DaskCluster(settings, topic=self._key, on_event=self._take_event)
 
     @classmethod
     def open(cls, workload: Workload, settings: Cluster, jobs: int | str | None) -> DaskExecutor:
@@ -110,7 +107,7 @@ class DaskExecutor:
         most = None
         if jobs not in (None, "auto"):
             most = read_jobs(jobs, workload.settings.resources.threads).count
-        executor = cls(workload, DaskCluster.open(settings), settings=settings, most=most)
+        executor = cls(workload, settings, most=most)
         began_s = time.monotonic()
         try:
             executor._watch(
@@ -263,9 +260,9 @@ class DaskExecutor:
                     del self._members[worker]
             for worker in () if self._is_over else present - self._members.keys():
                 member = self._members[worker] = Member(
-                    self._cluster,
-                    worker,
-                    self._workload,
+                    cluster=self._cluster,
+                    worker=worker,
+                    workload=self._workload,
                     key=self._key,
                     patience=self._patience,
                     findings=self._findings,
@@ -289,8 +286,7 @@ class DaskExecutor:
                 member.open(*self._files)
                 member.is_ready = True
         except RefusedError as error:
-            place = f"worker {member.worker.address}" + f" ({member.host})" * bool(member.host)
-            member.refusal = f"{place}: {error}"
+            member.refusal = f"worker {member.worker.address}: {error}"
             member.lose()
             _log.warning("%s; it is not used", member.refusal)
         except LostError as error:  # it is looked at again while it is there
@@ -340,7 +336,7 @@ class DaskExecutor:
                 if (trial := source.next_trial()) is None:
                     self._is_over = losses == self._losses
                     return
-                outcome = member.run_trial(*trial, pace_s=max(_LOOK_S, len(self._slots) / 50))
+                outcome = member.run_trial(*trial)
                 source.finish_trial(trial[0], outcome)
                 if outcome.reason is Reason.WORKER_LOST:  # it is run again
                     self._losses += 1
@@ -351,16 +347,15 @@ class DaskExecutor:
                 self._change.notify_all()
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Member:
     """A worker of the cluster. Safe to use from several threads.
 
-    Args:
+    Attributes:
         key: of the sweep, as `TrialsOnWorker` has it.
         patience: with home's disk.
         findings: gets what users should know of how trials ran, each sentence once.
         running: gets the trials that run there, by the names of their tasks.
-
-    Attributes:
         host: the name of the worker's machine; empty before `begin`.
         used: how many slots of the sweep use it now; `DaskExecutor` counts them.
         is_accepted: whether it can run the trials of this sweep.
@@ -369,30 +364,22 @@ class Member:
         refusal: why it is not used; empty where it may be.
     """
 
-    def __init__(
-        self,
-        cluster: DaskCluster,
-        worker: DaskWorker,
-        workload: Workload,
-        *,
-        key: str,
-        patience: Patience,
-        findings: list[str],
-        running: dict[str, RunningTrial],
-    ) -> None:
-        self.worker = worker
-        self.host = self.refusal = ""
-        self.used = 0
-        self.is_accepted = self.is_ready = self.is_lost = False
-        self._cluster = cluster
-        self._workload = workload
-        self._key = key
-        self._patience = patience
-        self._findings = findings
-        self._running = running
-        self._session: Any = None
-        self._environment: Any = None
-        self._sent_inputs: set[Path] = set()
+    cluster: DaskCluster
+    worker: DaskWorker
+    workload: Workload
+    key: str
+    patience: Patience
+    findings: list[str]
+    running: dict[str, RunningTrial]
+    host: str = ""
+    used: int = 0
+    is_accepted: bool = False
+    is_ready: bool = False
+    is_lost: bool = False
+    refusal: str = ""
+    _session: Any = None
+    _environment: Any = None
+    _sent_inputs: set[Path] = field(default_factory=set)
 
     def lose(self) -> None:
         """Give the worker up, with the trials that run there; it ends everything by itself."""
@@ -408,7 +395,7 @@ class Member:
             RefusedError: it cannot run trials.
             LostError: it is gone.
         """
-        there = self._ask("begin", {"workload": pickle.dumps(self._workload)})
+        there = self._ask("begin", {"workload": pickle.dumps(self.workload)})
         self.host = str(there["host"])
         if found := difference(python, there["python"]):
             raise RefusedError(found)
@@ -437,23 +424,19 @@ class Member:
             ended.set()
         return ended
 
-    def run_trial(self, spec: TrialSpec, running: RunningTrial, *, pace_s: float) -> TrialOutcome:
-        """Run a trial there, from its files that home has to those that it has when it ends.
-
-        Args:
-            pace_s: how often what is new of its files is brought home.
-        """
+    def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        """Run a trial there, from its files that home has to those that it has when it ends."""
         running.host = self.host
         task = f"{spec.run_id}-{spec.attempt}-{token_hex(4)}"
         trial = _TrialThere(spec=spec, running=running)
-        self._running[task] = running
+        self.running[task] = running
         try:
-            if message := keep_earlier_attempt(spec, self._patience):
+            if message := keep_earlier_attempt(spec, self.patience):
                 return failed(Reason.FILE, message)
             self._send_trial(trial)
             running.on_stop(trial.wake.set)
             asked = {"task": task, "spec": pickle.dumps(spec), "trials_left": running.trials_left}
-            follow = partial(self._follow, task, trial, pace_s)
+            follow = partial(self._follow, task, trial)
             answer = self._ask("run", asked, wake=trial.wake, meanwhile=follow)
             return self._ended(task, trial, answer)
         except RefusedError as error:
@@ -472,8 +455,11 @@ class Member:
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
         finally:
             running.on_stop(None)
-            del self._running[task]
-            self._forget(task)
+            del self.running[task]
+            try:  # copies of a later attempt are other ones
+                self._ask("forget", {"task": task})
+            except (LostError, RefusedError):
+                self.lose()
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -483,9 +469,9 @@ class Member:
         Raises:
             LostError: the scheduler does not answer.
         """
-        asked = {"version": own_version(), "key": self._key, "act": act, "arguments": arguments}
-        task = f"{self._key}-{act}-{token_hex(8)}"
-        return self._cluster.submit(self.worker, pickle.dumps(asked), task=task)
+        asked = {"version": own_version(), "key": self.key, "act": act, "arguments": arguments}
+        task = f"{self.key}-{act}-{token_hex(8)}"
+        return self.cluster.submit(self.worker, pickle.dumps(asked), task=task)
 
     def _ask(
         self,
@@ -528,13 +514,6 @@ class Member:
             raise RefusedError(str(answer["error"]))
         return {**answer, "data": data}
 
-    def _forget(self, task: str) -> None:
-        """Have the copies of a trial removed: those of a later attempt are other ones."""
-        try:
-            self._ask("forget", {"task": task})
-        except (LostError, RefusedError):
-            self.lose()
-
     def _send(self, paths: Iterable[Path]) -> None:
         for path in paths:
             with suppress(OSError), open(path, "rb") as file:  # it may be gone meanwhile
@@ -559,7 +538,7 @@ class Member:
             self._send(files_below(path) if path.is_dir() else [path])
             self._sent_inputs.add(path)  # they never change
 
-    def _follow(self, task: str, trial: _TrialThere, pace_s: float) -> None:
+    def _follow(self, task: str, trial: _TrialThere) -> None:
         """Bring home what is new of a trial, and pass a stop on."""
         # It is tried again until the worker is gone.
         with suppress(LostError, RefusedError, OSError):
@@ -567,7 +546,7 @@ class Member:
                 stop = {"reason": str(trial.running.stop_reason), "message": trial.running.message}
                 self._ask("stop", {"task": task, **stop})
             self._bring(task, trial)
-        trial.wake.wait(pace_s)
+        trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # with many trials less often
         trial.wake.clear()
 
     def _ended(self, task: str, trial: _TrialThere, answer: Mapping[str, Any]) -> TrialOutcome:
@@ -581,11 +560,11 @@ class Member:
         outcome = _OUTCOME.validate_python(answer["outcome"])
         if outcome.reason is Reason.INTERRUPTED and trial.running.stop_reason is None:
             raise LostError("the worker ends")
-        self._findings += [it for it in answer["findings"] if it not in self._findings]
+        self.findings += [it for it in answer["findings"] if it not in self.findings]
         trial.is_over = True
-        self._patience.insist(partial(self._bring, task, trial))
+        self.patience.insist(partial(self._bring, task, trial))
         if self._environment is not None:  # home names the record by its content
-            name = keep_environment(self._workload.paths, self._environment)
+            name = keep_environment(self.workload.paths, self._environment)
             outcome = replace(outcome, environment=name)
         return replace(outcome, host=self.host)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,45 +47,42 @@ class LostError(Exception):
 class DaskCluster:
     """A Dask cluster and the connection to its scheduler. Safe to use from several threads.
 
-    Made by `open`, ended by `close`.
+    Args:
+        settings: of the cluster, which is started where they say so.
+        topic: under which workers log events.
+        on_event: called with each of these, in their order.
 
     Attributes:
         place: the cluster for people.
+
+    Raises:
+        SettingsError: Dask or the class is not installed, the class does not take its options, the
+            scheduler cannot be reached, or everybody on its network could use it.
     """
 
-    def __init__(self, connect: Callable[[], Any], cluster: Any | None, *, place: str) -> None:
-        self._connect = connect
-        self._client = connect()
-        self._cluster = cluster
-        self._topic: tuple[str, Callable[[Any], None]] | None = None
+    def __init__(
+        self, settings: Cluster, *, topic: str, on_event: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        self.place = settings.place
+        self._settings = settings
+        self._topic, self._on_event = topic, on_event
         self._subscribed: tuple[Any, str] | None = None
-        self.place = place
-
-    @classmethod
-    def open(cls, settings: Cluster) -> DaskCluster:
-        """Connect to a scheduler, after starting it where the settings say so.
-
-        Raises:
-            SettingsError: Dask or the class is not installed, the class does not take its options,
-                the scheduler cannot be reached, or everybody on its network could use it.
-        """
-        distributed, started = load_dask(), None
-        if settings.url is None or settings.local_workers:
-            started = _started(settings, distributed)
+        self._client: Any = None
+        self._cluster: Any = None
         try:
-            opened = cls(partial(_client, settings, started), started, place=settings.place)
+            if settings.url is None or settings.local_workers:
+                self._cluster = _started(settings)
+            self._client = _client(settings, self._cluster)
+            address = str(self._client.scheduler.address)
+            if is_exposed(address) and not settings.insecure:
+                raise SettingsError(
+                    f"{settings.place}: its scheduler {address} is not encrypted, and everybody on "
+                    "its network could run code on the workers: give the class certificates "
+                    "(options: {security: true, protocol: tls}), or state cluster: {insecure: true}"
+                )
         except BaseException:
-            _close(started)
+            self.close()
             raise
-        address = str(opened._client.scheduler.address)
-        if is_exposed(address) and not settings.insecure:
-            opened.close()
-            raise SettingsError(
-                f"{settings.place}: its scheduler {address} is not encrypted, and everybody on its "
-                "network could run code on the workers: give the class certificates (options: "
-                "{security: true, protocol: tls}), or state cluster: {insecure: true}"
-            )
-        return opened
 
     def workers(self) -> set[DaskWorker]:
         """The workers that the scheduler knows now, without those that end.
@@ -96,13 +92,13 @@ class DaskCluster:
         """
         try:
             if self._client.scheduler is None:  # given up by Dask
-                self._client = self._connect()
+                self._client = _client(self._settings, self._cluster)
             answer = self._client.sync(self._client.scheduler.identity, callback_timeout=_CALL_S)
         except Exception as error:
             raise LostError(first_line(error)) from error
-        if self._topic is not None and self._subscribed != (self._client, answer["id"]):
+        if self._subscribed != (self._client, answer["id"]):  # also when it was started again
             self._subscribed = self._client, answer["id"]
-            self._client.subscribe_topic(*self._topic)
+            self._client.subscribe_topic(self._topic, lambda event: self._on_event(event[1]))
         return {
             DaskWorker(
                 address=str(address),
@@ -112,13 +108,6 @@ class DaskCluster:
             for address, about in answer["workers"].items()
             if not str(about["status"]).startswith("closing")
         }
-
-    def subscribe(self, topic: str, handler: Callable[[Any], None]) -> None:
-        """Have a function called with each event that workers log under a topic, in their order.
-
-        From the next call of `workers` on, also after the scheduler was started again.
-        """
-        self._topic = topic, lambda event: handler(event[1])
 
     def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
         """Have a payload carried out in a thread of a worker, as a task; returns the future.
@@ -140,10 +129,8 @@ class DaskCluster:
 
     def scale(self, workers: int) -> None:
         """Ask for so many workers, in place of those that were lost as well."""
-        scale = getattr(self._cluster, "scale", None)
         try:
-            if scale is not None:
-                scale(workers)
+            self._cluster.scale(workers)
         except Exception as error:  # noqa: BLE001  of whatever class it is
             _log.warning("%s: cannot have %d workers: %s", self.place, workers, first_line(error))
 
@@ -159,7 +146,7 @@ def _close(part: Any | None) -> None:
             part.close()
 
 
-def load_dask() -> Any:
+def _dask() -> Any:
     """The library, without lines in the sweep's output: its errors become messages of ours."""
     try:
         import dask
@@ -178,7 +165,7 @@ def _client(settings: Cluster, cluster: Any | None) -> Any:
     Raises:
         SettingsError: there is none.
     """
-    distributed = load_dask()
+    distributed = _dask()
     try:
         if cluster is None and str(settings.url).startswith("tls:"):
             own = distributed.Security().get_connection_args("client")
@@ -187,21 +174,19 @@ def _client(settings: Cluster, cluster: Any | None) -> Any:
         place = settings.url if cluster is None else cluster
         return distributed.Client(place, timeout=_CONNECT_S, set_as_default=False)
     except Exception as error:
-        if cluster is None:
-            raise SettingsError(
-                f"the Dask scheduler {settings.url} cannot be reached: {first_line(error)}; start "
-                "one with `dask scheduler`, and name the address that it prints"
-            ) from error
-        where = f"cluster: class: {settings.class_}"
-        raise SettingsError(f"{where}: gives no client: {root_cause(error)}") from error
+        raise SettingsError(
+            f"the Dask scheduler {settings.place} cannot be reached: {root_cause(error)}; start "
+            "one with `dask scheduler`, and name the address that it prints"
+        ) from error
 
 
-def _started(settings: Cluster, distributed: Any) -> Any:
+def _started(settings: Cluster) -> Any:
     """A new cluster: workers on this machine, or one of the class that the settings name.
 
     Raises:
         SettingsError: the class is not there, or does not take its options.
     """
+    distributed = _dask()
     if settings.local_workers:
         # On loopback, with certificates of its own: a worker runs what it is sent.
         return distributed.LocalCluster(

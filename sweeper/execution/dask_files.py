@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -42,8 +42,7 @@ def path_of(spec: TrialSpec, name: str) -> Path:
     if name == NOTEBOOK:
         return spec.notebook
     kind, _, rest = name.partition("/")
-    folder = {"checkpoints": spec.checkpoint_dir, "artifacts": spec.artifact_dir}.get(kind)
-    path = PurePosixPath(rest)
+    folder, path = _folders(spec).get(kind), PurePosixPath(rest)
     is_plain = str(path) == rest and path.parts and "\0" not in rest
     if folder is None or not is_plain or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name!r} is no file of trial {spec.run_id}")
@@ -53,14 +52,17 @@ def path_of(spec: TrialSpec, name: str) -> Path:
 def files_of(spec: TrialSpec) -> dict[str, Stamp]:
     """The files of a trial on this machine: its notebook, checkpoints and artifacts."""
     names = [NOTEBOOK]
-    folders = {"checkpoints": spec.checkpoint_dir, "artifacts": spec.artifact_dir}
-    for kind, folder in folders.items():
+    for kind, folder in _folders(spec).items():
         names += [f"{kind}/{path.relative_to(folder)}" for path in files_below(folder)]
     found = {}
     for name in names:
         with suppress(FileNotFoundError):
             found[name] = stamp_of(path_of(spec, name).stat())
     return found
+
+
+def _folders(spec: TrialSpec) -> dict[str, Path]:
+    return {"checkpoints": spec.checkpoint_dir, "artifacts": spec.artifact_dir}
 
 
 def stamp_of(found: os.stat_result) -> Stamp:
@@ -121,49 +123,40 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
     """The files beside the notebook that each worker gets, and those that are too large for that.
 
     A line names the large ones. The notebook and the modules that it imports travel in any case,
-    with the workload.
+    with the workload; what does not travel are studies, hidden files and environments.
     """
+    paths = workload.paths
+    others = {paths.folder, paths.tracking, paths.artifacts}
+    if workload.data is not None:  # each machine fetches it
+        others.add(workload.data.place())
     travelling: list[Path] = []
     large: list[Path] = []
     total = 0
-    for path in sorted(_beside(workload)):
-        try:
+    for place, folders, names in os.walk(workload.cwd):
+        folders[:] = [
+            name
+            for name in sorted(folders)
+            if not name.startswith((".", "__pycache__"))
+            and Path(place, name) not in others
+            and not Path(place, name, "pyvenv.cfg").exists()
+            and not Path(place, name, "sweep.lock").exists()  # of another study
+        ]
+        for path in (Path(place, name) for name in sorted(names)):
+            is_own = path.name.startswith(".") or path.suffix == ".ipynb" or path in others
+            if is_own or not path.is_file():
+                continue
             size = path.stat().st_size
-        except OSError:  # gone meanwhile
-            continue
-        if size > _FILE_BYTES or total + size > _ALL_BYTES:
-            large.append(path)
-        else:
-            total += size
-            travelling.append(path)
+            if size > _FILE_BYTES or total + size > _ALL_BYTES:
+                large.append(path)
+            else:
+                total += size
+                travelling.append(path)
     if large:
         _log.warning(
             "large files do not travel: each worker uses what it has at the same paths: %s",
             _some([str(path) for path in large]),
         )
     return travelling, large
-
-
-def _beside(workload: Workload) -> Iterator[Path]:
-    """The files below the notebook's folder without studies, hidden files and environments."""
-    paths = workload.paths
-    others = {paths.folder, paths.tracking, paths.artifacts}
-    if workload.data is not None:  # each machine fetches it
-        others.add(workload.data.place())
-    for place, folders, names in os.walk(workload.cwd):
-        folder = Path(place)
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith((".", "__pycache__"))
-            and folder / name not in others
-            and not (folder / name / "pyvenv.cfg").exists()
-            and not (folder / name / "sweep.lock").exists()  # of another study
-        ]
-        for path in (folder / name for name in names):
-            is_own = path.name.startswith(".") or path.suffix == ".ipynb" or path in others
-            if not is_own and path.is_file():
-                yield path
 
 
 def own_version() -> str:

@@ -69,22 +69,18 @@ def carry_out(payload: bytes) -> bytes:
             begun = TrialsOnWorker(worker, key, session=session, root=Path(root))
             adding = worker.plugin_add(begun, key)
             asyncio.run_coroutine_threadsafe(adding, worker.loop.asyncio_loop).result()
-        if (plugin := worker.plugins.get(key)) is None:
-            raise _OverError
-        answer = dict(getattr(plugin, asked["act"])(**asked["arguments"]) or {})
+        plugin, answer = worker.plugins.get(key), {}
+        if plugin is not None and not plugin.is_over:
+            answer = dict(getattr(plugin, asked["act"])(**asked["arguments"]) or {})
+        if plugin is None or plugin.is_over:
+            return b"null"
         data: bytes = answer.pop("data", b"")
         return json.dumps(answer).encode() + b"\n" + data
-    except _OverError:
-        return b"null"
     except SweepError as error:
         return json.dumps({"error": first_line(error)}).encode()
     except BaseException as error:  # noqa: BLE001  the thread is Dask's, and the task has to end
         _log.exception("a call of a sweep")
         return json.dumps({"error": f"{type(error).__name__}: {first_line(error)}"}).encode()
-
-
-class _OverError(Exception):
-    """This worker does not belong to the sweep any more."""
 
 
 class TrialsOnWorker(WorkerPlugin):
@@ -97,6 +93,9 @@ class TrialsOnWorker(WorkerPlugin):
         session: the task whose result the sweep holds. Dask frees it when the sweep lets go of it
             or has lost its connection, and then everything here ends.
         root: a private folder.
+
+    Attributes:
+        is_over: whether this worker does not belong to the sweep any more.
     """
 
     def __init__(self, worker: DaskWorker, key: str, *, session: str, root: Path) -> None:
@@ -110,7 +109,7 @@ class TrialsOnWorker(WorkerPlugin):
         self._trials: dict[str, tuple[TrialSpec, RunningTrial]] = {}
         self._unended: set[str] = set()
         self._closing = threading.Lock()
-        self._is_over = False
+        self.is_over = False
 
     async def teardown(self, worker: DaskWorker) -> None:
         """End everything: the Dask worker ends, or the sweep has."""
@@ -123,7 +122,7 @@ class TrialsOnWorker(WorkerPlugin):
 
     def patience_s(self) -> float:
         """How long to wait for a disk that is full or away, in seconds."""
-        return 0.0 if self._is_over else _PATIENCE_S
+        return 0.0 if self.is_over else _PATIENCE_S
 
     def left_s(self) -> float | None:
         """As long as it takes: home does not wait for what ends here."""
@@ -177,9 +176,10 @@ class TrialsOnWorker(WorkerPlugin):
             self._mirror.copy(path).parent.mkdir(parents=True, exist_ok=True)
             self._mirror.copy(path).symlink_to(path)
         if asked.data is not None:
-            asked.data.bring(self._say, lambda: self._is_over, copy=asked.cwd)
+            asked.data.bring(self._say, lambda: self.is_over, copy=asked.cwd)
         with self._closing:
-            self._refuse_when_over()
+            if self.is_over:
+                return {}
             self._worker = self._opened.enter_context(
                 opened_worker(asked, places=self._places(), time_left=self)
             )
@@ -199,7 +199,6 @@ class TrialsOnWorker(WorkerPlugin):
             the `outcome`, and the `findings` so far.
         """
         secede()  # type: ignore[no-untyped-call]
-        self._refuse_when_over()
         there = self._mirror.spec(pickle.loads(spec))
 
         def publish(point: Point) -> None:
@@ -213,7 +212,6 @@ class TrialsOnWorker(WorkerPlugin):
             outcome = self._worker.run_trial(there, running)
             if outcome.reason is Reason.KERNEL_DIED:
                 time.sleep(_DOUBT_S)
-            self._refuse_when_over()
             message = outcome.message.replace(str(self._mirror.root), "")  # home's own paths
             outcome = replace(outcome, message=message)
             return {"outcome": asdict(outcome), "findings": list(self._worker.findings)}
@@ -251,10 +249,10 @@ class TrialsOnWorker(WorkerPlugin):
 
     def end(self) -> None:
         """Stop what runs, end all processes and remove the folder."""
-        self._is_over = True
-        for _, running in list(self._trials.values()):
-            running.stop(StopReason.INTERRUPTED)
+        self.is_over = True
         while self._unended:
+            for _, running in list(self._trials.values()):
+                running.stop(StopReason.INTERRUPTED)
             time.sleep(0.05)
         with self._closing:
             self._opened.close()
@@ -264,10 +262,6 @@ class TrialsOnWorker(WorkerPlugin):
 
     def _say(self, line: str) -> None:
         self._dask_worker.log_event(self.name, {"line": line, "host": socket.gethostname()})
-
-    def _refuse_when_over(self) -> None:
-        if self._is_over:
-            raise _OverError
 
     def _places(self) -> Places:
         jobs = max(2, self._dask_worker.state.nthreads)  # other workers may be beside this one

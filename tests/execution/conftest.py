@@ -13,10 +13,3 @@ def two_slots() -> Iterator[str]:
     """The address of a scheduler with one worker of two threads."""
     with started(workers=1, threads=2) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def two_workers() -> Iterator[str]:
-    """The address of a scheduler with two workers of one thread, which come again when killed."""
-    with started(workers=2, threads=1) as address:
-        yield address

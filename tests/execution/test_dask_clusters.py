@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ListedTrials
 from sweeper.trials import StudyPaths
 
+a_cluster = partial(DaskCluster, topic="t", on_event=print)
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
 
@@ -30,7 +32,7 @@ def test_without_dask_the_command_that_installs_it_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "dask", None)
     with pytest.raises(SettingsError, match=r"pip install 'notebook-hpo\[dask\]'"):
-        DaskCluster.open(Cluster(url="local:2"))
+        a_cluster(Cluster(url="local:2"))
 
 
 @pytest.mark.parametrize(
@@ -42,14 +44,14 @@ def test_without_dask_the_command_that_installs_it_is_named(
             {"class": "dask_jobqueue.SLURMCluster", "options": {"coers": 2}},
             r"SLURMCluster: cannot be started with options {'coers': 2}: ",
         ),
-        ({"class": "collections.OrderedDict"}, r"OrderedDict: gives no client: "),
+        ({"class": "collections.OrderedDict"}, r"OrderedDict cannot be reached: "),
     ],
 )
 def test_a_class_that_cannot_be_used_is_refused_by_its_name(
     written: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
-        DaskCluster.open(Cluster.model_validate(written))
+        a_cluster(Cluster.model_validate(written))
 
 
 def blocks_with_clusters() -> list[dict[str, Any]]:
@@ -69,7 +71,7 @@ def test_the_script_for_slurm_asks_for_what_the_page_has_and_only_the_user_reads
 ) -> None:
     written = next(block for block in blocks_with_clusters() if "SLURM" in block["class"])
     monkeypatch.chdir(tmp_path)
-    opened = DaskCluster.open(Cluster.model_validate(written))
+    opened = a_cluster(Cluster.model_validate(written))
     try:
         assert opened._cluster is not None
         script = opened._cluster.job_script()

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
+import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 from commands import Command
-from dask_clusters import left_there, started, worker_pids
+from dask_clusters import certificates, left_there, started, started_program, worker_pids
 from studies import until
 
 from sweeper import Settings, Sweep
+from sweeper.notebooks.metadata import read_metadata
+from sweeper.study.study import Study
 from sweeper.testing import write_notebook
-from sweeper.trials import Event, SweepResult, TrialRecord, TrialState
+from sweeper.tracking import free_port
+from sweeper.trials import Event, StudyPaths, SweepResult, TrialRecord, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("here")]
 
@@ -28,8 +35,8 @@ for step in range(3):
     time.sleep(0.05)
 """
 SPACE = {"x": {"low": 0.0, "high": 1.0}}
-#: Of the sweep whose worker is killed at its fourth.
-TRIALS = 12
+#: Of the sweeps that lose a worker.
+TRIALS = 6
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +69,7 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
     def kill_one(event: Event, record: TrialRecord | None) -> None:
         if event is Event.TRIAL_ENDED and record is not None:
             ends.append(record)
-            if len(ends) == 4:
+            if len(ends) == 2:
                 os.kill(next(iter(worker_pids(cluster).values())), signal.SIGKILL)
 
     def run(
@@ -90,22 +97,6 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
     assert tags == (TRIALS,)
 
 
-def test_the_pruner_reaches_trials_on_workers(notebook: Path, cluster: str) -> None:
-    settings = settings_of(
-        "pruned",
-        on=cluster,
-        trials=2,
-        sampler="random",
-        pruner={"name": "threshold", "lower": 10.0},
-    )
-    result = Sweep.from_settings(
-        settings,
-        notebook=write_notebook(notebook.parent / "long.ipynb", TRAIN.replace("(3)", "(600)")),
-        output=f"{notebook.parent}/pruned.{{run_id}}.ipynb",
-    ).run()
-    assert {record.state for record in result.records} == {TrialState.PRUNED}
-
-
 def test_a_sweep_that_is_killed_leaves_nothing_on_the_workers(notebook: Path, cluster: str) -> None:
     folder = notebook.parent
     write_notebook(folder / "long.ipynb", TRAIN.replace("(3)", "(6000)"))
@@ -122,3 +113,73 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_workers(notebook: Path, cl
     killed_s = time.monotonic()
     until(lambda: not left_there(cluster), "a folder is left")
     assert time.monotonic() - killed_s < 40  # Dask tells the workers, which need not wait for 60 s
+
+
+HELD = """\
+import os, pathlib, time, beside, sweeper
+trial, events = sweeper.trial(), pathlib.Path(os.environ["EVENTS"])
+def note(event):
+    with open(events / "events.txt", "a") as file:
+        file.write(f"{event} {trial.run_id}\\n")
+saved = sweeper.load_checkpoint()
+note("begins" if saved is None else "goes-on")
+sweeper.save_checkpoint(x=x)
+sweeper.report(0, val=x / 2)
+while (events / "slow").exists():
+    time.sleep(0.05)
+sweeper.report(1, val=beside.score(x, 1) + float(open("data.txt").read()))
+note("ends")
+"""
+
+
+@pytest.mark.usefixtures("started_kernels")
+def test_trials_far_from_homes_disk_survive_their_worker_and_bring_all_their_files_home(
+    notebook: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Over TLS, on workers that see nothing of home's folder."""
+    hides = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"]
+    if shutil.which("unshare") is None or subprocess.run(hides, capture_output=True).returncode:
+        pytest.skip("a folder cannot be hidden from a process here")
+    home, there = notebook.parent, tmp_path_factory.mktemp("there")
+    write_notebook(notebook, HELD, parameters="x = 0.5")
+    (home / "data.txt").write_text("3")
+    address = f"tls://127.0.0.1:{free_port(24_000)}"
+    (home / "p.yml").write_text(
+        "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\nkernels: cold\n"
+        f"study: {{name: far, trials: {TRIALS}, sampler: random}}\ncluster: {address}\n"
+    )
+    (there / "slow").touch()
+    log = there / "log"
+
+    def times(event: str) -> Counter[str]:
+        file = there / "events.txt"
+        rows = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        return Counter(run_id for what, run_id in rows if what == event)
+
+    env = {**os.environ, **certificates(there), "EVENTS": str(there)}
+    with ExitStack() as stack:
+        start = partial(started_program, stack, env=env, hidden=home)
+        start("scheduler", "--protocol", "tls", "--port", address.rpartition(":")[2])
+        options = ["--nthreads", "1", "--no-nanny", "--local-directory", str(there)]
+        first, _ = (start("worker", address, *options) for _ in range(2))
+        words = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml"]
+        with open(log, "w") as file:
+            sweep = Command(*words, cwd=home, env=env, stdout=file, stderr=subprocess.STDOUT)
+        stack.callback(sweep.kill)
+        until(lambda: len(times("begins")) == 2, "no trials have begun")
+        checkpoints = home / "out" / "far" / "checkpoints"
+        until(lambda: len([*checkpoints.glob("*/*.ckpt")]) == 2, "no checkpoints came home")
+        first.kill()
+        # By then no kernel of the dead worker runs any more.
+        until(lambda: "worker_lost" in log.read_text(), "no trial is lost")
+        (there / "slow").unlink()
+        assert sweep.wait(timeout=300) == 0, log.read_text()
+    run_ids = [f"{number:04}" for number in range(TRIALS)]
+    assert times("ends") == Counter(run_ids)
+    assert sum(times("goes-on").values()) == 1
+    paths = StudyPaths.parse(str(home / "out" / "{run_id}.ipynb"), study="far")
+    records = Study.load(f"sqlite:///{paths.storage}", "far").records()
+    assert [(it.run_id, it.state) for it in records] == [(n, TrialState.COMPLETED) for n in run_ids]
+    for record in records:
+        assert record.scores["val"] == 2 * record.params["x"] + 3  # type: ignore[operator]
+        assert (read_metadata(record.notebook) or {})["host"] == os.uname().nodename
