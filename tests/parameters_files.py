@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from sweeper.settings import Settings
 
@@ -17,36 +18,8 @@ space:
 """
 
 
-EVERYTHING = """\
-study:
-  name: digits-cnn
-  seed: 3
-  trials: 40
-  sampler: {name: tpe, n_startup_trials: 5}
-  stop_after_failures: 10
-objective:
-  val_acc: {direction: maximize, take: best}
-  val_loss: minimize
-scores:
-  val_acc: {variable: acc}
-  val_loss: {pattern: 'val_loss=([0-9.eE+-]+)'}
-space:
-  lr: {type: float, low: 1e-4, high: 1e-1, log: true}
-  width: {type: int, low: 16, high: 256, step: 16}
-  optimizer: {choices: [sgd, adam]}
-  momentum: {low: 0.8, high: 0.99, when: {optimizer: sgd}}
-fixed:
-  epochs: 5
-start:
-  - {lr: 0.01, optimizer: adam, width: 64}
-  - {optimizer: sgd, momentum: 0.9}
-limits:
-  trial: 2h
-  cell_output: 1MB
-resources:
-  gpus: [0, 1]
-  cpus_per_trial: 2
-"""
+#: Every key with a value.
+EVERYTHING = (Path(__file__).parents[1] / "docs" / "every-key.yml").read_text("utf-8")
 
 
 OBJECTIVE = "objective: {val_acc: maximize}\n"

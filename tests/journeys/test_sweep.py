@@ -18,9 +18,8 @@ import nbformat
 import psutil
 import pytest
 from commands import Command, call
-from studies import until
+from studies import small_settings, until
 
-from sweeper import Settings
 from sweeper.cli import main
 from sweeper.cli.options import COMMANDS
 from sweeper.guard import MARK_VARIABLE
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
-ROOT = Path(__file__).parents[2]
 TRAIN = (
     "import sweeper\nfor i in range(3):\n    sweeper.report(i, val=x / 3 + i, loss=1 / (x + i + 1))"
 )
@@ -48,12 +46,6 @@ def mlflow(uri: str) -> MlflowClient:
     from mlflow import MlflowClient  # 1 s, which the plain tests should not pay
 
     return MlflowClient(uri)
-
-
-def settings(name: str, **changes: Any) -> Settings:
-    data = {"objective": {"val": "maximize"}, "space": SPACE, **changes}
-    study = {"name": name, "trials": 2, "sampler": "random", **data.get("study", {})}
-    return Settings.from_mapping({**data, "study": study})
 
 
 def sweep(
@@ -70,8 +62,9 @@ def sweep(
     parameters = changes.pop("parameters", "x = 0.5")
     notebook = write_notebook(Path(f"{name}.ipynb"), *(cells or (TRAIN,)), parameters=parameters)
     options = {k: changes.pop(k) for k in ("timeout_s", "observer") if k in changes}
+    study = {"trials": 2, **changes.pop("study", {})}
     return Sweep.from_settings(
-        settings(name, **changes),
+        small_settings(name, **{"space": SPACE, **changes, "study": study}),
         notebook=notebook,
         output=f"{out}/{{study}}.{{run_id}}.ipynb",
         jobs=jobs,

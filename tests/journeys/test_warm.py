@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
 ]
 
-ROOT = Path(__file__).parents[2]
 #: Long enough for a zygote to be up before the sweep is over.
 PAUSE = "import time\ntime.sleep(0.4)"
 
