@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -56,29 +56,6 @@ _Run: TypeAlias = tuple[str, Params, Params]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepForecast:
-    """What a whole sweep would take if all its trials were like the typical one.
-
-    Attributes:
-        trials: those that confirm the best ones included.
-        at_once: how many trials run at once.
-        memory_at_once: how many fit into this machine's memory; None where that is not known.
-        duration_s: of all trials, if none is pruned.
-        trial_s: of a trial.
-        cost: in the currency of `cost.price_per_hour`; None without one.
-        disk_bytes: for all outputs at most.
-    """
-
-    trials: int
-    at_once: int
-    memory_at_once: int | None
-    duration_s: float
-    trial_s: float
-    cost: float | None
-    disk_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that holds or does not.
 
@@ -87,14 +64,18 @@ class Finding:
         holds: None where it could not be tried, or does not apply.
         text: what was found, with figures.
         remedy: what to do about it; empty where nothing is to be done.
-        forecast: of the sweep; only the last finding has one, after three runs that completed.
+        forecast: of a whole sweep, if all its trials were like the typical one and none was pruned:
+            `trials` (those that confirm the best ones included), `at_once`, `memory_at_once` (how
+            many fit into memory; None where that is not known), `trial_s`, `duration_s`, `cost`
+            (None without a price) and `disk_bytes` (at most). Only the last finding has one, after
+            three runs that completed.
     """
 
     name: str
     holds: bool | None
     text: str
     remedy: str = ""
-    forecast: SweepForecast | None = None
+    forecast: Mapping[str, float | None] | None = None
 
     def line(self) -> str:
         """The finding for people."""
@@ -123,8 +104,8 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
         measured = _run_all(plan, Path(folder), on_run)
     yield from _of_runs(measured, plan.settings)
     if measured[-1].is_completed:
-        forecast = make_forecast(plan.settings, measured, jobs=plan.executor.jobs)
-        yield forecast_finding(forecast, free_disk_bytes=_free_bytes(plan.paths.root))
+        free_bytes = _free_bytes(plan.paths.root)
+        yield forecast(plan.settings, measured, jobs=plan.executor.jobs, free_disk_bytes=free_bytes)
 
 
 # --- without a kernel ------------------------------------------------------------------------
@@ -401,45 +382,47 @@ def _repeats(first: Measured, second: Measured) -> Finding:
     return Finding(name="repeats", holds=True, text=text)
 
 
-def make_forecast(settings: Settings, measured: Sequence[Measured], *, jobs: int) -> SweepForecast:
-    """Extrapolate from runs that have all completed, the typical one last.
+def forecast(
+    settings: Settings, measured: Sequence[Measured], *, jobs: int, free_disk_bytes: int
+) -> Finding:
+    """Whether the sweep as a whole fits this machine's memory and disk.
 
     All trials take as long as the typical one; where more run at once than there are cores, they
     share these.
+
+    Args:
+        measured: runs that have all completed, the typical one last.
     """
     confirm, trials = settings.confirm, settings.study.trials
     trials += 0 if confirm is None else min(confirm.best, trials) * confirm.seeds
     at_once = min(jobs, trials)
     trial_s = measured[-1].outcome.duration_s * max(1, at_once / usable_cores())
     duration_s = math.ceil(trials / at_once) * trial_s
-    memory = max(it.memory_bytes for it in measured)
-    free = available_bytes()
-    price = None if settings.cost is None else settings.cost.price_per_hour
-    return SweepForecast(
-        trials=trials,
-        at_once=at_once,
-        memory_at_once=int(_MEMORY_SHARE * free / memory) if free and memory else None,
-        duration_s=duration_s,
-        trial_s=trial_s,
-        cost=None if price is None else price * duration_s / 3600,
-        disk_bytes=trials * max(it.disk_bytes for it in measured),
-    )
-
-
-def forecast_finding(forecast: SweepForecast, *, free_disk_bytes: int) -> Finding:
-    """Whether the sweep as a whole fits this machine's memory and disk."""
-    money = "" if forecast.cost is None else f", cost {forecast.cost:.2f}"
+    cost = None if settings.cost is None else settings.cost.price_per_hour * duration_s / 3600
+    disk_bytes = trials * max(it.disk_bytes for it in measured)
+    memory, free = max(it.memory_bytes for it in measured), available_bytes()
+    memory_at_once = int(_MEMORY_SHARE * free / memory) if free and memory else None
+    money = "" if cost is None else f", cost {cost:.2f}"
     text = (
-        f"{forecast.trials} trials, {forecast.at_once} at once, take about "
-        f"{duration(forecast.duration_s)}{money} and at most {size(forecast.disk_bytes)} of disk"
+        f"{trials} trials, {at_once} at once, take about {duration(duration_s)}{money} and at most "
+        f"{size(disk_bytes)} of disk"
     )
     remedies = []
-    if forecast.memory_at_once is not None and forecast.memory_at_once < forecast.at_once:
-        remedies.append(f"memory carries {max(1, forecast.memory_at_once)} at once: lower -j")
-    if forecast.disk_bytes > free_disk_bytes:
+    if memory_at_once is not None and memory_at_once < at_once:
+        remedies.append(f"memory carries {max(1, memory_at_once)} at once: lower -j")
+    if disk_bytes > free_disk_bytes:
         remedies.append(
             f"only {size(free_disk_bytes)} are free: make room, or keep fewer checkpoints "
             "(checkpoints: {completed: best})"
         )
+    figures = {
+        "trials": trials,
+        "at_once": at_once,
+        "memory_at_once": memory_at_once,
+        "trial_s": trial_s,
+        "duration_s": duration_s,
+        "cost": cost,
+        "disk_bytes": disk_bytes,
+    }
     remedy = "; ".join(remedies)
-    return Finding(name="forecast", holds=not remedies, text=text, remedy=remedy, forecast=forecast)
+    return Finding(name="forecast", holds=not remedies, text=text, remedy=remedy, forecast=figures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,8 @@ from studies import small_settings
 from sweeper.cli import main
 from sweeper.control.check import (
     Measured,
-    SweepForecast,
-    forecast_finding,
+    forecast,
     largest_params,
-    make_forecast,
     typical_params,
 )
 from sweeper.notebooks.research import ResearchNotebook
@@ -196,46 +194,40 @@ def test_a_typical_trial_has_the_values_of_start_then_of_the_notebook_then_the_s
     assert largest == {**typical, "width": 80, "batch": 256, "deep": 9}
 
 
-def measured(duration_s: float) -> Measured:
+def measured(duration_s: float, **changes: int) -> Measured:
     outcome = TrialOutcome(state=TrialState.COMPLETED, duration_s=duration_s)
-    return Measured(role="", params={}, outcome=outcome, memory_bytes=10**9, disk_bytes=2 * 10**7)
+    sizes = {"memory_bytes": 10**6, "disk_bytes": 2 * 10**7, **changes}
+    return Measured(role="", params={}, outcome=outcome, **sizes)
 
 
 def test_trials_take_as_long_as_the_typical_one_and_so_do_those_that_confirm_the_best() -> None:
     runs = [measured(duration_s) for duration_s in (5, 2, 10)]
-    settings = small_settings("plan", study={"trials": 9}, cost={"price_per_hour": 2.0})
-    found = make_forecast(settings, runs, jobs=1)
-    assert (found.trial_s, found.duration_s, found.disk_bytes) == (10, 90, 18 * 10**7)
-    assert found.cost == pytest.approx(2.0 * 90 / 3600)
-    confirming = small_settings("plan", confirm={"best": 3, "seeds": 5})
-    assert make_forecast(confirming, runs, jobs=1).trials == 9 + 15
-
-
-FORECAST = SweepForecast(
-    trials=100,
-    at_once=4,
-    memory_at_once=9,
-    duration_s=7200.0,
-    trial_s=288.0,
-    cost=2.2,
-    disk_bytes=5 * 10**9,
-)
+    settings = small_settings("plan", study={"trials": 9}, cost={"price_per_hour": 40.0})
+    found = forecast(settings, runs, jobs=1, free_disk_bytes=10**9)
+    assert found.text == (
+        "9 trials, 1 at once, take about 1m30s, cost 1.00 and at most 180 MB of disk"
+    )
+    it = found.forecast or {}
+    assert (it["trial_s"], it["duration_s"], it["disk_bytes"]) == (
+        10,
+        90,
+        18 * 10**7,
+    )
+    confirming = small_settings("plan", study={"trials": 9}, confirm={"best": 3, "seeds": 5})
+    more = forecast(confirming, runs, jobs=1, free_disk_bytes=10**9)
+    assert (more.forecast or {})["trials"] == 9 + 15
 
 
 @pytest.mark.parametrize(
-    ("forecast", "free", "remedy"),
+    ("changes", "remedy"),
     [
-        (FORECAST, 10**10, ""),
-        (FORECAST, 10**9, "only 1.0 GB are free: make room, or keep fewer checkpoints"),
-        (replace(FORECAST, memory_at_once=0), 10**10, "memory carries 1 at once: lower -j"),
+        ({}, ""),
+        ({"disk_bytes": 10**9}, "only 1.0 GB are free: make room, or keep fewer checkpoints"),
+        ({"memory_bytes": 10**18}, "memory carries 1 at once: lower -j"),
     ],
 )
-def test_a_sweep_holds_where_memory_and_disk_carry_it(
-    forecast: SweepForecast, free: int, remedy: str
-) -> None:
-    found = forecast_finding(forecast, free_disk_bytes=free)
-    assert found.text == (
-        "100 trials, 4 at once, take about 2h00m, cost 2.20 and at most 5.0 GB of disk"
-    )
+def test_a_sweep_holds_where_memory_and_disk_carry_it(changes: dict[str, int], remedy: str) -> None:
+    settings = small_settings("plan", study={"trials": 9})
+    found = forecast(settings, [measured(1, **changes)], jobs=2, free_disk_bytes=10**9)
     assert found.holds is not bool(remedy)
     assert remedy in found.remedy
