@@ -51,8 +51,8 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         when = " before anything had started" if command in (None, run) else ""
         _print_error(f"stopped by Ctrl-C{when}")
         return command, INTERRUPTED
-    except SystemExit:  # argparse has printed the help or the version
-        return command, OK
+    except SystemExit as end:  # after the help or the version, or by a signal
+        return command, end.code if isinstance(end.code, int) else OK
 
 
 def _print_error(message: str) -> None:

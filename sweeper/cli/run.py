@@ -38,26 +38,23 @@ def run(options: argparse.Namespace) -> int:
     console.progress(
         f"preparing the sweep of {notebook.display_name}: the study and the MLflow store"
     )
-    try:
-        with _handled(_end):
-            from ..sweep import Sweep
+    with _handled(_end):
+        from ..sweep import Sweep
 
-            sweep = Sweep.from_settings(
-                settings,
-                notebook=notebook,
-                output=options.output,
-                jobs=options.jobs,
-                storage=options.storage,
-                tracking_uri=options.tracking_uri,
-                kernel=options.kernel,
-                timeout_s=timeout_s,
-                allow_changes=options.allow_changes,
-                observer=console.observe,
-            )
-            with closing(sweep.plan), _signals(sweep) as received:
-                return _sweep(sweep, console, received)
-    except _EndedError as ended:
-        return ended.code
+        sweep = Sweep.from_settings(
+            settings,
+            notebook=notebook,
+            output=options.output,
+            jobs=options.jobs,
+            storage=options.storage,
+            tracking_uri=options.tracking_uri,
+            kernel=options.kernel,
+            timeout_s=timeout_s,
+            allow_changes=options.allow_changes,
+            observer=console.observe,
+        )
+        with closing(sweep.plan), _signals(sweep) as received:
+            return _sweep(sweep, console, received)
 
 
 def _sweep(sweep: Sweep, console: ConsoleOutput, received: Sequence[int]) -> int:
@@ -120,16 +117,9 @@ def _signals(sweep: Sweep) -> Iterator[list[int]]:
         yield received
 
 
-class _EndedError(BaseException):
-    """A signal ends the command while the sweep is built, which closes a cluster of its own."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 def _end(number: int, _frame: FrameType | None) -> None:
-    raise _EndedError(OF_SIGNALS[signal.Signals(number).name])
+    """End the command while the sweep is built, which closes a cluster of its own."""
+    raise SystemExit(OF_SIGNALS[signal.Signals(number).name])
 
 
 @contextmanager
