@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,11 +72,6 @@ class LoadedStudy:
     def name(self) -> str:
         """The study's name."""
         return self._found().study.name
-
-    @property
-    def objectives(self) -> Mapping[str, str]:
-        """The names of the objectives, each with `minimize` or `maximize`."""
-        return _directions(self._found())
 
     @property
     def trials(self) -> Sequence[TrialRecord]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from sweeper.cli.streams import Output, unbreakable
+from sweeper.cli.streams import Output
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
@@ -26,17 +25,3 @@ def test_a_stream_that_has_failed_drops_all_text(fault: str | None) -> None:
             output.flush()
             assert output.fault == fault
     assert stream.closed
-
-
-def test_the_standard_streams_are_replaced_only_while_the_block_runs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    before = sys.stdout, sys.stderr
-    with unbreakable() as stdout:
-        replaced: object = sys.stdout
-        assert replaced is stdout
-        sys.stdout.write("to stdout\n")
-        sys.stderr.write("to stderr\n")
-    assert (sys.stdout, sys.stderr) == before
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("to stdout\n", "to stderr\n")
