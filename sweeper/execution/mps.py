@@ -59,7 +59,6 @@ class Mps:
 
     def __init__(self) -> None:
         self._daemons: dict[str, Mapping[str, str]] = {}  # the environment of each, by its GPU
-        self._no_daemon = ""
 
     def start(self, gpus: Sequence[Gpu], *, folder: Path, token: str) -> None:
         """Start a daemon for each GPU; trials on one whose daemon does not start do without.
@@ -68,7 +67,6 @@ class Mps:
             folder: the sweep's private folder; a short path.
             token: the beginning of the marks of the sweep's processes.
         """
-        self._no_daemon = str(folder / "no-mps")
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_MPS_")}
         inherited[MARK_VARIABLE] = f"{token}.mps{LAST}"
         for number, gpu in enumerate(gpus):
@@ -106,11 +104,8 @@ class Mps:
             is_alone: whether the trial has its GPU for itself: it does without MPS and shows
                 whether a fault is its own, unless the GPU only takes one process.
         """
-        daemon = self._daemons.get(gpu.uuid, {})
-        if daemon and is_alone and not gpu.is_exclusive:
-            # In a folder without a daemon a kernel cannot find one of the whole machine's.
-            return {_PIPES: self._no_daemon}
-        return daemon
+        does_without = is_alone and not gpu.is_exclusive
+        return {} if does_without else self._daemons.get(gpu.uuid, {})
 
 
 def _ask(command: str, env: Mapping[str, str]) -> str | None:

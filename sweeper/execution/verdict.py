@@ -86,17 +86,12 @@ def _ended_early(
         if running.stop_reason is StopReason.TIME_LIMIT:
             limit = "its limit" if limit_s is None else f"limits.trial ({limit_s:g} s)"
             return failed(Reason.TIME_LIMIT, f"ran longer than {limit}")
+        state, reason, message = TrialState.STOPPED, Reason.INTERRUPTED, "the sweep was stopped"
         if running.stop_reason is StopReason.PRUNED:
-            return TrialOutcome(
-                state=TrialState.PRUNED, reason=Reason.PRUNED, message=running.message
-            )
-        if running.stop_reason is StopReason.BY_HAND:
-            return TrialOutcome(
-                state=TrialState.STOPPED, reason=Reason.BY_HAND, message=running.message
-            )
-        return TrialOutcome(
-            state=TrialState.STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped"
-        )
+            state, reason, message = TrialState.PRUNED, Reason.PRUNED, running.message
+        elif running.stop_reason is StopReason.BY_HAND:
+            reason, message = Reason.BY_HAND, running.message
+        return TrialOutcome(state=state, reason=reason, message=message)
     output = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
     if result.ending is Ending.NOT_STARTED:
         return failed(Reason.KERNEL_START, f"the kernel did not start: {result.error}{output}")

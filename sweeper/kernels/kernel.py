@@ -43,36 +43,28 @@ _EARLIER = 200
 class Kernel:
     """A kernel's process, with its private folder and all processes that the kernel starts.
 
+    It boots while the caller goes on.
+
+    Args:
+        name: the name of the kernelspec.
+        env: its whole environment.
+        runtime_folder: where its private folder is made; a short path.
+        token: the beginning of the mark that it bears.
+        origin: how it should come to be; it is started where it cannot be forked.
+        frozen: the sources of the modules that it imports from a snapshot, by their paths.
+        fork_server: where it is forked.
+
     Attributes:
         manager: jupyter_client's manager of the kernel.
-        name: the name of the kernelspec.
         folder: private to the kernel, with a short path; it is removed when the kernel has ended.
         origin: how the kernel came to be.
-        frozen: the sources of the modules that it imports from a snapshot, by their paths.
+
+    Raises:
+        OSError: its command cannot be run.
     """
 
     def __init__(
         self,
-        manager: PrivateKernelManager,
-        *,
-        name: str,
-        folder: Path,
-        mark: str,
-        frozen: Mapping[str, str],
-    ) -> None:
-        self.manager = manager
-        self.name = name
-        self.frozen = frozen
-        self.folder = folder
-        self._mark = mark
-        self._process: Any = None
-        self.origin = KernelOrigin()
-        self._pidfd: int | None = None
-        self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_end`
-
-    @classmethod
-    def start(
-        cls,
         name: str,
         *,
         env: Mapping[str, str],
@@ -82,58 +74,42 @@ class Kernel:
         origin: KernelOrigin,
         frozen: Mapping[str, str],
         fork_server: ForkServer,
-    ) -> Kernel:
-        """Start the process; it boots while the caller goes on.
-
-        Args:
-            env: its whole environment.
-            runtime_folder: where its private folder is made; a short path.
-            token: the beginning of the mark that it bears.
-            origin: how it should come to be; it is started where it cannot be forked.
-            frozen: the sources of the modules that it imports from a snapshot, by their paths.
-            fork_server: where it is forked.
-
-        Raises:
-            OSError: its command cannot be run.
-        """
+    ) -> None:
+        self.name, self.frozen, self.origin = name, frozen, origin
         runtime_folder.mkdir(mode=0o700, exist_ok=True)  # a clean-up of /tmp may have removed it
-        folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
-        mark = f"{token}.{folder.name};"
+        self.folder = folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
+        self._mark = f"{token}.{folder.name};"
+        self._pidfd: int | None = None
+        self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_end`
         log = logging.getLogger(__name__)
-        manager = PrivateKernelManager(
+        self.manager = PrivateKernelManager(
             folder=folder, kernel_name=name, log=log, is_local=runs_in_python(name)
         )
-        kernel = cls(manager, name=name, folder=folder, mark=mark, frozen=frozen)
         if origin.is_forked:
-            manager.provisioner = ForkingProvisioner(
+            self.manager.provisioner = ForkingProvisioner(
                 fork_server=fork_server,
                 kernel_id=folder.name,
-                kernel_spec=manager.kernel_spec,
-                parent=manager,
+                kernel_spec=self.manager.kernel_spec,
+                parent=self.manager,
             )
-        own = {MARK_VARIABLE: mark, "IPYTHONDIR": ipython_folder(runtime_folder)}
+        own = {MARK_VARIABLE: self._mark, "IPYTHONDIR": ipython_folder(runtime_folder)}
         try:
-            run_sync(manager.start_kernel)(
-                env={**env, **own},
-                cwd=str(cwd),
-                stdout=kernel._stderr,
-                stderr=kernel._stderr,
+            run_sync(self.manager.start_kernel)(
+                env={**env, **own}, cwd=str(cwd), stdout=self._stderr, stderr=self._stderr
             )
         except BaseException:
-            kernel._remove()
+            self._remove()
             raise
-        kernel._process = manager.provisioner.process  # type: ignore[union-attr]
-        kernel.origin = origin
-        if isinstance(kernel._process, ForkedProcess):
-            kernel.origin = replace(origin, shared=kernel._process.shared)
-            kernel._pidfd = os.dup(kernel._process.pidfd)  # it may have ended by now
+        self._process: Any = self.manager.provisioner.process  # type: ignore[union-attr]
+        if isinstance(self._process, ForkedProcess):
+            self.origin = replace(origin, shared=self._process.shared)
+            self._pidfd = os.dup(self._process.pidfd)  # it may have ended by now
         else:
             if origin.is_forked:
-                kernel.origin = KernelOrigin(reason="no kernel could be forked just then")
+                self.origin = KernelOrigin(reason="no kernel could be forked just then")
             if has_pidfds():
-                kernel._pidfd = os.pidfd_open(kernel._process.pid)
-        _give_up_first(kernel.pid)
-        return kernel
+                self._pidfd = os.pidfd_open(self._process.pid)
+        _give_up_first(self.pid)
 
     async def ended(self) -> None:
         """Wait for the process to end, by itself or not."""

@@ -185,7 +185,7 @@ class KernelPool:
             return self._start(self._env, self.policy.origin(self.fork_server.available))
 
     def _start(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
-        return Kernel.start(
+        return Kernel(
             self.name,
             env=env,
             cwd=self.cwd,

@@ -135,14 +135,10 @@ def test_each_gpu_has_a_daemon_and_ends_it_in_order(program: Path, tmp_path: Pat
         assert "ended in order" in log_of(folder / "mps1")
 
 
-def test_a_trial_that_has_to_be_alone_does_without_and_finds_no_other_daemon(
-    program: Path, tmp_path: Path
-) -> None:
+def test_a_trial_that_has_to_be_alone_does_without(program: Path, tmp_path: Path) -> None:
     mps = Mps()
-    with serving(mps, tmp_path) as folder:
-        env = {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "no-mps")}
-        assert mps.env_of(a_gpu(), is_alone=True) == env
-        assert not (folder / "no-mps").exists()
+    with serving(mps, tmp_path):
+        assert mps.env_of(a_gpu(), is_alone=True) == {}
         exclusive = replace(a_gpu(), is_exclusive=True)  # the server is the one process on it
         assert mps.env_of(exclusive, is_alone=True) == mps.env_of(exclusive, is_alone=False)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 from gpu_drivers import GIB, StatedDriver
@@ -24,14 +24,6 @@ from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.settings.machines import Resources
 from sweeper.testing import trial_spec
 from sweeper.trials import AloneOn, Reason, RunningTrial, TrialOutcome, TrialState
-
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
 
 Make = Callable[..., Places]
 COMPLETED = TrialOutcome(state=TrialState.COMPLETED)
@@ -55,7 +47,9 @@ def make(tmp_path: Path) -> Make:
 
 
 class Trial:
-    """A trial in a thread of its own, which ends when it is asked to."""
+    """A trial in a thread of its own, which ends when it is asked to, or with its test."""
+
+    all: ClassVar[list[Trial]] = []
 
     def __init__(self, places: Places, alone_on: AloneOn | None = None, *, number: int = 0) -> None:
         self.running, self.place, self.error = RunningTrial(), None, None
@@ -64,6 +58,7 @@ class Trial:
         self._spec = trial_spec(number=number, alone_on=alone_on)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        self.all.append(self)
         until(lambda: self.place or self.error or self.running.waits_for)
 
     place: Place | None
@@ -103,6 +98,13 @@ class Trial:
         assert not self._thread.is_alive()
 
 
+@pytest.fixture(autouse=True)
+def all_trials_end() -> Iterator[None]:
+    yield
+    while Trial.all:
+        Trial.all.pop(0).end()
+
+
 @contextmanager
 def process() -> Iterator[int]:
     """A process that leads a session, as a kernel does."""
@@ -138,8 +140,9 @@ def test_kernels_see_no_gpu_where_users_want_none_and_any_that_nobody_knows_else
 
 def test_kernels_have_a_fixed_number_of_threads_and_what_else_changes_the_last_bits() -> None:
     env = Places(threads=3).env
-    assert {name: env[name] for name in THREAD_VARIABLES} == dict.fromkeys(THREAD_VARIABLES, "3")
-    assert (env["PYTHONHASHSEED"], env["CUBLAS_WORKSPACE_CONFIG"]) == ("0", ":4096:8")
+    assert list(env.values()).count("3") == 5
+    assert (env["OMP_NUM_THREADS"], env["PYTHONHASHSEED"]) == ("3", "0")
+    assert env["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
 def test_libraries_that_would_take_most_of_a_gpu_take_what_they_need(
@@ -167,7 +170,6 @@ def test_trials_run_beside_each_other() -> None:
     second.end()
     last = Trial(places)
     assert last.begun().is_alone
-    last.end()
 
 
 def test_a_trial_that_is_alone_waits_for_all_others_and_those_after_it_wait_for_its_end() -> None:
@@ -186,19 +188,16 @@ def test_a_trial_that_is_alone_waits_for_all_others_and_those_after_it_wait_for_
     assert after.running.waits_for == "the end of 0002: 0002 runs alone on this machine"
     alone.end()
     after.begun()
-    after.end()
 
 
 def test_a_stop_ends_the_wait_and_those_behind_it_go_on() -> None:
     places = Places(look_s=10)
-    other, alone = Trial(places), Trial(places, AloneOn.MACHINE)
+    _, alone = Trial(places), Trial(places, AloneOn.MACHINE)
     after = Trial(places)
     alone.running.stop(StopReason.INTERRUPTED)
     alone.end()
     assert isinstance(alone.error, StoppedWaiting)
     after.begun()
-    after.end()
-    other.end()
 
 
 def test_a_trial_sees_the_kills_since_it_began(tmp_path: Path) -> None:
@@ -232,7 +231,6 @@ def test_as_many_trials_share_a_gpu_as_what_they_state_fits(make: Make) -> None:
     for trial in trials[1:]:
         trial.end()
     assert alone.begun().memory_fraction is None
-    alone.end()
 
 
 def test_a_trial_claims_what_the_largest_so_far_took_and_a_tenth_more(make: Make) -> None:
@@ -243,8 +241,6 @@ def test_a_trial_claims_what_the_largest_so_far_took_and_a_tenth_more(make: Make
     assert trials[3].running.waits_for == (
         "11.8 GB of a GPU: GPU-a has 6.4 GB free (0000 11.8 GB, 0001 11.8 GB, 0002 11.8 GB)"
     )
-    for trial in trials:
-        trial.end()
 
 
 def test_the_gpu_with_the_most_free_memory_is_taken(make: Make) -> None:
@@ -255,8 +251,6 @@ def test_the_gpu_with_the_most_free_memory_is_taken(make: Make) -> None:
     found = [names(trial.begun()) for trial in trials]
     assert found[:3] == ["GPU-b", "GPU-a", "GPU-b"]
     assert sorted(found) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
-    for trial in trials:
-        trial.end()
 
 
 def test_what_other_programs_take_is_left_to_them(make: Make) -> None:
@@ -268,7 +262,6 @@ def test_what_other_programs_take_is_left_to_them(make: Make) -> None:
     assert "other programs 32.2 GB" in trial.running.waits_for
     driver.used["GPU-a"] = 0
     trial.begun()
-    trial.end()
 
 
 def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_at_a_time(
@@ -288,20 +281,16 @@ def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_a
         assert third.has_to_wait(), "the second one has shown nothing yet"
         second.shows(driver, 9)
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
-        for trial in (first, second, third):
-            trial.end()
 
 
 def test_a_trial_that_keeps_its_gpu_busy_has_shown_its_peak_without_any_report(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     places = make(driver=driver)
-    first, second = Trial(places), Trial(places)
+    _, second = Trial(places), Trial(places)
     driver.used["GPU-a"] = 8 * GIB
     assert second.has_to_wait(), "a minute of loading data says nothing"
     driver.busy["GPU-a"] = 0.9
     assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
-    first.end()
-    second.end()
 
 
 def test_a_claim_grows_with_what_its_trial_takes(make: Make) -> None:
@@ -312,7 +301,6 @@ def test_a_claim_grows_with_what_its_trial_takes(make: Make) -> None:
         trial.running.pid = pid
         trial.shows(driver, 30)
         until(lambda: trial.begun().claim_bytes == 30 * GIB)
-        trial.end()
 
 
 def test_a_peak_that_could_not_be_measured_is_not_learned(
@@ -341,8 +329,6 @@ def test_nothing_seen_of_a_trial_is_no_peak_unless_its_gpu_did_no_work(
     if peak_bytes == 0:  # others join it from then on
         trials = [Trial(places) for _ in range(9)]
         assert [trial.begun().claim_bytes for trial in trials] == [0] * 9
-        for trial in trials:
-            trial.end()
 
 
 def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make) -> None:
@@ -359,7 +345,6 @@ def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make
     assert after.has_to_wait()
     alone.end()
     after.begun()
-    after.end()
 
 
 def test_a_trial_is_not_alone_on_a_gpu_of_which_another_program_has_a_part(make: Make) -> None:
@@ -375,8 +360,6 @@ def test_a_claim_that_no_gpu_can_hold_is_tried_where_it_is_alone(make: Make) -> 
     first.begun()
     second = Trial(places)
     assert second.has_to_wait()
-    for trial in (first, second):
-        trial.end()
 
 
 def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
@@ -387,7 +370,6 @@ def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
     assert second.has_to_wait()
     first.end()
     second.begun()
-    second.end()
 
 
 def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
@@ -398,7 +380,6 @@ def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
     assert second.has_to_wait()
     first.end()
     second.begun()
-    second.end()
 
 
 def test_what_a_trial_took_is_the_larger_of_what_the_driver_and_torch_say(make: Make) -> None:
@@ -447,8 +428,6 @@ def test_sweeps_of_one_user_leave_each_other_what_they_claim(make: Make) -> None
     small.begun()
     other.end()
     large.begun()
-    for trial in (large, small):
-        trial.end()
 
 
 def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(
@@ -465,8 +444,6 @@ def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(
     others = [Trial(places) for _ in range(3)]
     assert {names(other.begun()) for other in others} == {"GPU-a", "GPU-b"} - {names(place)}
     assert caplog.text.count(f"{names(place)} takes no more trials of this sweep") == 1
-    for one in (trial, *others):
-        one.end()
 
 
 def test_a_gpu_with_an_uncorrectable_error_is_closed(make: Make) -> None:

@@ -21,67 +21,55 @@ SETTINGS = Settings.from_mapping(
 LOST_WORKER = "In [4]: RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        ("cell 4: OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "out_of_memory"),
-        ("cell 4: RuntimeError: CUDA error: out of memory", "out_of_memory"),
-        ("cell 4: RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when", "out_of_memory"),
-        ("cell 4: XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while", "out_of_memory"),
-        ("cell 4: ResourceExhaustedError: OOM when allocating tensor", "out_of_memory"),
-        ("cell 4: OutOfMemoryError: Out of memory allocating 1,024 bytes", "out_of_memory"),
-        (
-            "cell 4: MemoryError: std::bad_alloc: CUDA error, cudaErrorMemoryAllocation",
-            "out_of_memory",
-        ),
-        ("cell 4: RuntimeError: CUDA driver error: out of memory", "out_of_memory"),
-        ("cell 4: RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when", "out_of_memory"),
-        ("cell 4: RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "out_of_memory"),
-        ("cell 4: RuntimeError: Triton Error [CUDA]: out of memory", "out_of_memory"),
-        ("cell 4: MemoryError: std::bad_alloc: out_of_memory: RMM failure at", "out_of_memory"),
-        ("cell 4: ValueError: the queue is out of memory slots", "cell_error"),
-    ],
-)
-def test_a_gpu_without_memory_is_recognised_in_the_words_of_each_library(
-    error: str, reason: str
-) -> None:
-    file = ExecutedNotebook(new_notebook(), trial_spec(), started_at="")
-    result = KernelResult(ending=Ending.CELL_FAILED, error=error)
-    outcome = judge(file, result, RunningTrial(), SETTINGS)
-    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
-    assert outcome.message == error
-
-
 def judged(result: KernelResult, *, was_short: bool = False) -> TrialOutcome:
     file = ExecutedNotebook(new_notebook(), trial_spec(), started_at="")
     return judge(file, result, RunningTrial(), SETTINGS, was_short=was_short)
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("reason", "errors"),
     [
-        ("In [4]: MemoryError: ", "out_of_host_memory"),
-        ("In [4]: _ArrayMemoryError: Unable to allocate 7.28 TiB for an", "out_of_host_memory"),
-        ("In [4]: ArrowMemoryError: malloc of size 9 failed", "out_of_host_memory"),
-        ("In [4]: OSError: [Errno 12] Cannot allocate memory", "out_of_host_memory"),
         (
-            "In [4]: RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. "
-            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes",
-            "out_of_host_memory",
+            Reason.OUT_OF_MEMORY,
+            [
+                "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+                "RuntimeError: CUDA error: out of memory",
+                "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when",
+                "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while",
+                "ResourceExhaustedError: OOM when allocating tensor",
+                "OutOfMemoryError: Out of memory allocating 1,024 bytes",
+                "MemoryError: std::bad_alloc: CUDA error, cudaErrorMemoryAllocation",
+                "RuntimeError: CUDA driver error: out of memory",
+                "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when",
+                "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+                "RuntimeError: Triton Error [CUDA]: out of memory",
+                "MemoryError: std::bad_alloc: out_of_memory: RMM failure at",
+            ],
         ),
-        ("In [4]: ValueError: a MemoryErrorLike", "cell_error"),
         (
-            LOST_WORKER,
-            "cell_error",
+            Reason.OUT_OF_HOST_MEMORY,
+            [
+                "MemoryError: ",
+                "_ArrayMemoryError: Unable to allocate 7.28 TiB for an",
+                "ArrowMemoryError: malloc of size 9 failed",
+                "OSError: [Errno 12] Cannot allocate memory",
+                "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. "
+                "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes",
+            ],
+        ),
+        (
+            Reason.CELL_ERROR,
+            ["ValueError: the queue is out of memory slots", "ValueError: a MemoryErrorLike"],
         ),
     ],
 )
-def test_a_machine_without_memory_is_recognised_in_the_words_of_each_library(
-    error: str, reason: str
+def test_a_gpu_or_a_machine_without_memory_is_recognised_in_the_words_of_each_library(
+    reason: Reason, errors: list[str]
 ) -> None:
-    outcome = judged(KernelResult(ending=Ending.CELL_FAILED, error=error))
-    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
-    assert outcome.message == error
+    for error in errors:
+        outcome = judged(KernelResult(ending=Ending.CELL_FAILED, error=f"In [4]: {error}"))
+        assert (outcome.state, outcome.reason) == (TrialState.FAILED, reason), error
+        assert outcome.message == f"In [4]: {error}"
 
 
 @pytest.mark.parametrize(
@@ -92,13 +80,7 @@ def test_a_machine_without_memory_is_recognised_in_the_words_of_each_library(
         (KernelResult(ending=Ending.KERNEL_DIED, exit_code=None), "kernel_died"),
         # What it was forked from was killed, and the trial is run in a started kernel.
         (KernelResult(ending=Ending.KERNEL_DIED, exit_code=-9, is_orphan=True), "kernel_died"),
-        (
-            KernelResult(
-                ending=Ending.CELL_FAILED,
-                error=LOST_WORKER,
-            ),
-            "out_of_host_memory",
-        ),
+        (KernelResult(ending=Ending.CELL_FAILED, error=LOST_WORKER), "out_of_host_memory"),
         (KernelResult(ending=Ending.CELL_FAILED, error="In [4]: KeyError: 'x'"), "cell_error"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -477,29 +476,6 @@ def test_a_kernel_that_dies_before_its_first_answer_gets_another_chance(
     assert set(statuses(node)) == {"completed"}
 
 
-def test_a_kernel_whose_folder_is_removed_as_it_answers_gets_another_chance(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = (
-        "import pathlib, shutil, sys\n"
-        "from ipykernel.ipkernel import IPythonKernel\n"
-        "from ipykernel.kernelapp import launch_new_instance as launch\n"
-        "first, answer = pathlib.Path('removed-once'), IPythonKernel.kernel_info_request\n"
-        "def answer_without_folder(*arguments):\n"
-        "    if not first.exists():\n"
-        "        first.touch()\n"
-        "        shutil.rmtree(pathlib.Path(sys.argv[sys.argv.index('-f') + 1]).parent)\n"
-        "    return answer(*arguments)\n"
-        "IPythonKernel.kernel_info_request = answer_without_folder\n"
-        "launch()"
-    )
-    install_kernel(bench, monkeypatch, "bare", code, "-f")
-    outcome, node = bench.run(REPORT, kernel="bare")
-    assert (bench.folder / "removed-once").exists()
-    assert outcome.state is TrialState.COMPLETED, outcome.message
-    assert node.metadata["sweeper"]["state"] == "completed"
-
-
 def test_a_trial_whose_kernels_folder_is_removed_can_still_be_stopped(bench: Bench) -> None:
     def stop_without_folder(running: RunningTrial, _: Point) -> None:
         until(lambda: not list(bench.runtime_folder.glob("k*")))
@@ -579,31 +555,6 @@ def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
     assert outcome.message == "stopped by a person"
     assert not any(cell.get("execution_count") for cell in node.cells), "a cell has run"
     assert node.metadata["sweeper"]["state"] == "stopped"
-
-
-def test_the_guard_ends_everything_when_its_owner_is_killed(tmp_path: Path) -> None:
-    runtime_folder = tmp_path / "r"
-    runtime_folder.mkdir()
-    code = f"""
-import subprocess, sys, time, os
-from pathlib import Path
-from sweeper.guard import MARK_VARIABLE, Guard
-Guard(token="tok{os.getpid()}", folder=Path({str(runtime_folder)!r}))
-env = {{**os.environ, MARK_VARIABLE: "tok{os.getpid()}.0000.1;"}}
-subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
-print("up", flush=True)
-time.sleep(600)
-"""
-    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
-    assert owner.stdout.readline() == "up\n"
-    # A process that is just being started bears its mark a moment later.
-    until(lambda: len(marked_processes(f"tok{os.getpid()}")) == 1)
-    owner.kill()
-    owner.wait()
-    owner.stdout.close()
-    until(lambda: not runtime_folder.exists())
-    assert marked_processes(f"tok{os.getpid()}") == []
 
 
 #: What `ipywidgets.Output` sends: a model, and the request whose output it catches.

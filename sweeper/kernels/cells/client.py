@@ -45,6 +45,8 @@ from .stopping import NotebookStopper
 
 _log = logging.getLogger(__name__)
 
+#: How long a kernel may take to answer for the first time.
+_START_LIMIT_S = 120.0
 #: How often the file is brought up to date while a cell puts out anything; and how far the file may
 #: be behind while short cells follow each other.
 _AUTOSAVE_S = 2.0
@@ -104,7 +106,7 @@ class SweepClient(PapermillNotebookClient):
         self._messages = 0
         self._report_socket: ReportSocket | None = None
 
-    def connect(self, env: Mapping[str, str], *, timeout_s: float) -> None:
+    def connect(self, env: Mapping[str, str]) -> None:
         """Wait until the kernel answers, and set the environment of its trial in it.
 
         Args:
@@ -117,7 +119,7 @@ class SweepClient(PapermillNotebookClient):
         self.loop = ensure_event_loop()
         self.kc = self.km.client()
         self.kc.start_channels()
-        run_sync(self.kc.wait_for_ready)(timeout=timeout_s)
+        run_sync(self.kc.wait_for_ready)(timeout=_START_LIMIT_S)
         self.nb.metadata["language_info"] = self.kc.language_info
         if env:
             self._report_socket = ReportSocket(self.kernel.reports_socket)

@@ -20,8 +20,6 @@ from ..request import Ending, ExecutionRequest, KernelResult
 from .client import CATCH_UP_S, SweepClient
 from .inject import assignments
 
-#: How long a kernel may take to answer for the first time.
-START_TIMEOUT_S = 120
 #: How long after a cell's reply its last outputs may still arrive.
 _IOPUB_TIMEOUT_S = 60
 
@@ -107,7 +105,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
     )
     try:
         env = request.env if pool.can_prepare else {}
-        client.connect(env, timeout_s=START_TIMEOUT_S)
+        client.connect(env)
         if request.prepares_next:
             pool.prepare()
         if kernel.origin.shared is not None:

@@ -17,7 +17,6 @@ class RanCell:
 
     messages: Sequence[Mapping[str, Any]]
     execution_count: int | None
-    started_at_s: float
     duration_s: float
 
 

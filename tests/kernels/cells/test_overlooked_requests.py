@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kernel
 OVERLOOK = """
 import time
 import zmq
-left = [%d]
+left = [1]
 thread = get_ipython().kernel.shell_channel_thread
 def send(message):
     if not left[0]:
@@ -31,16 +31,12 @@ thread.io_loop.add_callback(to_thread.on_recv, thread.io_loop, send)
 """
 
 
-def test_a_cell_whose_request_is_overlooked_runs_all_the_same(tmp_path: Path) -> None:
-    notebook = write_notebook(tmp_path / "nb.ipynb", OVERLOOK % 1, "print('ran')")
-    with kernel_pool(tmp_path, imports=None) as pool:
-        node, result = run_alone(notebook, pool)
-        assert result.ending is Ending.FINISHED
-        assert node.cells[-1].outputs[0].text == "ran\n"
-
-
-def test_values_whose_request_is_overlooked_are_read_all_the_same(tmp_path: Path) -> None:
-    notebook = write_notebook(tmp_path / "nb.ipynb", "score = 3.0" + OVERLOOK % 1)
+@pytest.mark.parametrize("cells", [(OVERLOOK, "score = 3.0"), ("score = 3.0" + OVERLOOK,)])
+def test_a_cell_and_values_whose_request_is_overlooked_are_had_all_the_same(
+    tmp_path: Path, cells: tuple[str, ...]
+) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", *cells)
     with kernel_pool(tmp_path, imports=None) as pool:
         _, result = run_alone(notebook, pool, variables=["score"])
-        assert result.variables == {"score": 3.0}
+    assert result.ending is Ending.FINISHED
+    assert result.variables == {"score": 3.0}

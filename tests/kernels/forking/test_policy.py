@@ -161,22 +161,6 @@ def test_a_failure_that_only_forked_kernels_have_ends_forking(policy: ForkPolicy
     assert "trial 0009 failed in a forked one (In [3]: RuntimeError: CUDA)" in finding
 
 
-@pytest.mark.parametrize(
-    ("there_is", "is_soon"),
-    [
-        (available(can_fork=False), True),
-        (available(), True),
-        (available(can_fork=False, is_lasting=True), False),
-    ],
-)
-def test_kernels_are_forked_soon_while_a_proof_is_due(
-    there_is: ForkAvailability, *, is_soon: bool, policy: ForkPolicy
-) -> None:
-    assert policy.forks_soon(there_is) is is_soon
-    assert not ForkPolicy().forks_soon(there_is)
-    assert not ForkPolicy("fork").forks_soon(available())
-
-
 def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(
     make_spec: MakeSpec, reference: Reference
 ) -> None:

@@ -69,7 +69,7 @@ class SharedCells:
 
     def _run(self, source: str) -> str | None:
         """Run one cell, and report its messages and how long it took; why it failed."""
-        started_at_s, started_s = time.time(), time.perf_counter()
+        started_s = time.perf_counter()
         shell = self._app.shell
         count = shell.execution_count
         result = shell.run_cell(source, store_history=True)
@@ -81,7 +81,6 @@ class SharedCells:
             {
                 "messages": messages,
                 "execution_count": count if shell.execution_count > count else None,
-                "started_at_s": started_at_s,
                 "duration_s": time.perf_counter() - started_s,
             }
         )
