@@ -19,6 +19,7 @@ from sweeper.kernels import (
     ExecutionRequest,
     KernelPool,
     KernelResult,
+    KernelSetup,
     SharedCells,
     execute,
     inject,
@@ -49,14 +50,14 @@ def kernel_pool(
     """
     runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     guard = Guard(token=runtime_folder.name, folder=runtime_folder)
-    pool = KernelPool(
-        kernelspec,
+    setup = KernelSetup(
+        name=kernelspec,
         env=ENVIRONMENT,
         cwd=cwd,
         runtime_folder=runtime_folder,
         token=runtime_folder.name,
-        kernels=kernels or ("cold" if imports is None else "fork"),
     )
+    pool = KernelPool(setup, kernels=kernels or ("cold" if imports is None else "fork"))
     try:
         if imports is not None:
             run_alone(write_notebook(cwd / "imports.ipynb", imports), pool)
@@ -78,7 +79,7 @@ def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) 
     server = pool.fork_server
     assert server._zygote is not None
     node = ResearchNotebook(source).fresh_copy()
-    server._shared_cells = SharedCells.of(node, fixed=fixed or {}, kernel_name=pool.name)
+    server._shared_cells = SharedCells.of(node, fixed=fixed or {}, kernel_name=pool.setup.name)
     server._why_not_shared = ""
     server._fork_after_shared_cells(server._zygote, import_s=0.0)
 
@@ -111,8 +112,8 @@ def run_alone(
     node = inject(
         ResearchNotebook(source).fresh_copy(),
         {**(fixed or {}), **(own or {})},
-        kernel_name=pool.name,
-        language=language_of(pool.name),
+        kernel_name=pool.setup.name,
+        language=language_of(pool.setup.name),
     )
     ended = threading.Event()
     request = ExecutionRequest(

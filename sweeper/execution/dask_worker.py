@@ -169,7 +169,7 @@ class TrialsOnWorker(WorkerPlugin):
         asked = self._mirror.workload(self._workload, host=socket.gethostname())
         self._workload = asked
         asked.cwd.mkdir(parents=True, exist_ok=True)
-        for file, source in (asked.frozen or {}).items():
+        for file, source in asked.frozen.items():
             Path(file).parent.mkdir(parents=True, exist_ok=True)
             Path(file).write_bytes(source.encode("utf-8", "surrogateescape"))
         for path in map(Path, linked):

@@ -187,13 +187,10 @@ class Places:
 
     Args:
         gpus: those that trials may use; empty on a machine without any.
-        threads: that each kernel computes with.
+        resources: what users state of trials.
         driver: knows how much of their memory is in use; default: NVIDIA's.
         claims: of the user's other sweeps.
-        stated_bytes: of a GPU, that each trial takes as users state it; None to measure it.
-        per_trial: how many GPUs each trial gets; more than one are its own.
         mps: lets trials on one GPU compute at the same time; None where they take turns.
-        is_hidden: whether kernels must not see GPUs that are not in `gpus`.
         root: of the file system with the counts of killed processes.
         look_s: how often to look at the memory of running trials.
         settled_s: how long a trial's memory must not have grown before others join it.
@@ -203,22 +200,20 @@ class Places:
         self,
         gpus: Sequence[Gpu] = (),
         *,
-        threads: int = 1,
+        resources: Resources | None = None,
         driver: Nvml | None = None,
         claims: Claims | None = None,
-        stated_bytes: int | None = None,
-        per_trial: int = 1,
         mps: Mps | None = None,
-        is_hidden: bool = False,
         root: Path = Path("/"),
         look_s: float = _LOOK_S,
         settled_s: float = _SETTLED_S,
     ) -> None:
         self.gpus, self.mps = list(gpus), mps
-        self._threads, self._is_hidden = threads, is_hidden
+        self._resources = resources or Resources()
+        self._stated_bytes = self._resources.claim_bytes
+        self._per_trial = self._resources.gpus_per_trial
         self._driver = driver or Nvml()
         self._claims = claims or Claims()
-        self._stated_bytes, self._per_trial = stated_bytes, per_trial
         self._root, self._look_s, self._settled_s = root, look_s, settled_s
         self._lock = threading.RLock()
         self._queue: list[Place] = []
@@ -239,7 +234,7 @@ class Places:
                 small for a single trial, or there are too few for one.
         """
         if resources.gpus == "none":
-            return cls(threads=resources.threads, is_hidden=True)
+            return cls(resources=resources)
         driver, per_trial = driver or Nvml(), resources.gpus_per_trial
         gpus = chosen_gpus(
             resources.gpus, driver, memory_bytes=resources.claim_bytes, per_trial=per_trial
@@ -247,27 +242,20 @@ class Places:
         why = why_not(gpus, jobs=jobs, per_trial=per_trial) if resources.mps == "auto" else "off"
         if resources.mps == "auto" and why:
             _log.warning("resources.mps: auto: MPS is not used: %s", why)
-        return cls(
-            gpus,
-            threads=resources.threads,
-            driver=driver,
-            stated_bytes=resources.claim_bytes,
-            per_trial=per_trial,
-            mps=None if why else Mps(),
-        )
+        return cls(gpus, resources=resources, driver=driver, mps=None if why else Mps())
 
     @property
     def env(self) -> dict[str, str]:
         """What all kernels find in their environment, before they import anything."""
-        has_gpus = bool(self.gpus)
+        has_gpus, resources = bool(self.gpus), self._resources
         return {
-            **dict.fromkeys(_THREAD_VARIABLES, str(self._threads)),
+            **dict.fromkeys(_THREAD_VARIABLES, str(resources.threads)),
             "PYTHONHASHSEED": "0",
             # cuBLAS is deterministic only with a workspace of fixed size.
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             **({k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items() if has_gpus}),
             # Until a trial's lease says otherwise: nothing may take a GPU before.
-            **({"CUDA_VISIBLE_DEVICES": ""} if has_gpus or self._is_hidden else {}),
+            **({"CUDA_VISIBLE_DEVICES": ""} if has_gpus or resources.gpus == "none" else {}),
         }
 
     @property

@@ -23,6 +23,7 @@ from ..kernels import (
     KernelOrigin,
     KernelPool,
     KernelResult,
+    KernelSetup,
     Reference,
     Run,
 )
@@ -87,15 +88,18 @@ def opened_worker(
         # What an import decides by the GPUs that it sees has to fit the trials, each of which has
         # one later.
         visible = ",".join(gpu.uuid for gpu in places.gpus)
-        pool = KernelPool(
-            workload.kernel_name,
+        setup = KernelSetup(
+            name=workload.kernel_name,
             env={**os.environ, **places.env},
             cwd=workload.cwd,
             runtime_folder=folder,
             token=token,
+            frozen=workload.frozen,
+        )
+        pool = KernelPool(
+            setup,
             kernels=workload.settings.kernels,
             import_env={"CUDA_VISIBLE_DEVICES": visible} if visible else {},
-            frozen=workload.frozen,
             shared_cells=workload.shared_cells,
         )
         patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
@@ -253,10 +257,10 @@ class Worker:
         """The executed notebook of a trial that has not run; it is not written yet."""
         workload = self.workload
         node = kernels.inject(
-            workload.notebook.fresh_copy(self.pool.name),
+            workload.notebook.fresh_copy(workload.kernel_name),
             {**self._own_params(spec), **spec.fixed},
-            kernel_name=self.pool.name,
-            language=kernels.language_of(self.pool.name),
+            kernel_name=workload.kernel_name,
+            language=kernels.language_of(workload.kernel_name),
         )
         file = ExecutedNotebook(node, spec, started_at=_now())
         known = {

@@ -45,10 +45,10 @@ class Workload:
     data: Dataset | None = None
 
     @property
-    def frozen(self) -> dict[str, str] | None:
+    def frozen(self) -> dict[str, str]:
         """The sources that kernels import in place of what lies on disk, by their paths here."""
         if self.snapshot is None:
-            return None
+            return {}
         return self.snapshot.frozen_in(str(self.code_folder or self.snapshot.folder))
 
     @property

@@ -5,7 +5,7 @@ What the scores mean for the trial does not belong here.
 
 from .cells.engine import execute
 from .cells.inject import inject
-from .forking.origins import KernelOrigin
+from .forking.origins import KernelOrigin, KernelSetup
 from .forking.policy import ForkPolicy, Proof, Reference, Run, Verdict, judge
 from .forking.sharing import SharedCells
 from .kernel import Kernel
@@ -21,6 +21,7 @@ __all__ = [
     "KernelOrigin",
     "KernelPool",
     "KernelResult",
+    "KernelSetup",
     "Proof",
     "Reference",
     "Run",

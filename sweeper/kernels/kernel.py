@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +22,7 @@ from jupyter_core.utils import run_sync
 from ..guard import MARK_VARIABLE, kill_marked, kill_session
 from .event_loop import has_pidfds
 from .forking.fork_server import ForkingProvisioner, ForkServer
-from .forking.origins import KernelOrigin
+from .forking.origins import KernelOrigin, KernelSetup
 from .forking.process import ForkedProcess
 from .ipython_folder import ipython_folder
 from .manager import PrivateKernelManager
@@ -46,12 +46,8 @@ class Kernel:
     It boots while the caller goes on.
 
     Args:
-        name: the name of the kernelspec.
-        env: its whole environment.
-        runtime_folder: where its private folder is made; a short path.
-        token: the beginning of the mark that it bears.
+        setup: what it has in common with others, with its own environment.
         origin: how it should come to be; it is started where it cannot be forked.
-        frozen: the sources of the modules that it imports from a snapshot, by their paths.
         fork_server: where it is forked.
 
     Attributes:
@@ -64,26 +60,17 @@ class Kernel:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        env: Mapping[str, str],
-        cwd: Path,
-        runtime_folder: Path,
-        token: str,
-        origin: KernelOrigin,
-        frozen: Mapping[str, str],
-        fork_server: ForkServer,
+        self, setup: KernelSetup, origin: KernelOrigin, *, fork_server: ForkServer
     ) -> None:
-        self.name, self.frozen, self.origin = name, frozen, origin
+        self.setup, self.origin, runtime_folder = setup, origin, setup.runtime_folder
         runtime_folder.mkdir(mode=0o700, exist_ok=True)  # a clean-up of /tmp may have removed it
         self.folder = folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
-        self._mark = f"{token}.{folder.name};"
+        self._mark = f"{setup.token}.{folder.name};"
         self._pidfd: int | None = None
         self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_end`
         log = logging.getLogger(__name__)
         self.manager = PrivateKernelManager(
-            folder=folder, kernel_name=name, log=log, is_local=runs_in_python(name)
+            folder=folder, kernel_name=setup.name, log=log, is_local=runs_in_python(setup.name)
         )
         if origin.is_forked:
             self.manager.provisioner = ForkingProvisioner(
@@ -95,7 +82,10 @@ class Kernel:
         own = {MARK_VARIABLE: self._mark, "IPYTHONDIR": ipython_folder(runtime_folder)}
         try:
             run_sync(self.manager.start_kernel)(
-                env={**env, **own}, cwd=str(cwd), stdout=self._stderr, stderr=self._stderr
+                env={**setup.env, **own},
+                cwd=str(setup.cwd),
+                stdout=self._stderr,
+                stderr=self._stderr,
             )
         except BaseException:
             self._remove()

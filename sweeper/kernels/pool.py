@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from dataclasses import replace
 from typing import Literal
 
 from nbformat import NotebookNode
@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 from ..notebooks.shared_cells import sharing_advice
 from .event_loop import thread_event_loop
 from .forking.fork_server import ForkServer, obstacle_of_system
-from .forking.origins import KernelOrigin
+from .forking.origins import KernelOrigin, KernelSetup
 from .forking.policy import ForkPolicy
 from .forking.sharing import SharedCells
 from .kernel import Kernel
@@ -27,16 +27,10 @@ class KernelPool:
     """Hands out kernels that run one trial each; each slot is a thread of its own.
 
     Args:
-        env: the environment of all kernels; what differs between trials is set when one begins.
-        cwd: the working directory of all kernels.
-        runtime_folder: a private folder with a short path, for sockets.
-        token: the beginning of the marks in their environments.
         kernels: `auto`: forked with the notebook's libraries imported, once the proof allows it;
             `fork`: without a proof; `cold`: never.
         import_env: variables with which libraries are imported before kernels are forked, beside
             those of `env`.
-        frozen: modules that kernels import in place of what lies on disk: their sources by their
-            absolute paths without links.
         shared_cells: the cells that run once, before kernels are forked; None for none.
 
     Attributes:
@@ -48,34 +42,20 @@ class KernelPool:
 
     def __init__(
         self,
-        name: str,
+        setup: KernelSetup,
         *,
-        env: Mapping[str, str],
-        cwd: Path,
-        runtime_folder: Path,
-        token: str,
         kernels: Literal["auto", "fork", "cold"],
         import_env: Mapping[str, str] | None = None,
-        frozen: Mapping[str, str] | None = None,
         shared_cells: SharedCells | None = None,
     ) -> None:
-        self.name = name
-        self.can_prepare = is_ipykernel(name)
-        self._env = env
-        self.cwd = cwd
-        self._runtime_folder = runtime_folder
-        self._token = token
-        self._frozen = frozen or {}
-        command = command_of(name)
+        self.setup = setup
+        self.can_prepare = is_ipykernel(setup.name)
+        command = command_of(setup.name)
         is_cold = "`kernels` is cold" if kernels == "cold" else ""
         self.fork_server = ForkServer(
             command,
+            replace(setup, env={**environment_of(setup.name, setup.env), **(import_env or {})}),
             obstacle=is_cold or command.obstacle or obstacle_of_system(),
-            env={**environment_of(name, env), **(import_env or {})},
-            cwd=cwd,
-            runtime_folder=runtime_folder,
-            token=token,
-            frozen=self._frozen,
             shared_cells=shared_cells,
         )
         self._lock = threading.Lock()
@@ -116,7 +96,7 @@ class KernelPool:
         Raises:
             OSError: the kernel's command cannot be run, or no kernel can be forked.
         """
-        env = self._env if self.can_prepare else {**self._env, **env}
+        env = self.setup.env if self.can_prepare else {**self.setup.env, **env}
         return self._take_best(env) if origin is None else self._take_as(origin, env)
 
     def _take_best(self, env: Mapping[str, str]) -> Kernel:
@@ -182,16 +162,7 @@ class KernelPool:
 
     def _start_best(self) -> Kernel:
         with thread_event_loop():
-            return self._start(self._env, self.policy.origin(self.fork_server.available))
+            return self._start(self.setup.env, self.policy.origin(self.fork_server.available))
 
     def _start(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
-        return Kernel(
-            self.name,
-            env=env,
-            cwd=self.cwd,
-            runtime_folder=self._runtime_folder,
-            token=self._token,
-            origin=origin,
-            frozen=self._frozen,
-            fork_server=self.fork_server,
-        )
+        return Kernel(replace(self.setup, env=env), origin, fork_server=self.fork_server)

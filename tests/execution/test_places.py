@@ -33,14 +33,15 @@ COMPLETED = TrialOutcome(state=TrialState.COMPLETED)
 def make(tmp_path: Path) -> Make:
     """Makes the places of a machine, which looks at its GPUs all the time."""
 
-    def make(*names: str, driver: StatedDriver | None = None, **options: object) -> Places:
+    def make(*names: str, driver: StatedDriver | None = None, **resources: int) -> Places:
         driver = driver or StatedDriver(*names)
-        defaults = {"look_s": 0.01, "settled_s": 0.1}
         return Places(
             driver.gpus,
+            resources=Resources(**resources),  # type: ignore[arg-type]
             driver=driver,
             claims=Claims(tmp_path / "claims"),
-            **{**defaults, **options},  # type: ignore[arg-type]
+            look_s=0.01,
+            settled_s=0.1,
         )
 
     return make
@@ -139,7 +140,7 @@ def test_kernels_see_no_gpu_where_users_want_none_and_any_that_nobody_knows_else
 
 
 def test_kernels_have_a_fixed_number_of_threads_and_what_else_changes_the_last_bits() -> None:
-    env = Places(threads=3).env
+    env = Places(resources=Resources(cpus_per_trial=3)).env
     assert list(env.values()).count("3") == 5
     assert (env["OMP_NUM_THREADS"], env["PYTHONHASHSEED"]) == ("3", "0")
     assert env["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
@@ -218,7 +219,7 @@ def test_a_trial_sees_the_kills_since_it_began(tmp_path: Path) -> None:
 
 
 def test_as_many_trials_share_a_gpu_as_what_they_state_fits(make: Make) -> None:
-    places = make("GPU-a", stated_bytes=9 * GIB)
+    places = make("GPU-a", gpu_memory=9 * GIB)
     trials = [Trial(places, number=number) for number in range(5)]
     for trial in trials[:4]:
         place = trial.begun()
@@ -363,7 +364,7 @@ def test_a_claim_that_no_gpu_can_hold_is_tried_where_it_is_alone(make: Make) -> 
 
 
 def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
-    places = make("GPU-a", "GPU-b", "GPU-c", per_trial=2)
+    places = make("GPU-a", "GPU-b", "GPU-c", gpus_per_trial=2)
     first = Trial(places)
     assert names(first.begun()) == "GPU-a,GPU-b"
     second = Trial(places)
@@ -420,11 +421,11 @@ def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of(
 
 
 def test_sweeps_of_one_user_leave_each_other_what_they_claim(make: Make) -> None:
-    other = Trial(make("GPU-a", stated_bytes=30 * GIB))
-    large = Trial(make("GPU-a", stated_bytes=10 * GIB))
+    other = Trial(make("GPU-a", gpu_memory=30 * GIB))
+    large = Trial(make("GPU-a", gpu_memory=10 * GIB))
     assert large.has_to_wait()
     assert "another sweep 32.7 GB" in large.running.waits_for
-    small = Trial(make("GPU-a", stated_bytes=4 * GIB))
+    small = Trial(make("GPU-a", gpu_memory=4 * GIB))
     small.begun()
     other.end()
     large.begun()

@@ -25,7 +25,7 @@ from sweeper.execution.places import Place, Places
 from sweeper.execution.worker import Worker
 from sweeper.execution.workload import Workload
 from sweeper.guard import Guard, marked_processes
-from sweeper.kernels import KernelPool
+from sweeper.kernels import KernelPool, KernelSetup
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.research import ResearchNotebook
@@ -68,15 +68,15 @@ class Bench:
         )
         data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}, **settings}
         read = Settings.from_mapping(data)
-        places = self.places or Places(threads=read.resources.threads)
-        pool = KernelPool(
-            kernel,
+        places = self.places or Places(resources=read.resources)
+        setup = KernelSetup(
+            name=kernel,
             env={**os.environ, **places.env},
             cwd=notebook.parent,
             runtime_folder=self.runtime_folder,
             token=self.token,
-            kernels="cold",
         )
+        pool = KernelPool(setup, kernels="cold")
         workload = Workload(
             notebook=ResearchNotebook(notebook),
             settings=read,

@@ -394,7 +394,7 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
     for cell in ours.cells:
         for output, following in itertools.pairwise(cell.get("outputs", [])):
             assert "name" not in output or output.name != following.get("name"), "in one piece"
-    theirs, ran_all = references.of(name, ours, cwd=pool.cwd)
+    theirs, ran_all = references.of(name, ours, cwd=pool.setup.cwd)
     assert (result.ending is Ending.FINISHED) == ran_all
     for cell, other in zip(seen(ours), seen(theirs), strict=True):
         assert cell == other

@@ -19,6 +19,7 @@ from sweeper.execution.local import LocalExecutor
 from sweeper.execution.mps import Mps
 from sweeper.execution.places import Places
 from sweeper.execution.workload import Workload
+from sweeper.settings.machines import Resources
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 
@@ -70,7 +71,7 @@ def run(
             gpus.installed(),
             driver=gpus,
             claims=Claims(folder / "claims"),
-            stated_bytes=8 * GB,
+            resources=Resources(gpu_memory=8 * GB),
             mps=Logged(),
             look_s=0.05,
             settled_s=0.3,

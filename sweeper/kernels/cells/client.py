@@ -87,7 +87,7 @@ class SweepClient(PapermillNotebookClient):
         request: ExecutionRequest,
         **options: Any,
     ) -> None:
-        super().__init__(nb_man, km=kernel.manager, kernel_name=kernel.name, **options)
+        super().__init__(nb_man, km=kernel.manager, kernel_name=kernel.setup.name, **options)
         self.kernel = kernel
         self.request = request
         self.running = request.running
@@ -130,7 +130,7 @@ class SweepClient(PapermillNotebookClient):
                 REPORTS_VARIABLE: str(self._report_socket.path),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
-            finders = "" if self.kernel.origin.is_forked else find_modules(self.kernel.frozen)
+            finders = "" if self.kernel.origin.is_forked else find_modules(self.kernel.setup.frozen)
             fraction = self.request.gpu_fraction
             cap = "" if fraction is None else cap_memory(fraction)
             self._run_silently(set_environment(environment) + cap + finders)

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
@@ -21,7 +20,7 @@ from ...guard import MARK_VARIABLE
 from ..event_loop import has_pidfds
 from ..ipython_folder import ipython_folder
 from .command import KernelCommand
-from .origins import SWITCH_OFF, ForkAvailability, SharedRun
+from .origins import SWITCH_OFF, ForkAvailability, KernelSetup, SharedRun
 from .process import ANSWER_S, ForkedProcess, request_fork
 from .sharing import NotShared, SharedCells, run_shared_cells
 from .zygote_process import ZygoteProcess
@@ -50,33 +49,26 @@ class ForkServer:
 
     Args:
         command: how the kernelspec starts a kernel.
+        setup: of all kernels, with the environment in which the zygote imports libraries.
         obstacle: why no kernel is ever forked, in words; empty where they may be.
-        env: the environment of the zygote: libraries read it when they are imported.
-        cwd: the working directory of all kernels.
-        runtime_folder: a private folder with a short path, for sockets.
-        token: the beginning of the mark in the zygote's environment.
-        frozen: the sources of the modules that kernels import from a snapshot, by their paths.
         shared_cells: the cells that run once, before kernels are forked; None for none.
+
+    Attributes:
+        available: whether kernels can be forked now.
     """
 
     def __init__(
         self,
         command: KernelCommand,
+        setup: KernelSetup,
         *,
         obstacle: str,
-        env: Mapping[str, str],
-        cwd: Path,
-        runtime_folder: Path,
-        token: str,
-        frozen: Mapping[str, str],
         shared_cells: SharedCells | None = None,
     ) -> None:
         self._command = command
-        self._frozen = frozen
         self._argv = list(command.arguments)
-        self._env = {**_IMPORT_ENV, **env, MARK_VARIABLE: f"{token}.zygote;"}
-        self._runtime_folder = runtime_folder
-        self._cwd = cwd
+        env = {**_IMPORT_ENV, **setup.env, MARK_VARIABLE: f"{setup.token}.zygote;"}
+        self._setup = replace(setup, env=env)
         self._shared_cells = shared_cells
         self._why_not_shared = ""
         self._lock = threading.Lock()
@@ -86,7 +78,7 @@ class ForkServer:
         self._zygotes = 0
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
-        self._available = ForkAvailability(obstacle=obstacle or _UNKNOWN, is_lasting=bool(obstacle))
+        self.available = ForkAvailability(obstacle=obstacle or _UNKNOWN, is_lasting=bool(obstacle))
         self._path: str | None = None  # of the process from which kernels can be forked
 
     @property
@@ -97,12 +89,7 @@ class ForkServer:
     @property
     def wants_import_profile(self) -> bool:
         """Whether `record_imports` should be called."""
-        return self._import_profile is None and not self._available.is_lasting
-
-    @property
-    def available(self) -> ForkAvailability:
-        """Whether kernels can be forked now."""
-        return self._available
+        return self._import_profile is None and not self.available.is_lasting
 
     def record_imports(self, profile: str) -> None:
         """Raise a zygote that imports what a kernel has imported; only the first call counts.
@@ -140,7 +127,7 @@ class ForkServer:
             output: the file descriptor for what the process writes outside of any cell.
         """
         with self._lock:
-            path, shared, zygote = self._path, self._available.shared, self._zygote
+            path, shared, zygote = self._path, self.available.shared, self._zygote
         if path is None:
             return None
         argv = self._command.arguments_in(command)
@@ -169,21 +156,20 @@ class ForkServer:
     def _raise_zygote(self) -> None:
         profile = self._import_profile
         assert profile is not None
-        self._available = ForkAvailability(obstacle=_PREPARING)
+        self.available = ForkAvailability(obstacle=_PREPARING)
         self._zygotes += 1
         try:
-            self._env["IPYTHONDIR"] = ipython_folder(self._runtime_folder)
+            own = {"IPYTHONDIR": ipython_folder(self._setup.runtime_folder)}
+            self._setup = replace(self._setup, env={**self._setup.env, **own})
             zygote = ZygoteProcess(
                 [self._command.interpreter, *self._command.options],
-                env=self._env,
-                cwd=self._cwd,
+                self._setup,
                 imports={
                     "modules": [n for n in profile["modules"] if n not in self._excluded],
                     "environment": profile["environment"],
                     "argv": self._argv,
-                    "frozen": dict(self._frozen),
+                    "frozen": dict(self._setup.frozen),
                 },
-                runtime_folder=self._runtime_folder,
             )
         except OSError as error:
             self._refuse(f"the process that forks kernels does not start ({error}); {SWITCH_OFF}")
@@ -222,7 +208,7 @@ class ForkServer:
         with self._lock:
             if self._zygote is zygote:
                 self._path = zygote.path if shared is None else shared.path
-                self._available = ForkAvailability(can_fork=True, shared=shared, import_s=import_s)
+                self.available = ForkAvailability(can_fork=True, shared=shared, import_s=import_s)
 
     def _run_shared_cells(self, zygote: ZygoteProcess) -> SharedRun | None:
         if self._shared_cells is None:
@@ -232,8 +218,8 @@ class ForkServer:
                 self._shared_cells,
                 zygote=zygote.path,
                 argv=self._argv,
-                env=self._env,
-                runtime_folder=self._runtime_folder,
+                env=self._setup.env,
+                runtime_folder=self._setup.runtime_folder,
             )
         except NotShared as error:
             if self._zygote is zygote:
@@ -255,13 +241,13 @@ class ForkServer:
             self._refuse(f"the process that forks kernels {why}; {SWITCH_OFF}")
 
     def _refuse(self, obstacle: str) -> None:
-        self._available = ForkAvailability(obstacle=obstacle, is_lasting=True)
+        self.available = ForkAvailability(obstacle=obstacle, is_lasting=True)
 
     def _end_zygote(self) -> None:
         with self._lock:
-            shared, zygote = self._available.shared, self._zygote
+            shared, zygote = self.available.shared, self._zygote
             self._path = self._zygote = None
-            self._available = replace(self._available, can_fork=False, shared=None)
+            self.available = replace(self.available, can_fork=False, shared=None)
         if shared is not None:
             shared.lease.close()
         if zygote is not None:

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 #: The end of what users read of a failed attempt to fork kernels.
 SWITCH_OFF = "`kernels: cold` spares the attempt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSetup:
+    """What all kernels of a sweep have in common.
+
+    Attributes:
+        name: of their kernelspec.
+        env: the environment of all kernels; what differs between trials is set when one begins.
+        cwd: the working directory of all kernels.
+        runtime_folder: a private folder with a short path, for sockets.
+        token: the beginning of the marks in their environments.
+        frozen: modules that kernels import in place of what lies on disk: their sources by their
+            absolute paths without links.
+    """
+
+    name: str
+    env: Mapping[str, str]
+    cwd: Path
+    runtime_folder: Path
+    token: str
+    frozen: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .origins import KernelSetup
 from .process import ANSWER_S
 from .zygote.messages import receive, send
 
@@ -21,10 +22,8 @@ class ZygoteProcess:
 
     Args:
         interpreter: the Python that runs the kernels, and its options.
-        env: the whole environment of the process.
-        cwd: its working directory, which is that of all kernels.
+        setup: of all kernels, with the whole environment of the process.
         imports: what to import; see `serve_forks`.
-        runtime_folder: the folder for the socket.
 
     Attributes:
         path: the socket at which the zygote serves, once it has reported.
@@ -36,21 +35,19 @@ class ZygoteProcess:
     def __init__(
         self,
         interpreter: Sequence[str],
+        setup: KernelSetup,
         *,
-        env: Mapping[str, str],
-        cwd: Path,
         imports: dict[str, Any],
-        runtime_folder: Path,
     ) -> None:
-        self.path = f"{tempfile.mkdtemp(prefix='z', dir=runtime_folder)}/s"
+        self.path = f"{tempfile.mkdtemp(prefix='z', dir=setup.runtime_folder)}/s"
         self._has_reported = False
         self._owner, theirs = socket.socketpair()
         with theirs:
             try:
                 self._process = subprocess.Popen(
                     [*interpreter, str(_SCRIPT), self.path, str(theirs.fileno())],
-                    env=env,
-                    cwd=cwd,
+                    env=setup.env,
+                    cwd=setup.cwd,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

@@ -91,7 +91,7 @@ def run_shared(
 ) -> list[KernelResult]:
     """Run a notebook twice with x as 2, after its shared cells."""
     source = write_notebook(
-        pool.cwd / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4", shared=shared
+        pool.setup.cwd / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4", shared=shared
     )
     share_cells(source, pool, fixed=fixed)
     own: Params = {"x": 2.0}
@@ -193,7 +193,7 @@ def test_draws_that_nothing_seeds_differ_in_each_trial(pool: KernelPool) -> None
 def test_a_file_that_is_open_for_reading_stands_at_the_same_line_in_each_trial(
     pool: KernelPool,
 ) -> None:
-    (pool.cwd / "data.txt").write_text("0\n1\n2\n3\n")
+    (pool.setup.cwd / "data.txt").write_text("0\n1\n2\n3\n")
     results = run_shared(
         pool, "file = open('data.txt')\nfile.readline()", "n0 = x * int(file.readline())", shared=1
     )
