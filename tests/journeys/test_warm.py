@@ -104,7 +104,7 @@ def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
         jobs=2,
         enough=forked(2),
     )
-    finding, _no_effect = result.findings
+    (finding,) = result.findings
     assert "does not repeat" in finding
     assert "no more could be shown" in finding
     assert metadata(result.records[-1])["proof"] == "in kind"
@@ -146,7 +146,7 @@ def test_what_fails_in_forked_kernels_only_is_run_in_started_ones(tmp_path: Path
     result = sweep(tmp_path, PAUSE, FAILS_IN_FORKS, trials=10, start=[{"x": 1}])
     assert result.counts["completed"] == 10
     assert {metadata(record)["kernel"] for record in result.records} == {"cold"}
-    finding, _no_effect = result.findings
+    (finding,) = result.findings
     assert "re-initialize CUDA" in finding
 
 
