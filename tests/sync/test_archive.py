@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -258,37 +256,28 @@ def test_two_that_begin_at_once_fetch_once_and_a_stop_ends_the_wait(
     assert content_of(second.place()) == FILES
 
 
-KILLED = """
-import os, pathlib, signal, sys
-from sweeper.settings.sections import Data
-from sweeper.sync import archive
-archive._BLOCK_BYTES, left = 1024, [15]
-get = archive.Store.get_range
-def until_killed(*args):
-    left[0] -= 1
-    if left[0] < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return get(*args)
-archive.Store.get_range = until_killed
-data = Data.model_validate({"path": "data", "from": sys.argv[1]})
-dataset = archive.Dataset(data, folder=pathlib.Path("."))
-dataset.settle()
-dataset.bring(print)
-"""
+def test_a_fetch_that_was_killed_leaves_nothing_half(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = make("away")
+    pushed(make("home"))
+    if (child := os.fork()) == 0:
+        get_range, left = Store.get_range, iter(range(15))
 
+        def until_killed(self: Store, name: str, start: int, end: int) -> bytes:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return get_range(self, name, start, end)
 
-@pytest.mark.slow  # a process with the package's imports
-def test_a_fetch_that_was_killed_leaves_nothing_half(make: Make, tmp_path: Path) -> None:
-    url = (tmp_path / "bucket").as_uri()
-    away = make("away", url=url)
-    pushed(make("home", url=url))
-    away.place().parent.mkdir()
-    done = subprocess.run([sys.executable, "-c", KILLED, url], cwd=away.place().parent, check=False)
-    assert done.returncode == -signal.SIGKILL
+        monkeypatch.setattr(Store, "get_range", until_killed)
+        fetched(away)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert not away.place().exists()
+    assert list(away.place().parent.glob(".*.part"))
     fetched(away)
     assert content_of(away.place()) == FILES
-    assert not list(away.place().parent.glob("*.part"))
+    assert not list(away.place().parent.glob(".*.part"))
 
 
 @pytest.mark.slow  # a server
