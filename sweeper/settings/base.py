@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -38,13 +38,10 @@ class SettingsModel(BaseModel):
         use_attribute_docstrings=True,  # editors display them
     )
 
-    #: Fields that are not keys of a file.
-    _internal: ClassVar[frozenset[str]] = frozenset()
-
     @classmethod
-    def file_keys(cls) -> dict[str, str]:
-        """The fields by their keys in a file: a key such as `class` cannot name a field."""
-        return {field.alias or name: name for name, field in cls.model_fields.items()}
+    def file_keys(cls) -> list[str]:
+        """The keys of a file: a key such as `class` cannot name a field."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
 
     @model_validator(mode="before")
     @classmethod
@@ -53,9 +50,8 @@ class SettingsModel(BaseModel):
             keys = ", ".join(cls.file_keys())
             raise problem(f"expected a mapping with the keys {keys}; got {as_yaml(data)}")
         for key in data:
-            if key not in (known_keys := cls.file_keys()):
-                known = [key for key, name in known_keys.items() if name not in cls._internal]
-                raise problem(f"unknown key {as_yaml(key)}; {nearest(str(key), known)}")
+            if key not in cls.file_keys():
+                raise problem(f"unknown key {as_yaml(key)}; {nearest(str(key), cls.file_keys())}")
         return data
 
 

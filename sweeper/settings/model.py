@@ -19,7 +19,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ..errors import SettingsError
@@ -62,17 +61,12 @@ def _url_alone(value: Any) -> Any:
 
 
 class Settings(SettingsModel):
-    """The checked content of a parameters file.
-
-    Attributes:
-        file: the file that was read; None for settings made in code.
-    """
+    """The checked content of a parameters file."""
 
     model_config = ConfigDict(json_schema_extra={"description": "Parameters of a sweep."})
 
-    _internal = frozenset({"file"})
     _set: frozenset[str] = PrivateAttr(default=frozenset())
-    file: SkipJsonSchema[Path | None] = None
+    _file: Path | None = PrivateAttr(default=None)
     study: StudySettings = StudySettings()
     """The study: its name, its seed, its number of trials, its sampler and pruner."""
     objective: Annotated[
@@ -168,7 +162,12 @@ class Settings(SettingsModel):
 
     @property
     def _plain(self) -> dict[str, Any]:
-        return self.model_dump(exclude={"file"}, exclude_defaults=True, by_alias=True)
+        return self.model_dump(exclude_defaults=True, by_alias=True)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that was read; None for settings made in code."""
+        return self._file
 
     @property
     def name(self) -> str:
@@ -235,8 +234,6 @@ class Settings(SettingsModel):
             raise SettingsError(
                 f"{file}: expected a mapping with the keys objective and space; got {as_yaml(data)}"
             )
-        if "file" in data:
-            raise SettingsError(f"{file}: unknown key 'file'; {nearest('file', _KEYS)}")
         return cls.from_mapping(data, file=file)
 
     @classmethod
@@ -247,7 +244,8 @@ class Settings(SettingsModel):
             SettingsError: the data has mistakes.
         """
         try:
-            settings = cls.model_validate({**data, "file": file})
+            settings = cls.model_validate(data)
+            settings._file = file
             check_study_name(settings.name)
         except ValidationError as error:
             raise SettingsError(validation_message(error, file=file, data=data)) from error
@@ -381,6 +379,3 @@ class Settings(SettingsModel):
 def _set_flag(name: str, value: Any) -> str:
     """Format the flag as the user may have written it."""
     return f"--set {name}={value if isinstance(value, str) else as_yaml(value)}"
-
-
-_KEYS = [key for key in Settings.model_fields if key != "file"]

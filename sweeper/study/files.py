@@ -46,12 +46,9 @@ def facts_in(file: Path, study: str) -> dict[str, Any] | None:
     Raises:
         sqlite3.Error: the file is no Optuna storage.
     """
-    if not file.exists():
-        return None
+    if not is_storage(file):
+        return None  # the file is just being created, or its creator was killed
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        tables = "SELECT name FROM sqlite_master WHERE name = 'study_user_attributes'"
-        if connection.execute(tables).fetchone() is None:
-            return None  # the file is just being created, or its creator was killed
         found = connection.execute(FACTS_OF_STUDY, (study, FACTS)).fetchone()
     return None if found is None else dict(json.loads(found[0]))
 

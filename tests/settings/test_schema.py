@@ -33,8 +33,7 @@ def test_the_schema_is_valid() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert SCHEMA["title"]
-    assert "file" not in SCHEMA["properties"]
-    assert set(SCHEMA["properties"]) == {*Settings.model_fields} - {"file"}
+    assert set(SCHEMA["properties"]) == {*Settings.model_fields}
 
 
 @pytest.mark.parametrize(
