@@ -19,6 +19,7 @@ import nh3
 from nbformat.v4 import new_notebook
 
 from ..files import write_atomically
+from ..settings.units import size
 from .reading import read_notebook
 
 #: The most characters of a text output, and of any other: a browser has to hold many notebooks.
@@ -168,7 +169,7 @@ def _still(output: Mapping[str, Any]) -> str | None:
         return _line(_INTERACTIVE)
     sizes = [len(str(value)) for value in data.values()]
     if max(sizes, default=0) > _MOST_OF_OUTPUT:
-        return _line(f"{_size(max(sizes))}: open the notebook")
+        return _line(f"{size(max(sizes))}: open the notebook")
     if [*data] == ["text/plain"]:
         return _shortened(data["text/plain"])
     return None
@@ -184,7 +185,7 @@ def _shortened(text: str) -> str | None:
     if len(text) <= _MOST_OF_TEXT:
         return None
     half = _MOST_OF_TEXT // 2
-    left = _size(len(text) - _MOST_OF_TEXT)
+    left = size(len(text) - _MOST_OF_TEXT)
     parts = (text[:half], f"… {left} more: open the notebook …", text[-half:])
     return "".join(
         f'<div class="jp-RenderedText"><pre>{nh3.clean_text(p)}</pre></div>' for p in parts
@@ -193,10 +194,6 @@ def _shortened(text: str) -> str | None:
 
 def _line(text: str) -> str:
     return f'<div class="jp-RenderedText"><pre>[{text}]</pre></div>'
-
-
-def _size(characters: int) -> str:
-    return f"{characters / 1e6:.1f} MB" if characters >= 1e6 else f"{characters / 1e3:.0f} kB"
 
 
 # --- nbconvert ----------------------------------------------------------------------------------
