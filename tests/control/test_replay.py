@@ -154,8 +154,8 @@ def test_a_pruned_trial_is_compared_as_far_as_it_came(
 ) -> None:
     cell = """
 import time, sweeper
-for step in range(1000 if x > 1 else 3):
-    sweeper.report(step, val=x * step)
+for step in range(1000) if x > 1 else (0, 1, 999):
+    sweeper.report(step, val=x * step if x > 1 else 0.0)
     time.sleep(0.01)
 """
     settings = small_settings(
