@@ -392,8 +392,8 @@ def storm(*, blows: int, seed: int, trials: int = 16) -> Counter[str]:
 @pytest.mark.kernel
 @pytest.mark.usefixtures("started_kernels")
 def test_a_sweep_that_is_struck_again_and_again_comes_to_the_same() -> None:
-    struck = storm(blows=4, seed=int.from_bytes(os.urandom(4), "big"), trials=8)
-    assert struck.total() == 4
+    struck = storm(blows=3, seed=int.from_bytes(os.urandom(4), "big"), trials=8)
+    assert struck.total() == 3
 
 
 @pytest.mark.slow
