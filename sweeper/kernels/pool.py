@@ -97,7 +97,13 @@ class KernelPool:
             OSError: the kernel's command cannot be run, or no kernel can be forked.
         """
         env = self.setup.env if self.can_prepare else {**self.setup.env, **env}
-        return self._take_best(env) if origin is None else self._take_as(origin, env)
+        if origin is None:
+            return self._take_best(env)
+        kernel = self._start(env, origin)
+        if origin.is_forked and not kernel.origin.is_forked:
+            kernel.kill()
+            raise OSError("no kernel can be forked any more")
+        return kernel
 
     def _take_best(self, env: Mapping[str, str]) -> Kernel:
         with self._lock:
@@ -114,13 +120,6 @@ class KernelPool:
         if not kernel.is_usable or kernel.origin.is_forked != best.is_forked:
             kernel.kill()
             return self._start(env, best)
-        return kernel
-
-    def _take_as(self, origin: KernelOrigin, env: Mapping[str, str]) -> Kernel:
-        kernel = self._start(env, origin)
-        if origin.is_forked and not kernel.origin.is_forked:
-            kernel.kill()
-            raise OSError("no kernel can be forked any more")
         return kernel
 
     def prepare(self) -> None:

@@ -27,12 +27,8 @@ def test_a_trial_is_expected_to_take_a_tenth_more_than_the_largest() -> None:
 
 
 def test_running_trials_count_that_have_shown_theirs() -> None:
-    assert PeakMemory().expected_bytes({}, [4 * GB]) == round(4.4 * GB)
-    assert peaks(({}, 2.0)).expected_bytes({}, [4 * GB]) == round(4.4 * GB)
-
-
-def test_trials_that_took_nothing_let_expect_nothing() -> None:
-    assert peaks(({}, 0.0)).expected_bytes({}) == 0
+    for memory in (PeakMemory(), peaks(({}, 2.0))):
+        assert memory.expected_bytes({}, [4 * GB]) == round(4.4 * GB)
 
 
 def test_where_sizes_explain_the_peaks_a_line_through_them_counts() -> None:

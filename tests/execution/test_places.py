@@ -261,8 +261,8 @@ def test_what_other_programs_take_is_left_to_them(make: Make) -> None:
     trial = Trial(places)
     assert trial.has_to_wait()
     assert "other programs 32.2 GB" in trial.running.waits_for
-    driver.used["GPU-a"] = 0
-    trial.begun()
+    driver.used["GPU-a"] = 10 * GIB
+    assert not trial.begun().is_alone_on_gpu
 
 
 def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_at_a_time(
@@ -346,13 +346,6 @@ def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make
     assert after.has_to_wait()
     alone.end()
     after.begun()
-
-
-def test_a_trial_is_not_alone_on_a_gpu_of_which_another_program_has_a_part(make: Make) -> None:
-    driver = StatedDriver("GPU-a")
-    driver.used["GPU-a"] = 10 * GIB
-    with make(driver=driver).lease(trial_spec(), RunningTrial()) as place:
-        assert not place.is_alone_on_gpu
 
 
 def test_a_claim_that_no_gpu_can_hold_is_tried_where_it_is_alone(make: Make) -> None:

@@ -11,7 +11,11 @@ from kernels_alone import kernel_pool, run_alone
 
 from sweeper.testing import write_notebook
 
-pytestmark = pytest.mark.kernel
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
+    pytest.mark.parametrize("is_forked", [False, True]),
+]
 
 NOTEBOOK = (
     "import sys\nby_itself = float('debugpy' in sys.modules)",
@@ -19,12 +23,9 @@ NOTEBOOK = (
 )
 
 
-@pytest.mark.parametrize("is_forked", [False, True])
 def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
     is_forked: bool, tmp_path: Path
 ) -> None:
-    if is_forked and sys.platform != "linux":
-        pytest.skip("kernels are forked on Linux only")
     source = write_notebook(tmp_path / "nb.ipynb", *NOTEBOOK)
     with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
         _, result = run_alone(source, pool, variables=["by_itself", "by_hand"])
@@ -32,10 +33,7 @@ def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
     assert result.variables == {"by_itself": 0.0, "by_hand": 1.0}
 
 
-@pytest.mark.parametrize("is_forked", [False, True])
 def test_no_output_is_lost_while_its_reader_does_not_run(is_forked: bool, tmp_path: Path) -> None:
-    if is_forked and sys.platform != "linux":
-        pytest.skip("kernels are forked on Linux only")
     # Several times what ZeroMQ and the operating system keep for a reader that is late.
     cell = (
         "import subprocess, time\n"

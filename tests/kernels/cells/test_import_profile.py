@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sweeper.kernels.cells.expressions import IMPORT_PROFILE
 
 
@@ -26,12 +28,17 @@ def imported(folder: Path, module: str) -> bool:
     return module in modules
 
 
-def test_a_library_of_the_environment_below_is_listed(tmp_path: Path) -> None:
-    # `uv run --with` and `venv --system-site-packages` put one environment on top of another.
-    assert imported(tmp_path / "base" / "lib" / "python3" / "site-packages", "below")
-    assert imported(tmp_path / "usr" / "lib" / "python3" / "dist-packages", "debians")
-
-
-def test_a_module_of_the_project_is_not_listed(tmp_path: Path) -> None:
-    assert not imported(tmp_path / "project", "helpers")
-    assert not imported(tmp_path / "my-site-packages-demo", "helpers")
+@pytest.mark.parametrize(
+    ("folder", "is_listed"),
+    [
+        # `uv run --with` and `venv --system-site-packages` put an environment on top of another.
+        ("base/lib/python3/site-packages", True),
+        ("usr/lib/python3/dist-packages", True),
+        ("project", False),
+        ("my-site-packages-demo", False),
+    ],
+)
+def test_libraries_of_any_environment_are_listed_and_modules_of_the_project_are_not(
+    tmp_path: Path, folder: str, *, is_listed: bool
+) -> None:
+    assert imported(tmp_path / folder, "helpers") is is_listed

@@ -71,11 +71,6 @@ def test_text_and_figures_keep_their_order() -> None:
     ]
 
 
-def test_what_comes_to_the_error_stream_first_stays_first() -> None:
-    outputs = [text("stderr", "e1"), text("stdout", "a"), text("stdout", "b"), text("stderr", "e2")]
-    assert seen(outputs) == ["e:e1", "o:ab", "e:e2"]
-
-
 def test_of_a_progress_bar_among_printed_lines_the_last_drawing_is_left() -> None:
     outputs = [
         text("stderr", "\r  0%"),
