@@ -38,18 +38,6 @@ def test_an_error_leaves_neither_a_folder_nor_a_guard(tmp_path: Path) -> None:
     assert guards() == []
 
 
-def test_a_folder_that_cannot_be_made_leaves_no_guard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "mkdir", fails)
-    with pytest.raises(OSError, match="No space"), guarded(tmp_path):
-        pass
-    assert guards() == []
-
-
 @pytest.mark.slow  # it starts processes
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_kill_beside_the_making_of_the_folder_leaves_none(tmp_path: Path, moment: str) -> None:

@@ -76,6 +76,8 @@ def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
 ) -> None:
     assert not policy.forks(available())
     assert "has not been run again" in policy.origin(available()).reason
+    assert ForkPolicy().claim(available(), trials_left=50) is None, "it has no reference"
+    assert policy.claim(available(can_fork=False), trials_left=50) is None
     assert policy.claim(available(), trials_left=50) is reference
     assert policy.claim(available(), trials_left=50) is None, "one proves it for all"
     policy.settle(Verdict(proof=Proof.EQUAL))
@@ -83,13 +85,6 @@ def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
     assert policy.coverage(FORKED) == {"proof": "equal", "proven_by": "0007"}
     assert policy.claim(available(), trials_left=50) is None
     assert policy.findings == []
-
-
-def test_there_is_no_proof_without_a_reference_or_before_kernels_can_be_forked(
-    policy: ForkPolicy,
-) -> None:
-    assert ForkPolicy().claim(available(), trials_left=50) is None
-    assert policy.claim(available(can_fork=False), trials_left=50) is None
 
 
 def test_a_proof_that_was_stopped_is_made_once_more(
