@@ -56,17 +56,15 @@ def fingerprint_of(
     code = local_code(notebook.code, notebook.path.parent) if code is None else code
     return {
         "cells": [_digest(source) for source in notebook.code],
-        "files": _digests(code, notebook.path.parent),
+        "files": {
+            os.path.relpath(path, notebook.path.parent): _digest(_text(code[path]))
+            for path in sorted(code)
+        },
         "study.seed": settings.study.seed,
         "resources.cpus_per_trial": settings.resources.threads,
         "kernel": kernel_name,
         **{f"{key}.{name}": part for key in _SECTIONS for name, part in data[key].items()},
     }
-
-
-def _digests(code: Mapping[Path, bytes], folder: Path) -> dict[str, str]:
-    """The digests of files, by their paths relative to a folder."""
-    return {os.path.relpath(path, folder): _digest(_text(code[path])) for path in sorted(code)}
 
 
 def version(fingerprint: Fingerprint) -> str:

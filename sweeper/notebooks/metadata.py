@@ -15,12 +15,8 @@ METADATA = "sweeper"
 
 def read_metadata(path: Path) -> Mapping[str, Any] | None:
     """Read the metadata of a trial from its file; None for a file that no sweep has written."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        metadata = data["metadata"][METADATA]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return metadata if isinstance(metadata, Mapping) else None
+    metadata, _ = read_progress(path)
+    return metadata if metadata and isinstance(metadata, Mapping) else None
 
 
 def read_progress(path: Path) -> tuple[Mapping[str, Any], Sequence[str | None]]:

@@ -268,27 +268,23 @@ def test_seed_everything_seeds_all_three_generators() -> None:
         assert draw() != first
 
 
-def test_seed_everything_makes_torch_deterministic_with_warnings_only() -> None:
+def test_seed_everything_makes_torch_deterministic_with_warnings_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import torch
 
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     seed_everything(0)
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8", "as the user has set it"
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    seed_everything(0)
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert torch.are_deterministic_algorithms_enabled()
     assert torch.is_deterministic_algorithms_warn_only_enabled()
     assert torch.backends.cudnn.deterministic
     assert not torch.backends.cudnn.benchmark
     assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     assert not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-
-
-def test_seed_everything_keeps_a_cublas_setting_of_the_user(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-    seed_everything(0)
-    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
-    seed_everything(0)
-    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
 def test_seed_everything_gives_matrix_products_full_precision_and_warns_where_they_had_tf32() -> (

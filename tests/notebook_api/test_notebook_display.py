@@ -92,17 +92,13 @@ def test_the_display_has_step_last_value_and_sparkline(displayed: Displayed) -> 
     assert "<td>acc</td><td>0.5</td><td>▁█</td>" in last["text/html"]
 
 
-def test_a_sparkline_continues_over_cells_with_gaps_and_final_values(displayed: Displayed) -> None:
+def test_a_sparkline_continues_over_cells_until_a_loop_is_started_again(
+    displayed: Displayed,
+) -> None:
     assert line_of("acc", displayed[1][0]).split() == ["acc", "nan", "▁█·"]
     assert displayed[1][1]["data"]["text/plain"].splitlines()[-1].split() == ["acc", "1", "final"]
-
-
-def test_a_loop_that_is_started_again_starts_a_new_sparkline(displayed: Displayed) -> None:
     assert line_of("acc", displayed[2][0]).split() == ["acc", "1e+308", "▁"]
     assert "a_b" not in displayed[2][0]["data"]["text/plain"]
-
-
-def test_extreme_values_do_not_break_the_sparkline(displayed: Displayed) -> None:
     assert line_of("acc", displayed[2][-1]).split()[2] == "█▁▄"  # the range is no float
     assert line_of("flat", displayed[3][-1]).split()[2] == "▁▁"
     assert line_of("lost", displayed[4][-1]).split() == ["lost", "inf"]

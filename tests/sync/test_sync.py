@@ -713,27 +713,6 @@ def test_stores_on_servers_are_not_copied_and_need_the_same_output(tmp_path: Pat
         pass
 
 
-def test_an_mlflow_store_moves_with_its_study(
-    tmp_path: Path,
-) -> None:
-    from mlflow import MlflowClient
-
-    from sweeper.tracking import move_artifacts
-
-    file, before, now = tmp_path / "mlflow.db", tmp_path / "a b", tmp_path / "c"
-    client = MlflowClient(f"sqlite:///{file}")
-    experiment = client.create_experiment("digits", f"{before.as_uri()}/digits")
-    other = client.create_experiment("other", f"{before.as_uri()}-2/other")
-    run = client.create_run(experiment)
-    client.log_text(run.info.run_id, "text", "file.txt")
-    before.rename(now)
-    move_artifacts(file, before=before.as_uri(), now=now.as_uri())
-    client = MlflowClient(f"sqlite:///{file}")
-    assert Path(client.download_artifacts(run.info.run_id, "file.txt")).read_text() == "text"
-    assert client.get_experiment(experiment).artifact_location == f"{now.as_uri()}/digits"
-    assert client.get_experiment(other).artifact_location == f"{before.as_uri()}-2/other"
-
-
 # --- settings that are refused -------------------------------------------------------------------
 
 
