@@ -42,6 +42,7 @@ from .dask_files import (
     kernel_python,
     own_version,
     path_of,
+    stamp_of,
     travelling_files,
 )
 from .executor import TrialSource
@@ -175,6 +176,8 @@ class DaskExecutor:
             finally:
                 wait(self._slots)
                 self.close()
+        for slot in self._slots:
+            slot.result()  # raises what one has ended with at last
         return self._findings
 
     # --- workers ----------------------------------------------------------------------------------
@@ -196,7 +199,6 @@ class DaskExecutor:
         used_s, scaled_s, away = time.monotonic(), -math.inf, ""
         trials = self._workload.settings.study.trials
         while True:
-            now_s = time.monotonic()
             try:
                 present, away = self._look(), ""
             except LostError as error:
@@ -204,6 +206,7 @@ class DaskExecutor:
                     away = f"the Dask scheduler does not answer: {error}"
                     _log.warning("%s: %s; it is waited for", self._cluster.place, away)
                 present = 0
+            now_s = time.monotonic()
             with self._change:
                 refusals = [it.refusal for it in self._members.values() if it.refusal]
             if is_done(present == len(refusals) + len(self._usable())):
@@ -428,7 +431,7 @@ class Member:
         """Run a trial there, from its files that home has to those that it has when it ends."""
         running.host = self.host
         task = f"{spec.run_id}-{spec.attempt}-{token_hex(4)}"
-        trial = _TrialThere(spec=spec, running=running)
+        trial = _TrialThere(task=task, spec=spec, running=running)
         self.running[task] = running
         try:
             if message := keep_earlier_attempt(spec, self.patience):
@@ -436,9 +439,9 @@ class Member:
             self._send_trial(trial)
             running.on_stop(trial.wake.set)
             asked = {"task": task, "spec": pickle.dumps(spec), "trials_left": running.trials_left}
-            follow = partial(self._follow, task, trial)
+            follow = partial(self._follow, trial)
             answer = self._ask("run", asked, wake=trial.wake, meanwhile=follow)
-            return self._ended(task, trial, answer)
+            return self._ended(trial, answer)
         except RefusedError as error:
             return failed(Reason.INTERNAL, f"on {self.host}: {error}")
         except (LostError, ValueError) as error:
@@ -517,12 +520,10 @@ class Member:
     def _send(self, paths: Iterable[Path]) -> None:
         for path in paths:
             with suppress(OSError), open(path, "rb") as file:  # it may be gone meanwhile
-                changed_ns, is_whole = os.fstat(file.fileno()).st_mtime_ns, False
-                while not is_whole:
-                    offset, data = file.tell(), file.read(PART_BYTES)
-                    part = {"offset": offset, "data": data, "changed_ns": changed_ns}
-                    self._ask("write", {"path": str(path), **part})
-                    is_whole = len(data) < PART_BYTES
+                size, changed_ns = stamp_of(os.fstat(file.fileno()))
+                for offset in range(0, size or 1, PART_BYTES):
+                    part = {"offset": offset, "data": file.read(PART_BYTES)}
+                    self._ask("write", {"path": str(path), "changed_ns": changed_ns, **part})
 
     # --- a trial that runs there ------------------------------------------------------------------
 
@@ -538,18 +539,18 @@ class Member:
             self._send(files_below(path) if path.is_dir() else [path])
             self._sent_inputs.add(path)  # they never change
 
-    def _follow(self, task: str, trial: _TrialThere) -> None:
+    def _follow(self, trial: _TrialThere) -> None:
         """Bring home what is new of a trial, and pass a stop on."""
         # It is tried again until the worker is gone.
         with suppress(LostError, RefusedError, OSError):
             if trial.running.stop_reason is not None:
                 stop = {"reason": str(trial.running.stop_reason), "message": trial.running.message}
-                self._ask("stop", {"task": task, **stop})
-            self._bring(task, trial)
+                self._ask("stop", {"task": trial.task, **stop})
+            self._bring(trial)
         trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # with many trials less often
         trial.wake.clear()
 
-    def _ended(self, task: str, trial: _TrialThere, answer: Mapping[str, Any]) -> TrialOutcome:
+    def _ended(self, trial: _TrialThere, answer: Mapping[str, Any]) -> TrialOutcome:
         """The outcome of a trial, when all its files are at home.
 
         Raises:
@@ -562,13 +563,13 @@ class Member:
             raise LostError("the worker ends")
         self.findings += [it for it in answer["findings"] if it not in self.findings]
         trial.is_over = True
-        self.patience.insist(partial(self._bring, task, trial))
+        self.patience.insist(partial(self._bring, trial))
         if self._environment is not None:  # home names the record by its content
             name = keep_environment(self.workload.paths, self._environment)
             outcome = replace(outcome, environment=name)
         return replace(outcome, host=self.host)
 
-    def _bring(self, task: str, trial: _TrialThere) -> None:
+    def _bring(self, trial: _TrialThere) -> None:
         """Bring home the files of a trial that are new.
 
         A file in a folder may be half written: it comes when the last look has found the same.
@@ -579,7 +580,7 @@ class Member:
             ValueError: it names a file that is none of the trial's; it is not used any more.
             OSError: a file cannot be written at home.
         """
-        answer = self._ask("changes", {"task": task})
+        answer = self._ask("changes", {"task": trial.task})
         if "files" not in answer:  # it has not begun
             return
         trial.running.cell, trial.running.cells = map(int, answer["cells"])
@@ -588,22 +589,22 @@ class Member:
         for name, stamp in found.items():
             is_whole = trial.is_over or name == NOTEBOOK or trial.seen.get(name) == stamp
             if is_whole and trial.have.get(name) != stamp:
-                self._fetch(task, trial, name, stamp)
+                self._fetch(trial, name, stamp)
         trial.seen = found
         # Only now: a new checkpoint is at home before the older one goes.
         for name in [it for it in trial.have if it not in found and it != NOTEBOOK]:
             path_of(trial.spec, name).unlink(missing_ok=True)
             del trial.have[name]
 
-    def _fetch(self, task: str, trial: _TrialThere, name: str, stamp: Stamp) -> None:
+    def _fetch(self, trial: _TrialThere, name: str, stamp: Stamp) -> None:
         """Bring one file home, beside its place and then renamed, unless it changes meanwhile."""
         place = path_of(trial.spec, name)
         beside = place.with_name(f".{place.name}.{os.getpid()}.part")
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(beside, "wb") as file:
-                while file.tell() < stamp[0]:
-                    part = {"task": task, "name": name, "offset": file.tell(), "stamp": stamp}
+                for offset in range(0, stamp[0], PART_BYTES):
+                    part = {"task": trial.task, "name": name, "offset": offset, "stamp": stamp}
                     if not (data := self._ask("read", part)["data"]):
                         return
                     file.write(data)
@@ -618,12 +619,14 @@ class _TrialThere:
     """A trial that runs on a worker.
 
     Attributes:
+        task: its name in all calls.
         have: the files that home has as the worker has them.
         seen: the files that the last look has found there.
         is_over: whether it has ended there.
         wake: set when there is something to do for it.
     """
 
+    task: str
     spec: TrialSpec
     running: RunningTrial
     have: dict[str, Stamp] = field(default_factory=dict)

@@ -116,8 +116,8 @@ class TrialsOnWorker(WorkerPlugin):
         await asyncio.to_thread(self.end)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
-        """End everything when Dask has freed the session."""
-        if key == self._session and finish == "released":
+        """End everything when Dask forgets the session, if only while it still began."""
+        if key == self._session and finish == "forgotten":
             self._removal = asyncio.ensure_future(self._dask_worker.plugin_remove(self.name))
 
     def patience_s(self) -> float:

@@ -214,8 +214,9 @@ def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
 
 
 def test_a_scheduler_that_went_away_is_waited_for_and_ends_the_sweep_if_it_stays_away(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(dask_cluster, "_CONNECT_S", 2.0)
     port = free_port(24_100)
     address = f"tcp://127.0.0.1:{port}"
     notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
