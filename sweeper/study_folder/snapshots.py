@@ -89,7 +89,7 @@ def keep_environment(paths: StudyPaths, environment: Mapping[str, Any]) -> str:
         OSError: it cannot be written.
     """
     name = _name_of(environment)
-    _keep(paths.environment(name), environment, mode=0o600)  # it has the changes since a commit
+    _keep(paths.environment(name), environment, mode=0o600)  # it names packages and hosts
     return name
 
 
