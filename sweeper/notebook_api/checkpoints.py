@@ -56,10 +56,10 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
     content = content_of(state)
     folder = Path(os.path.abspath(trial().folder))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
-        path = folder / f"{number:06d}.ckpt"
-        write_file(content, path)
+        try:
+            path = _write_next(content, folder)
+        except FileNotFoundError:  # somebody has removed the folder meanwhile
+            path = _write_next(content, folder)
         for old in checkpoint_files(folder)[keep:]:
             old.unlink(missing_ok=True)
     except OSError as error:
@@ -68,6 +68,14 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
             f"save_checkpoint: cannot write into {folder}: {error.strerror or error}; "
             "the checkpoint before this one is as it was",
         ) from error
+    return path
+
+
+def _write_next(content: Mapping[str, Any], folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
+    path = folder / f"{number:06d}.ckpt"
+    write_file(content, path)
     return path
 
 

@@ -258,6 +258,24 @@ def test_the_partial_file_of_a_killed_attempt_is_removed() -> None:
     assert names_in(FOLDER) == ["000002.ckpt"]
 
 
+class Remover(dict[str, int]):
+    """Removes the folder when it is first pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if FOLDER.exists() and not self:
+            shutil.rmtree(FOLDER)
+            self["removed"] = 1
+        return dict, (dict(self),)
+
+
+def test_a_folder_that_is_removed_meanwhile_is_made_anew() -> None:
+    counter = Counter()
+    removing = Remover()
+    counter.state_dict = lambda: removing  # type: ignore[method-assign]
+    assert save_checkpoint(counter=counter).exists()
+    assert removing
+
+
 def test_the_message_for_a_folder_that_cannot_be_made_names_it() -> None:
     FOLDER.parent.touch()
     with pytest.raises(NotADirectoryError, match=r"cannot write into .*by-hand: Not a directory"):
