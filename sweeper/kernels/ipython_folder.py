@@ -30,6 +30,7 @@ def _init_iopub(self, context, _original=IPKernelApp.init_iopub):
 IPKernelApp.init_iopub = _init_iopub
 
 c.HistoryManager.enabled = False
+c.HistoryManager.hist_file = ":memory:"  # as nbclient has it
 
 if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
     sys.modules["debugpy"] = None  # as if it were not installed

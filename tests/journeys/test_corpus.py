@@ -193,7 +193,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
         "changed.VALUE, changed.f()",
         "os.remove('changed.py')",
     ]),
-    "history": (2, ["40 + 2", "_ + 1", "x, _, __, _4, _3, Out, In[3:]", "_i, _ii, _iii, _i3", "%history 3-6"]),
+    "history": (2, ["40 + 2", "_ + 1", "x, _, __, _4, _3, Out, In[3:]", "_i, _ii, _iii, _i3", "%history 3-6", "get_ipython().history_manager.hist_file"]),
     "names that there are": (1, [
         "import math\nfrom math import sqrt\na = 1",
         "x, dir()", "%who", "%whos", "[n for n in globals() if not n.startswith('_')]",
