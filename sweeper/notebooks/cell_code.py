@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import io
+import threading
 import tokenize
 import warnings
 
@@ -15,6 +16,11 @@ _FOREIGN = frozenset(
     "bash cmd file HTML html javascript js latex markdown perl pypy python python2 python3 ruby "
     "script sh svg SVG system sx timeit writefile R cython sql".split()
 )
+
+
+#: In CPython 3.11 two threads that parse at once can fail with a SystemError (gh-106905), and
+#: filters of warnings belong to the process.
+_PARSING = threading.Lock()
 
 
 def plain_python(source: str) -> str:
@@ -53,7 +59,7 @@ def parse(source: str) -> ast.Module:
         SyntaxError: also for null bytes and for code that is nested too deeply.
     """
     try:
-        with warnings.catch_warnings():
+        with _PARSING, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the kernel prints them
             return ast.parse(source)
     except (ValueError, RecursionError, MemoryError) as error:

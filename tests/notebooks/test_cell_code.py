@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sweeper.notebooks.cell_code import parse
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
@@ -40,3 +46,25 @@ def test_every_form_of_assignment_is_found(tmp_path: Path, source: str, names: l
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters=source))
     assert all(map(research.takes, names))
     assert not research.takes("settings")
+
+
+@pytest.fixture
+def _switching() -> Iterator[None]:
+    """Threads take turns while Python makes a syntax tree, as they may at each collection."""
+
+    def switch(*_: Any) -> None:
+        time.sleep(0)
+
+    before = gc.get_threshold()
+    gc.set_threshold(50)
+    gc.callbacks.append(switch)
+    yield
+    gc.callbacks.remove(switch)
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("_switching")
+def test_threads_may_parse_at_once() -> None:
+    source = "def f(a):\n    for b in range(3):\n        x = [[1, (a + 2) * 3], {'a': -b}]\n" * 40
+    with ThreadPoolExecutor(6) as threads:
+        assert all(threads.map(parse, [source] * 18))
