@@ -167,8 +167,9 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
         name="seed",
         holds=None if settings.confirm is None else False,
         text="the notebook takes no seed" + (", which confirm needs" if settings.confirm else ""),
-        remedy="assign `seed` a number, or read sweeper.trial().seed, so that luck "
-        "can be told from merit",
+        remedy=notebook.why_no_seed()
+        or "assign `seed` a number, or read sweeper.trial().seed, so that luck can be told from "
+        "merit",
     )
 
 

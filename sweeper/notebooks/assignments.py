@@ -79,7 +79,7 @@ class Assignments:
     def why_not(self, name: str) -> str:
         """What keeps a name from getting a trial's value, and the remedy; empty for nothing.
 
-        It follows after the name and `is`.
+        The text completes the sentence "NAME is …".
         """
         at_top = [a for a in self._found.get(name, ()) if not a.block]
         plain_or_loop = [a for a in at_top if a.is_plain or a.value is None]
@@ -97,7 +97,10 @@ class Assignments:
         return "not assigned"
 
     def other_value(self, name: str, *, after_cell: int) -> str:
-        """What assigns a name another value in a later cell, as `why_not` words it."""
+        """The later cell that gives a name another value, and the remedy; empty where none does.
+
+        The text completes the sentence "NAME is …".
+        """
         rivals = [
             a
             for a in self._found.get(name, ())

@@ -164,6 +164,11 @@ class ResearchNotebook:
         """Whether a trial's value of a name reaches the notebook's cells."""
         return self.language == "python" and not self.why_not(name)
 
+    def why_no_seed(self) -> str:
+        """Why trials get no seed though the notebook assigns one; empty where neither holds."""
+        why = self.why_not("seed") if self.language == "python" else ""
+        return "" if why in ("", "not assigned") else f"seed is {why}"
+
     def why_not(self, name: str) -> str:
         """What keeps a name from getting a trial's value, as `Assignments.why_not` words it."""
         if name in self.injected:

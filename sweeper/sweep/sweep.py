@@ -326,7 +326,11 @@ class Sweep:
     def _remarks(self) -> list[str]:
         names = [*self.plan.settings.search_space, *self.plan.settings.fixed]
         used = ", ".join(self.plan.notebook.used_in_parameters_cell(names))
-        return [f"the parameters cell uses {used}, whose value is replaced in it"] if used else []
+        no_seed = "" if "seed" in names else self.plan.notebook.why_no_seed()
+        return [
+            *([f"the parameters cell uses {used}, whose value is replaced in it"] if used else []),
+            *([f"no trial got a seed of its own: {no_seed}"] if no_seed else []),
+        ]
 
     def _importances(self, study: Study) -> Mapping[str, Mapping[str, float]]:
         """How much each param matters; nothing where the machine is about to go."""

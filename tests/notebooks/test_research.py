@@ -85,6 +85,26 @@ def test_a_parameter_that_a_later_cell_gives_another_value_is_refused(tmp_path: 
     assert not ResearchNotebook(path).takes("x")
 
 
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        ("seed = 1", ""),
+        ("x = 1", ""),
+        (
+            "seed = 1\nseed = 2",
+            "seed is assigned in code cell 1, line 1, and in code cell 1, line 2: ",
+        ),
+        ("seed = f()", "seed is worked out in code cell 1, line 1: give it a value"),
+    ],
+)
+def test_a_seed_that_no_trial_gets_is_explained(tmp_path: Path, cell: str, why: str) -> None:
+    found = ResearchNotebook(
+        write_notebook(tmp_path / "n.ipynb", cell, parameters="")
+    ).why_no_seed()
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
+
+
 def test_names_that_the_parameters_cell_uses_are_named(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "y = 1", parameters="x = 1\nz = x + y\nk = 2")
     assert ResearchNotebook(path).used_in_parameters_cell(["y", "x", "k"]) == ["x"]

@@ -13,9 +13,9 @@ from ...trials import Params
 def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
     """A notebook whose cells see `params`.
 
-    Papermill's cell after the parameters cell assigns those that the parameters cell only sets, and
-    is there for none of them, too, so that all trials' notebooks have the same cells. The values of
-    the others are replaced where they stand.
+    Papermill's cell after the parameters cell assigns those that the parameters cell only sets. It
+    is added even where it assigns nothing, so that all trials' notebooks have the same cells. The
+    values of the others are replaced where they stand.
     """
     node.metadata.setdefault("papermill", NotebookNode())
     if language == "python":
