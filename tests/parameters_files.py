@@ -127,6 +127,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH.replace("1e-1}", "1e-1, when: {opt: []}}"), ["space.lr.when.opt", "not be empty"]),
     # fixed and start
     (BOTH + "fixed: {my-epochs: 1}", ["fixed.my-epochs", "not a Python identifier"]),
+    (BOTH + "learn_from: earlier", ["learn_from", "a list"]),
     (BOTH + "start: {lr: 0.01}", ["start", "a list"]),
     (BOTH + "start: [0.01]", ["start.0", "a mapping", "0.01"]),
     # inputs
@@ -280,6 +281,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     ),
     # fixed and start
     (BOTH + "fixed: {lr: 0.1}", ["'lr' stands in both space and fixed"]),
+    (SPACE + "objective: {a: maximize, b: minimize}\nlearn_from: [e]", ["learn_from", "single"]),
     (BOTH + "start: [{}, {lrr: 0.01}]", ["start[1]", "'lrr'", "did you mean 'lr'?"]),
     (BOTH + "start: [{lr: 0.5}]", ["start[0]", "0.5", "from 0.0001 to 0.1"]),
     (BOTH + "start: [{opt: rms}]", ["start[0]", "'rms'", "one of 'sgd', 'adam'"]),

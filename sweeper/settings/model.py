@@ -95,6 +95,9 @@ class Settings(SettingsModel):
     """Names of the notebook that get the path of what a trial of another study has saved."""
     start: Annotated[tuple[dict[str, ChoiceValue], ...], Field(strict=False)] = ()
     """Trials to run first, each a mapping from swept names to values; some may be missing."""
+    learn_from: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Earlier studies of the same parameters, by name, folder or storage: [out/earlier]. Their best
+    params run first, and their scores guide the sampler until ten own trials have completed."""
     smoke: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(
         default_factory=dict
     )
@@ -145,6 +148,8 @@ class Settings(SettingsModel):
             raise problem(f"{twice[0]!r} stands in both space and fixed; keep one of them")
         if not self.space:
             raise problem("space is empty; give at least one parameter a range or choices")
+        if self.learn_from and len(self.objective) > 1:
+            raise problem("learn_from needs a single objective")
         if self.confirm is not None and (why := self._why_not_confirmed(self.fixed)):
             raise problem(f"confirm: {why}")
         for index, params in enumerate(self.start):

@@ -22,6 +22,8 @@ from .trial_codec import RECORD, decode, is_own
 FACTS = "sweeper"
 #: The fact of a study that confirms others: its plan, as `trials.plan_of` makes it.
 CONFIRMS = "confirms"
+#: The fact of a study that learns from others: of each, params and scores of its trials.
+LEARNED = "learned"
 #: How long to wait for another process's lock on the file.
 _BUSY_TIMEOUT_S = 30
 _NAMES = """

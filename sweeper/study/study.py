@@ -12,7 +12,7 @@ import json
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from .pruners import why_pruned
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
-from .stored import CONFIRMS, FACTS
+from .stored import CONFIRMS, FACTS, LEARNED
 from .trial_codec import RECORD, encode, record_of
 
 
@@ -239,6 +239,23 @@ class Study:
             attrs |= {RETRY: again.first_number, SEED: again.seed}
         self._study.enqueue_trial(as_queued(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the study has what earlier studies have found."""
+        return LEARNED in self.facts
+
+    def learn(self, studies: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Keep what earlier studies have found, and run their best params first.
+
+        Args:
+            studies: of each the `params` and the `score` of its trials, the best first.
+        """
+        for trials in studies:
+            params = as_queued(trials[0]["params"])
+            if params not in [trial.system_attrs.get(QUEUED) for trial in self._trials()]:
+                self._study.enqueue_trial(params)
+        self.note_facts(**{LEARNED: studies})
 
     def confirm(self, plan: Mapping[str, Any]) -> int:
         """Queue the runs of trials on seeds that the study lacks; a seed for all before the next.

@@ -13,6 +13,7 @@ from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Tracker, View, sqlite_file, store_of
 from .description import description
 from .inputs.data import with_data
+from .inputs.learning import learn
 from .inputs.resolving import INPUTS, keep_inputs, with_inputs
 from .plan import SweepPlan
 from .resume_checks import refuse_changes, refuse_files_in_the_way
@@ -58,6 +59,7 @@ def opened(
             plan = plan.with_trials(study.confirm(plan.confirming))
         folder.is_needed = is_restored
         _check_resumed(plan, study)
+        learn(plan, study)
         _note_places(plan, study)
         if plan.data is not None and plan.settings.cluster is None:  # whose workers fetch it
             plan.data.bring(on_data, is_stopped)

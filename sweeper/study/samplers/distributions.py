@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, assert_never
 
 import optuna
@@ -57,6 +58,15 @@ def in_words(distribution: BaseDistribution) -> str:
 def as_queued(params: Params) -> dict[str, Any]:
     """Params as Optuna's queue stores them: lists and mappings as text."""
     return {name: as_scalar(value) for name, value in params.items()}
+
+
+def as_trial(
+    params: Params, score: float, known: Mapping[str, BaseDistribution]
+) -> optuna.trial.FrozenTrial:
+    """Params and a score as a completed trial; what is not in `known` is dropped."""
+    queued = {name: value for name, value in as_queued(params).items() if name in known}
+    used = {name: known[name] for name in queued}
+    return optuna.trial.create_trial(params=queued, distributions=used, value=score)
 
 
 def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:

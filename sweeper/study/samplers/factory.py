@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import optuna
@@ -14,8 +15,10 @@ from optuna.samplers import BaseSampler
 from ...errors import SettingsError
 from ...settings import Settings
 from ..options import check_options
+from ..stored import FACTS, LEARNED
+from .distributions import as_trial, distributions
 from .padded_gp import PaddedGP
-from .views import StorageView, with_constraints
+from .views import StorageView, with_constraints, with_learned
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
 _GP_TRIALS = 250
@@ -96,8 +99,16 @@ class SamplerFactory:
 
     def seen(self, storage: Any) -> Any:
         """A study's storage, or a view of it, as the sampler is to see it."""
-        sees = self.name in _SEES_INFEASIBLE
-        return StorageView(storage, with_constraints) if sees else storage
+        if self.name not in _SEES_INFEASIBLE:
+            return storage
+        facts = storage.get_study_user_attrs(storage.study_id).get(FACTS, {})
+        known = distributions(self._space)
+        learned = [
+            [as_trial(it["params"], it["score"], known) for it in one]
+            for one in facts.get(LEARNED, [])
+        ]
+        seen = StorageView(storage, partial(with_learned, studies=learned)) if learned else storage
+        return StorageView(seen, with_constraints)
 
     @property
     def most_trials(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import optuna
@@ -20,6 +20,8 @@ from ..trial_codec import RECORD
 
 #: The attribute of a trial with what its sampler has noted about the study.
 _NOTED = "sweeper.noted"
+#: So many own trials outvote those of earlier studies.
+_OUTVOTED_BY = 10
 #: Optuna's attribute of a trial for the constraint `memory`: above 0 where it is violated.
 _CONSTRAINT = "constraints:memory"
 
@@ -133,6 +135,31 @@ def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
             held = {_CONSTRAINT: 1.0 if is_infeasible else -1.0}
             changed.system_attrs = {**trial.system_attrs, **held}
         seen.append(changed)
+    return seen
+
+
+def with_learned(
+    trials: list[FrozenTrial], *, studies: Sequence[Sequence[FrozenTrial]]
+) -> list[FrozenTrial]:
+    """The trials, with those of earlier studies until ten of the study's own have completed.
+
+    Earlier scores are shifted by what the earlier best params have gained or lost here, so that
+    another data set or a longer training does not make one study look better than the other.
+
+    Args:
+        studies: the trials of each earlier study, the best first.
+    """
+    own = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    if len(own) >= _OUTVOTED_BY:
+        return trials
+    seen = list(trials)
+    for earlier in studies:
+        again = (trial for trial in own if trial.params == earlier[0].params)
+        shift = next((float(it.value or 0) - float(earlier[0].value or 0) for it in again), 0.0)
+        for trial in earlier:
+            shifted = copy.copy(trial)
+            shifted.value = float(trial.value or 0) + shift
+            seen.append(shifted)
     return seen
 
 

@@ -1,0 +1,77 @@
+"""What a study begins with from earlier studies of the same parameters (`learn_from`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import SettingsError, StudyError
+from ...settings.addresses import Address
+from ...settings.messages import nearest
+from ...study.study import Study
+from ...trials import TrialRecord, TrialState
+from ..plan import SweepPlan
+from .upstream import find_upstream
+
+#: More trials of one earlier study say nothing new.
+_MOST_TRIALS = 100
+
+
+def learn(plan: SweepPlan, study: Study) -> None:
+    """Give a new study what its earlier studies have found; one that has begun keeps what it got.
+
+    Raises:
+        SettingsError: an earlier study does not exist, or none of its trials fits this study.
+    """
+    is_search = plan.confirming is None  # a study that confirms runs what the search has found
+    if is_search and plan.settings.learn_from and not study.has_learned:
+        study.learn([_found(wanted, plan) for wanted in plan.settings.learn_from])
+
+
+def _found(wanted: str, plan: SweepPlan) -> list[dict[str, Any]]:
+    """Params and score of each completed trial of an earlier study that fits, the best first."""
+    settings, where = plan.settings, f"{plan.settings.file or 'settings'}: learn_from: {wanted!r}"
+    ((name, goal),) = settings.objective.items()
+    try:
+        if "://" in wanted:
+            studies = Study.all_in(Address.of(wanted))
+        else:
+            paths, storage_url = plan.paths, plan.storage_url
+            studies = [find_upstream(wanted, paths=paths, storage_url=storage_url).study]
+    except (SettingsError, StudyError) as error:
+        raise SettingsError(f"{where}: {error}") from error
+    known = {score for study in studies for score in study.facts.get("objectives", [])}
+    records = [
+        record
+        for study in studies
+        for record in study.records()
+        if record.state is TrialState.COMPLETED and name in record.scores
+    ]
+    if not records:
+        hint = f"; {nearest(name, sorted(known))}" if known and name not in known else ""
+        raise SettingsError(f"{where}: no trial there has completed with the score {name}{hint}")
+    fitting = [record for record in records if _fits(record, plan)]
+    if not fitting:
+        raise SettingsError(
+            f"{where}: none of its {len(records)} completed trials has all params of this space "
+            f"({', '.join(settings.search_space)}) within their ranges"
+        )
+    sign = -1.0 if goal.direction == "maximize" else 1.0
+    fitting.sort(key=lambda record: sign * record.scores[name])
+    names = list(settings.search_space)
+    return [
+        {
+            "params": {n: record.params[n] for n in names if n in record.params},
+            "score": record.scores[name],
+        }
+        for record in fitting[:_MOST_TRIALS]
+    ]
+
+
+def _fits(record: TrialRecord, plan: SweepPlan) -> bool:
+    """Whether a trial has a value of each parameter that this space has in its branch."""
+    space, params = plan.settings.search_space, record.params
+    return all(
+        name in params and space[name].allows(params[name])
+        for name in space
+        if space.exists(name, params)
+    )

@@ -1,0 +1,76 @@
+"""A study begins with what earlier studies have found; functions stand for kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies import small_settings
+
+from sweeper import Sweep
+from sweeper.errors import SettingsError
+from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
+
+pytestmark = pytest.mark.slow  # MLflow is imported
+
+SPACE = {"x": {"low": 0.0, "high": 1.0}}
+
+
+def sweep(folder: Path, name: str, *, best: float, trials: int, **changes: Any) -> Any:
+    """A sweep whose score is highest at `best`."""
+
+    def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        value = 10.0 - (float(str(spec.params.get("x", 0.5))) - best) ** 2
+        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": value})
+
+    study = {"trials": trials, **changes.pop("study", {})}
+    return (
+        Sweep.from_settings(
+            small_settings(name, **{"space": SPACE, **changes, "study": study}),
+            notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5"),
+            output=f"{folder}/out/{{study}}.{{run_id}}.ipynb",
+            executor=lambda _: InlineExecutor(run_trial),
+        )
+        .run()
+        .to_json()
+    )
+
+
+@pytest.mark.parametrize("sampler", ["gp", "tpe"])
+def test_the_earlier_best_runs_first_and_its_scores_guide_the_sampler_until_ten_trials(
+    tmp_path: Path, sampler: str
+) -> None:
+    earlier = sweep(tmp_path, "earlier", best=0.8, trials=15, study={"sampler": "gp"})
+    learned = {"learn_from": ["earlier"], "study": {"sampler": {"name": sampler}}}
+    later = sweep(tmp_path, f"later-{sampler}", best=0.8, trials=4, **learned)
+    xs = [trial["params"]["x"] for trial in later["trials"]]
+    assert xs[0] == earlier["best"]["params"]["x"]
+    assert sum(abs(x - 0.8) < 0.2 for x in xs[1:]) >= 2, "a new study begins anywhere"
+    again = sweep(tmp_path, f"later-{sampler}", best=0.8, trials=5, **learned)
+    assert [t["params"]["x"] for t in again["trials"]][:4] == xs, "the best is queued once"
+
+
+def test_a_misleading_study_is_outvoted(tmp_path: Path) -> None:
+    sweep(tmp_path, "misled", best=0.9, trials=12)
+    found = sweep(tmp_path, "here", best=0.1, trials=22, learn_from=["misled"])
+    assert abs(found["best"]["params"]["x"] - 0.1) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"learn_from": ["earlierr"]}, ["'earlierr'", "there is no study", "'earlier'"]),
+        ({"objective": {"vol": "maximize"}}, ["the score vol", "did you mean 'val'?"]),
+        ({"space": {"x": {"low": 2.0, "high": 3.0}}}, ["none of its 2 completed", "(x)"]),
+    ],
+)
+def test_an_earlier_study_that_says_nothing_about_this_one_is_refused(
+    tmp_path: Path, changes: dict[str, Any], parts: list[str]
+) -> None:
+    sweep(tmp_path, "earlier", best=0.5, trials=2)
+    with pytest.raises(SettingsError) as caught:
+        sweep(tmp_path, "later", best=0.5, trials=2, **{"learn_from": ["earlier"], **changes})
+    assert all(part in str(caught.value) for part in ["learn_from", *parts]), str(caught.value)
+    assert not (tmp_path / "out" / "later").exists()
