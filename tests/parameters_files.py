@@ -17,20 +17,12 @@ space:
   batch_size: [32, 64, 128]
 """
 
-
 #: Every key with a value.
 EVERYTHING = (Path(__file__).parents[1] / "docs" / "every-key.yml").read_text("utf-8")
 
-
 OBJECTIVE = "objective: {val_acc: maximize}\n"
-
-
 SPACE = "space: {lr: {low: 1e-4, high: 1e-1}, opt: [sgd, adam]}\n"
-
-
 BOTH = OBJECTIVE + SPACE
-
-
 INPUT = "inputs: {e: {study: p, artifact: m, take: "
 
 
@@ -54,7 +46,6 @@ NOT_YAML: list[tuple[str, list[str]]] = [
     (BOTH + f"fixed: {{a: {'[' * 600}{']' * 600}}}", ["nested too deeply; write it flatter"]),
 ]
 
-
 #: Files with wrong types or keys, which the JSON Schema refuses too.
 WRONG_TYPES: list[tuple[str, list[str]]] = [
     # the file as a whole
@@ -63,9 +54,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (OBJECTIVE, ["space", "missing"]),
     (SPACE, ["objective", "missing"]),
     (BOTH + "studdy: {trials: 3}", ["'studdy'", "did you mean 'study'?"]),
-    (BOTH + "fil: x", ["unknown key 'fil'"]),
     # study
-    (BOTH + "study: 7", ["study", "expected a mapping", "trials", "7"]),
     (BOTH + "study:", ["study", "expected a mapping", "null"]),
     (BOTH + "study: {trails: 3}", ["study", "'trails'", "did you mean 'trials'?"]),
     (BOTH + "study: {trials: 0}", ["study.trials", "1 or more", "got 0"]),
@@ -91,13 +80,8 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
         SPACE + "objective: {a: {direction: maximize, take: first}}",
         ["objective.a.take", "'last', 'best' or 'mean'", "'first'"],
     ),
-    (
-        SPACE + "objective: {a: {direction: maximize, tak: last}}",
-        ["objective.a", "'tak'", "did you mean 'take'?"],
-    ),
     # scores
     (BOTH + "scores: {val_acc: acc}", ["scores.val_acc", "variable, pattern", "'acc'"]),
-    (BOTH + "scores: {a: {varible: b}}", ["scores.a", "'varible'", "did you mean 'variable'?"]),
     # space
     (OBJECTIVE + "space: {}", ["space is empty"]),
     (OBJECTIVE + "space: {lr: 0.1}", ["space.lr", "cannot read 0.1", "{low: …, high: …}"]),
@@ -133,16 +117,13 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     # inputs
     (BOTH + "inputs: {e: pretrain}", ["inputs.e", "the keys study, artifact, take", "'pretrain'"]),
     (BOTH + "inputs: {e: {study: pretrain}}", ["inputs.e.artifact", "missing"]),
-    (BOTH + "inputs: {e: {study: p, artifact: m, tak: best}}", ["inputs.e", "'tak'", "'take'"]),
     (BOTH + INPUT + "bst}}", ["inputs.e.take", "expected best, or a run id such as", "got 'bst'"]),
     (BOTH + INPUT + "[0003]}}", ["inputs.e.take", "a run id such as", "got [3]"]),
     # limits and resources
-    (BOTH + "limits: {trail: 2h}", ["limits", "'trail'", "did you mean 'trial'?"]),
     (BOTH + "limits: {trial: soon}", ["limits.trial", "'soon'", "90s"]),
     (BOTH + "limits: {cell_output: lots}", ["limits.cell_output", "'lots'", "10MB"]),
     (BOTH + "resources: {gpus: all}", ["resources.gpus", "'all'", "auto, none or a list"]),
     (BOTH + "resources: {gpus: [-1]}", ["resources.gpus", "[-1]"]),
-    (BOTH + "resources: {cpus_per_trial: 0}", ["resources.cpus_per_trial", "1 or more", "0"]),
     (BOTH + "resources: {gpu_memory: lots}", ["resources.gpu_memory", "'lots'", "9GB"]),
     (BOTH + "resources: {gpu: 1}", ["resources", "'gpu'", "did you mean 'gpus'?"]),
     (BOTH + "resources: {gpus: 2}", ["resources.gpus", "a list of GPU numbers", "got 2"]),
@@ -153,17 +134,13 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "cost: {budget: 3}", ["cost.price_per_hour", "missing"]),
     (BOTH + "kernels: hot", ["kernels", "'auto', 'fork' or 'cold'", "'hot'"]),
     (BOTH + "study: {order: fix}", ["study.order", "'free'", "'fixed'", "'fix'"]),
-    (BOTH + "study: {pruner: {name: asah}}", ["study.pruner", "'asah'", "'asha'"]),
     (
         BOTH + "cost: {price_per_hour: 1, budget: 0}",
         ["cost.budget", "must be more than 0;", "got 0"],
     ),
     # confirm
-    (BOTH + "confirm: {best: 0}", ["confirm.best", "1 or more", "got 0"]),
     (BOTH + "confirm: {seeds: 1}", ["confirm.seeds", "2 or more", "got 1"]),
-    (BOTH + "confirm: {seed: 3}", ["confirm", "'seed'", "did you mean 'seeds'?"]),
 ]
-
 
 #: Files with wrong values, which only loading finds.
 WRONG_VALUES: list[tuple[str, list[str]]] = [
@@ -284,6 +261,10 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (SPACE + "objective: {a: maximize, b: minimize}\nlearn_from: [e]", ["learn_from", "single"]),
     (BOTH + "start: [{}, {lrr: 0.01}]", ["start[1]", "'lrr'", "did you mean 'lr'?"]),
     (BOTH + "start: [{lr: 0.5}]", ["start[0]", "0.5", "from 0.0001 to 0.1"]),
+    (
+        OBJECTIVE + "space: {n: {low: 16, high: 64, step: 16}}\nstart: [{n: 40}]",
+        ["n: 40 is outside"],
+    ),
     (BOTH + "start: [{opt: rms}]", ["start[0]", "'rms'", "one of 'sgd', 'adam'"]),
     (BOTH + "fixed: {a: !!binary aGk=}", ["fixed.a", "expected a number", "binary data"]),
     (BOTH + "start: [{lr: true}]", ["start[0]", "lr: true is outside", "from 0.0001 to 0.1"]),
@@ -302,13 +283,14 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["e.artifact", "'.m'", "plain file name"],
     ),
     (BOTH + "inputs: {lr: {study: p, artifact: m}}", ["'lr' stands in both inputs and space"]),
+    (BOTH + INPUT + "best}}\nfixed: {e: 1}", ["'e' stands in both inputs and fixed"]),
+    (BOTH + INPUT + "best}}\nsmoke: {e: 1}", ["'e' stands in both inputs and smoke"]),
     (BOTH + "inputs: {a-b: {study: p, artifact: m}}", ["inputs.a-b", "not a Python identifier"]),
     # limits and resources
     (BOTH + "limits: {trial: 0s}", ["limits.trial", "'0s'"]),
     (BOTH + "limits: {cell_output: 10XB}", ["limits.cell_output", "'10XB'", "10MB"]),
     (BOTH + "limits: {trial: 99999d}", ["limits.trial", "'99999d' is too long", "10 years"]),
 ]
-
 
 SHORT_AND_LONG = """\
 study: {sampler: {name: tpe, n_startup_trials: 5}, pruner: {name: asha}, stop_after_failures: null}

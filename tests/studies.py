@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import nbformat
 
 from sweeper.settings import Settings
-from sweeper.trials import Event, Observer, SweepResult, TrialRecord
+from sweeper.trials import Event, Observer, SweepResult, TrialRecord, TrialState, run_id_of
 
 if TYPE_CHECKING:
     from sweeper import Sweep
@@ -20,6 +21,19 @@ def small_settings(name: str, **changes: Any) -> Settings:
     usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
     study = {"name": name, "trials": 9, "sampler": "random", **changes.get("study", {})}
     return Settings.from_mapping({**usual, **changes, "study": study})
+
+
+def trial_record(number: int = 0, **stated: Any) -> TrialRecord:
+    """The record of a completed trial, of which a test states only what it is about."""
+    usual: dict[str, Any] = {
+        "state": TrialState.COMPLETED,
+        "params": {"x": 0.5},
+        "seed": 0,
+        "attempt": 1,
+        "notebook": Path(f"out/{run_id_of(number)}.ipynb").absolute(),
+        "scores": {"val": 1.0} if stated.get("state", "completed") == "completed" else {},
+    }
+    return TrialRecord(number=number, **{**usual, **stated})
 
 
 #: How long tests wait for what should come at once: a busy machine may take a while for anything.

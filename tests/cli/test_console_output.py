@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from studies import trial_record
 
 from sweeper.cli.console_output import ConsoleOutput
 from sweeper.trials import Reason, Snapshot, SweepResult, TrialRecord, TrialState, count_by_state
@@ -18,18 +18,7 @@ def console(**flags: bool) -> ConsoleOutput:
     return ConsoleOutput(argparse.Namespace(**{**usual, **flags}))
 
 
-def record(number: int, state: TrialState = TrialState.COMPLETED) -> TrialRecord:
-    return TrialRecord(
-        number=number,
-        state=state,
-        params={"x": 0.5},
-        seed=0,
-        attempt=1,
-        notebook=Path(f"out/{number:04d}.ipynb").absolute(),
-        scores={"val": 1.0} if state is TrialState.COMPLETED else {},
-        reason=None if state is TrialState.COMPLETED else Reason.CELL_ERROR,
-        message="" if state is TrialState.COMPLETED else "1/0",
-    )
+FAILED = trial_record(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="1/0")
 
 
 def state_of(*records: TrialRecord) -> tuple[SweepResult, Snapshot]:
@@ -50,7 +39,7 @@ def state_of(*records: TrialRecord) -> tuple[SweepResult, Snapshot]:
 def test_a_result_goes_to_stdout_and_with_json_to_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    result, _ = state_of(record(0))
+    result, _ = state_of(trial_record())
     console().summary(result)
     printed = capsys.readouterr()
     assert "best: 0000" in printed.out
@@ -67,16 +56,16 @@ def test_a_quiet_command_prints_a_summary_only_without_a_completed_trial(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     quiet = console(quiet=True)
-    quiet.summary(state_of(record(0))[0])
+    quiet.summary(state_of(trial_record())[0])
     quiet.line("queued 0001")
     quiet.progress("preparing")
     assert capsys.readouterr() == ("", "")
-    quiet.summary(state_of(record(0, TrialState.FAILED))[0])
+    quiet.summary(state_of(FAILED)[0])
     assert "1 failed" in capsys.readouterr().out
 
 
 def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixture[str]) -> None:
-    result, snapshot = state_of(*map(record, range(25)))
+    result, snapshot = state_of(*map(trial_record, range(25)))
     console().status(result, snapshot, owner=None)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from studies import trial_record
 
 from sweeper.display import screen
+from sweeper.display.in_jupyter import live_output
 from sweeper.trials import (
     KernelUse,
     Progress,
@@ -50,16 +53,8 @@ def snapshot(*running: Progress, **stated: Any) -> Snapshot:
     return Snapshot(**{**usual, **stated})
 
 
-def completed(number: int) -> TrialRecord:
-    return TrialRecord(
-        number=number,
-        state=TrialState.COMPLETED,
-        params={"lr": 0.5},
-        seed=0,
-        attempt=1,
-        notebook=Path(f"out/digits.{number:04d}.ipynb").absolute(),
-        scores={"val_acc": 0.9375},
-    )
+def completed(number: int, **stated: Any) -> TrialRecord:
+    return trial_record(number, **{"params": {"lr": 0.5}, "scores": {"val_acc": 0.9375}, **stated})
 
 
 def drawn(state: Snapshot, monkeypatch: pytest.MonkeyPatch, *, width: int = 100) -> list[str]:
@@ -119,7 +114,7 @@ def test_the_host_has_a_column_where_trials_run_elsewhere(monkeypatch: pytest.Mo
 def test_the_best_so_far_and_its_notebook_stand_below(monkeypatch: pytest.MonkeyPatch) -> None:
     *_, best, notebook = drawn(snapshot(progress(), best=[completed(3)]), monkeypatch)
     assert best == "best: 0003  val_acc=0.9375  (lr=0.5)"
-    assert notebook == "  notebook: out/digits.0003.ipynb"
+    assert notebook == "  notebook: out/0003.ipynb"
 
 
 def test_of_several_best_trials_one_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,22 +144,17 @@ def test_a_live_table_is_gone_in_the_end(terminal: io.StringIO) -> None:
 
 
 def failed(number: int, message: str) -> TrialRecord:
-    return replace(
-        completed(number),
-        state=TrialState.FAILED,
-        reason=Reason.CELL_ERROR,
-        message=message,
-        scores={},
-    )
+    ended = {"state": TrialState.FAILED, "reason": Reason.CELL_ERROR, "scores": {}}
+    return completed(number, message=message, **ended)
 
 
 def test_an_error_that_several_trials_had_is_printed_once() -> None:
     records = [failed(n, "ZeroDivisionError" if n != 1 else "KeyError") for n in range(9)]
     assert screen.failure_lines([completed(9), *records]) == [
         "failed: 9 cell_error",
-        "  0000 failed (cell_error): ZeroDivisionError\n    out/digits.0000.ipynb",
+        "  0000 failed (cell_error): ZeroDivisionError\n    out/0000.ipynb",
         "    likewise: 0002, 0003, 0004, 0005, 0006 and 2 more",
-        "  0001 failed (cell_error): KeyError\n    out/digits.0001.ipynb",
+        "  0001 failed (cell_error): KeyError\n    out/0001.ipynb",
     ]
 
 
@@ -268,3 +258,26 @@ SHARED = KernelUse(is_forked=True, shared_cells=4, proven_by="0000")
 )
 def test_a_summary_has_how_kernels_came_to_be(kernels: list[KernelUse], line: str) -> None:
     assert screen.kernels_line(kernels) == line
+
+
+def test_outside_of_jupyter_nothing_is_looked_at() -> None:
+    looks = []
+
+    def look() -> Snapshot | None:
+        looks.append(True)
+        return None
+
+    with live_output(look):
+        pass
+    assert looks == []
+
+
+def test_the_ipython_of_a_terminal_is_no_notebook() -> None:
+    code = "from sweeper.display.in_jupyter import is_jupyter; print(is_jupyter())"
+    done = subprocess.run(
+        [sys.executable, "-m", "IPython", "--quick", "--colors=NoColor", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "False"

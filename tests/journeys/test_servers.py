@@ -20,13 +20,13 @@ import pytest
 from commands import Command
 from mlflow_servers import MlflowServer
 from postgres_servers import PostgresServer, started_postgres
-from studies import until
+from studies import trial_record, until
 
 from sweeper.cli import main
 from sweeper.testing import write_notebook
 from sweeper.tracking import RunWriter, free_port, store_of
 from sweeper.tracking.new_store import make_store
-from sweeper.trials import StudyPaths, TrialRecord, TrialState
+from sweeper.trials import StudyPaths, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("here")]
 
@@ -137,14 +137,7 @@ def test_a_run_whose_creation_got_no_answer_is_not_created_twice(
     from mlflow.exceptions import MlflowException
 
     lost: list[str] = []
-    record = TrialRecord(
-        number=0,
-        state=TrialState.RUNNING,
-        params={"x": 0.5},
-        seed=1,
-        attempt=1,
-        notebook=tmp_path / "0000.ipynb",
-    )
+    record = trial_record(state=TrialState.RUNNING, notebook=tmp_path / "0000.ipynb")
     paths = StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="lost")
     with gate_before(server, losing="runs/create", lost=lost) as address:
         writer = RunWriter.open(

@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sweeper
 from sweeper.notebook_api.messages import (
     TRIAL_VARIABLE,
+    Point,
+    decode_float,
+    encode_float,
 )
 
 
@@ -100,3 +105,15 @@ def test_any_whole_number_is_a_step(step: Any) -> None:
 
 def test_a_metric_may_have_the_name_step() -> None:
     sweeper.report(0, step=0.5)
+
+
+@given(st.floats())
+def test_every_float_survives_json(value: float) -> None:
+    text = json.dumps(encode_float(value), allow_nan=False)
+    assert repr(decode_float(json.loads(text))) == repr(value)
+
+
+@pytest.mark.parametrize("step", [None, 0, 3])
+def test_a_point_survives_json(step: int | None) -> None:
+    point = Point(step=step, metrics={"a": 0.1, "b": -math.inf})
+    assert Point.decode(json.loads(json.dumps(point.encode(), allow_nan=False))) == point

@@ -166,27 +166,6 @@ def test_settings_that_were_made_in_code_can_be_overridden() -> None:
     assert (changed.resources.gpus, changed.resources.claim_bytes) == ((0, 1), 10**9)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "fragments"),
-    [
-        ({"fixed": {"lr": "big"}}, ["--set lr=big", "a number from 0.0001 to 0.1"]),
-        ({"fixed": {"lr": True}}, ["--set lr=true", "not a number"]),
-        ({"fixed": {"batch-size": 3}}, ["--set batch-size=3", "did you mean 'batch_size'?"]),
-        ({"fixed": {"class": 3}}, ["--set class=3", "not a Python identifier"]),
-        ({"fixed": {"lr": 0.1, "batch_size": 3}}, ["--set batch_size=3", "nothing to sweep"]),
-        ({"study": "a/b"}, ["--study", "'a/b'", "use letters"]),
-        ({"trials": 0}, ["study.trials", "must be 1 or more", "got 0"]),
-    ],
-)
-def test_the_message_for_a_wrong_override_names_the_flag(
-    load_settings: Load, overrides: dict[str, Any], fragments: list[str]
-) -> None:
-    with pytest.raises(SettingsError) as raised:
-        load_settings(SMALLEST).with_overrides(**overrides)
-    for fragment in fragments:
-        assert fragment in str(raised.value)
-
-
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
 def test_a_file_in_another_unicode_encoding_is_read(tmp_path: Path, encoding: str) -> None:
     file = tmp_path / "digits.yml"

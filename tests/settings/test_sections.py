@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from parameters_files import SMALLEST, Load
+from parameters_files import BOTH, INPUT, SMALLEST, Load
 from pydantic import ValidationError
 
 from sweeper.settings.machines import Cluster, is_exposed
@@ -34,3 +34,40 @@ def test_only_this_machine_is_used_without_encryption_unless_that_is_stated(
     if is_refused:
         with pytest.raises(ValidationError, match=r"without encryption.*insecure: true"):
             Cluster.model_validate({"url": address})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("8h", 28800),
+        ("1d", 86400),
+        ("1.5h", 5400),
+        ("30", 30),
+        ("250ms", 0.25),
+    ],
+)
+def test_durations_have_units(load_settings: Load, text: str, seconds: float) -> None:
+    assert load_settings(SMALLEST + f"limits: {{trial: {text}}}").limits.trial == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("10MB", 10_000_000), ("9GB", 9_000_000_000), ("512KiB", 524288), ("1.5k", 1500), ("7", 7)],
+)
+def test_sizes_have_units(load_settings: Load, text: str, size: int) -> None:
+    assert load_settings(SMALLEST + f"limits: {{cell_output: {text}}}").limits.cell_output == size
+
+
+@pytest.mark.parametrize(("take", "read"), [("best", "best"), ("'0007'", "0007"), ("7", "0007")])
+def test_a_trial_is_taken_by_its_run_id_or_for_being_the_best(
+    load_settings: Load, take: str, read: str
+) -> None:
+    assert load_settings(BOTH + INPUT + take + "}}").inputs["e"].take == read
+
+
+def test_a_flag_that_fixes_the_parameter_takes_the_place_of_the_input(load_settings: Load) -> None:
+    settings = load_settings(BOTH + INPUT + "best}}").with_overrides(fixed={"e": "/mine.pt"})
+    assert settings.inputs == {}
+    assert set(settings.search_space) == {"lr", "opt"}

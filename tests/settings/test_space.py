@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_core import PydanticCustomError
 
 from sweeper.settings.space import (
     AnyDimension,
@@ -18,7 +16,6 @@ from sweeper.settings.space import (
     IntDimension,
     SearchSpace,
     as_scalar,
-    check_branches,
     read_dimension,
 )
 
@@ -167,63 +164,12 @@ def test_a_list_opens_a_branch_where_the_branch_has_a_list_of_lists() -> None:
     assert space.count() == 2 * 2 + 2
 
 
-def test_branches_in_a_circle_are_refused() -> None:
-    with pytest.raises(PydanticCustomError, match="a, b refer to each other in a circle"):
-        space_of(
-            a={"choices": [1], "when": {"b": 1}},
-            b={"choices": [1], "when": {"a": 1}},
-            c=[1],
-        )
-
-
-@pytest.mark.parametrize(
-    ("when", "fragment"),
-    [
-        ({"optimiser": "sgd"}, "did you mean 'optimizer'?"),
-        ({"optimizer": "sdg"}, "'sdg' never occurs; expected one of 'sgd', 'adam'"),
-        ({"width": 16}, "'width' is a range; only choices open a branch"),
-        ({"x": 1}, "'x' is a range"),
-    ],
-)
-def test_a_branch_that_can_never_open_is_refused(when: Mapping[str, Any], fragment: str) -> None:
-    dimensions: dict[str, AnyDimension] = dict(space_of(**OPTIMIZERS).items())
-    dimensions["x"] = read_dimension({"low": 0, "high": 1, "when": when})
-    with pytest.raises(PydanticCustomError) as raised:
-        check_branches(dimensions, {})
-    assert fragment in str(raised.value)
-
-
 def test_a_large_tree_of_branches_is_counted() -> None:
     wide = {f"w{i}": {"low": 1, "high": 1000} for i in range(20)}
     assert space_of(**wide).count() == 1000**20
     assert space_of(**OPTIMIZERS).count() is None  # momentum is continuous
     stepped = {"low": 0.8, "high": 0.9, "step": 0.05, "when": {"nesterov": True}}
     assert space_of(**{**OPTIMIZERS, "momentum": stepped}).count() == 4 * (3 + 1 + 1)
-
-
-# --- params --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("params", "fragment"),
-    [
-        ({"widht": 32}, "'widht' is not in the space; did you mean 'width'?"),
-        ({"width": 40}, "width: 40 is outside the space; expected a whole number from 16 to 64"),
-        ({"optimizer": "rms"}, "expected one of 'sgd', 'adam'"),
-        ({"nesterov": 1}, "nesterov: 1 is outside the space"),
-        ({"momentum": "0.9"}, "expected a number from 0.8 to 0.99"),
-        (
-            {"optimizer": "adam", "nesterov": True},
-            "'nesterov' does not exist when optimizer is 'adam'; leave it out",
-        ),
-    ],
-)
-def test_params_that_no_trial_can_have_are_refused(
-    params: Mapping[str, Any], fragment: str
-) -> None:
-    with pytest.raises(PydanticCustomError) as raised:
-        space_of(**OPTIMIZERS).check_params(params)
-    assert fragment in str(raised.value)
 
 
 # --- for any space -------------------------------------------------------------------------------

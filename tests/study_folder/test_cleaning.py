@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from studies import trial_record
 
 from sweeper.settings.sections import CheckpointPolicy
 from sweeper.study_folder.cleaning import clean
@@ -22,19 +23,7 @@ STATES = [
 BEST = 1
 
 
-def record(number: int, state: TrialState, retry_of: int | None = None) -> TrialRecord:
-    return TrialRecord(
-        number=number,
-        state=state,
-        params={},
-        seed=0,
-        attempt=1,
-        notebook=Path(),
-        retry_of=retry_of,
-    )
-
-
-RECORDS = [record(number, state) for number, state in enumerate(STATES)]
+RECORDS = [trial_record(number, state=state) for number, state in enumerate(STATES)]
 
 
 @pytest.fixture
@@ -69,5 +58,7 @@ def test_checkpoints_that_may_be_needed_stay_and_the_policy_decides_on_the_rest(
 
 
 def test_the_last_try_decides(folder: Path) -> None:
-    assert 3 in left(folder, record(6, TrialState.RUNNING, retry_of=3), completed="remove")
-    assert 3 not in left(folder, record(6, TrialState.COMPLETED, retry_of=3), completed="remove")
+    assert 3 in left(
+        folder, trial_record(6, state=TrialState.RUNNING, retry_of=3), completed="remove"
+    )
+    assert 3 not in left(folder, trial_record(6, retry_of=3), completed="remove")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from studies import until
+from studies import trial_record, until
 
 from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
@@ -79,15 +79,8 @@ def wrote(tracker: Tracker, *records: TrialRecord) -> bool:
 
 
 def stopped(folder: Path) -> TrialRecord:
-    return TrialRecord(
-        number=0,
-        params={"x": 0.5},
-        seed=1,
-        attempt=1,
-        notebook=folder / "0000.ipynb",
-        state=TrialState.STOPPED,
-        started_at_s=time.time(),
-    )
+    notebook = folder / "0000.ipynb"
+    return trial_record(notebook=notebook, state=TrialState.STOPPED, started_at_s=time.time())
 
 
 @pytest.mark.slow  # MLflow makes its tables

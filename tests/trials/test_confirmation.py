@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
+from studies import trial_record
 
 from sweeper.display.confirmed import confirmation_lines, won_by
 from sweeper.trials import Confirmation, TrialRecord, TrialState, best_trials, plan_of
@@ -17,16 +17,9 @@ SEEDS = [100, 101]
 
 
 def trial(number: int, score: float | None, **fields: Any) -> TrialRecord:
-    values: dict[str, Any] = {
-        "number": number,
-        "state": FAILED if score is None else COMPLETED,
-        "params": {"x": number},
-        "seed": number,
-        "attempt": 1,
-        "notebook": Path(f"out/{number:04d}.ipynb"),
-        "scores": {} if score is None else {"acc": score},
-    }
-    return TrialRecord(**(values | fields))
+    state, scores = (FAILED, {}) if score is None else (COMPLETED, {"acc": score})
+    usual = {"state": state, "params": {"x": number}, "seed": number, "scores": scores}
+    return trial_record(number, **{**usual, **fields})
 
 
 def confirmation(

@@ -1,16 +1,54 @@
-"""What the records of a trial derive from their values."""
+"""What the records of trials let expect: an end that is final, and how long the others take."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from studies import trial_record
 
-from sweeper.trials import (
-    Reason,
-    TrialRecord,
-    TrialState,
+from sweeper.trials import Progress, Reason, TrialRecord, TrialState
+from sweeper.trials.durations import seconds_left
+
+
+def ended(duration_s: float, state: TrialState = TrialState.COMPLETED) -> TrialRecord:
+    return trial_record(duration_s=duration_s, state=state)
+
+
+def runs(elapsed_s: float = 0.0, waits_for: str = "") -> Progress:
+    return Progress(
+        run_id="0099",
+        params={},
+        attempt=1,
+        cell=1,
+        cells=3,
+        step=None,
+        metrics={},
+        elapsed_s=elapsed_s,
+        memory_bytes=None,
+        waits_for=waits_for,
+    )
+
+
+def test_nothing_is_expected_before_a_trial_has_ended_by_itself() -> None:
+    assert seconds_left([], [runs()], to_start=9) is None
+    assert seconds_left([ended(3.0, TrialState.FAILED)], [], to_start=9) is None
+
+
+@pytest.mark.parametrize(
+    ("running", "to_start", "expected_s"),
+    [
+        ([], 0, 0.0),
+        ([], 4, 60.0),
+        ([runs(), runs()], 2, 30.0),
+        ([runs(10.0)], 0, 5.0),
+        ([runs(100.0)], 0, 1.5),  # it is late
+        ([runs(), runs(waits_for="a GPU")], 2, 60.0),
+    ],
 )
+def test_the_mean_of_those_that_have_ended_is_expected_of_the_others(
+    running: list[Progress], to_start: int, expected_s: float
+) -> None:
+    found_s = seconds_left([ended(10.0), ended(20.0)], running, to_start=to_start)
+    assert found_s == pytest.approx(expected_s)
 
 
 @pytest.mark.parametrize("state", TrialState)
@@ -18,9 +56,7 @@ from sweeper.trials import (
 def test_a_stopped_trial_is_final_only_when_it_was_stopped_by_hand(
     state: TrialState, reason: Reason | None
 ) -> None:
-    record = TrialRecord(
-        number=0, state=state, params={}, seed=0, attempt=1, notebook=Path(), reason=reason
-    )
+    record = trial_record(state=state, reason=reason)
     singled_out = (state, reason) == (TrialState.STOPPED, Reason.BY_HAND)
     assert record.is_final is (
         singled_out or state in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from studies import trial_record
+
 from sweeper.trials import (
     GpuUse,
     Reason,
@@ -20,15 +22,9 @@ from sweeper.trials import (
 
 
 def record(number: int, state: TrialState, **fields: Any) -> TrialRecord:
-    return TrialRecord(
-        number=number,
-        state=state,
-        params={"lr": 0.1},
-        seed=number,
-        attempt=1,
-        notebook=Path(f"out/{number:04d}.ipynb"),
-        **fields,
-    )
+    notebook = Path(f"out/{number:04d}.ipynb")
+    usual = {"params": {"lr": 0.1}, "seed": number, "notebook": notebook, "scores": {}}
+    return trial_record(number, state=state, **{**usual, **fields})
 
 
 BEST = record(0, TrialState.COMPLETED, scores={"acc": 0.9})

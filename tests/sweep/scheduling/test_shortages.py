@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from studies import trial_record
 
 from sweeper.sweep.scheduling.shortages import Shortages
 from sweeper.testing import trial_spec
@@ -15,15 +15,7 @@ FAILED = TrialOutcome(state=TrialState.FAILED, gpu=GpuUse(peak_bytes=8))
 
 
 def record(number: int, state: str = "running", reason: Reason | None = None) -> TrialRecord:
-    return TrialRecord(
-        number=number,
-        state=TrialState(state),
-        params={},
-        seed=0,
-        attempt=1,
-        notebook=Path("0000.ipynb"),
-        reason=reason,
-    )
+    return trial_record(number, state=TrialState(state), reason=reason)
 
 
 @pytest.mark.parametrize(
