@@ -22,6 +22,7 @@ from ..settings.machines import Resources
 from ..trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .capacity import oom_kills
 from .claims import Claim, Claims
+from .faults import Fault, fault_in
 from .gpus import chosen_gpus, usable_bytes
 from .mps import Mps, why_not
 from .nvml import CONTEXT_BYTES, Gpu, GpuError, Nvml
@@ -54,18 +55,6 @@ _STEADY = 1.02
 _CAP = 1.05
 #: A GPU is empty if programs that are no trials take less than 5 % of it, as the driver does.
 _EMPTY_SHARE = 0.95
-#: How the driver and the libraries word that a GPU has to be reset or replaced.
-_BROKEN = re.compile(
-    r"uncorrectable ECC|ECC_UNCORRECTABLE|ECCUncorrectable|fallen off the bus|GPU is lost"
-    r"|GPU requires reset",
-    re.IGNORECASE,
-)
-#: How an error of CUDA is known, which under MPS may be another trial's; taking another one for it
-#: costs a second run.
-_OF_CUDA = re.compile(
-    r"cuda|\bMPS\b|illegal memory access|device-side assert|launch failure|misaligned address",
-    re.IGNORECASE,
-)
 _DOES_NOT_FIT = {
     Reason.OUT_OF_MEMORY: "does not fit on this GPU, even alone",
     Reason.OUT_OF_HOST_MEMORY: (
@@ -334,9 +323,10 @@ class Places:
         Args:
             torch_bytes: that torch has held of its GPUs, as it says in the kernel; None for none.
         """
+        fault = fault_in(outcome.message)
         with self._lock:
             for gpu in place.gpus:
-                if _BROKEN.search(outcome.message):
+                if fault is Fault.DEVICE:
                     self._close(gpu, outcome.message.strip().partition("\n")[0])
                 self._look_at(gpu)
             failed = ", ".join(gpu.uuid for gpu in place.gpus if gpu.uuid in self._closed)
@@ -346,18 +336,23 @@ class Places:
                     self._learn(place, use.peak_bytes)
         if outcome.state is not TrialState.FAILED:
             return outcome
+        if outcome.reason is Reason.OUT_OF_MEMORY and not place.gpus:
+            # Of the CPU, as XLA words it as well, or of a GPU that only the notebook knows.
+            outcome = replace(outcome, reason=Reason.OUT_OF_HOST_MEMORY)
         if outcome.reason in _DOES_NOT_FIT:
             # One that torch kept from taking all of its GPU has not shown that it does not fit.
             has_all = place.is_alone_on_gpu and place.memory_fraction is None
             if not (has_all if outcome.reason is Reason.OUT_OF_MEMORY else place.is_alone):
                 return outcome
+            if fault is Fault.MAYBE_GPU_MEMORY:
+                return replace(outcome, reason=Reason.CELL_ERROR)
             message = f"{_DOES_NOT_FIT[outcome.reason]}: {outcome.message}"
             return replace(outcome, message=message, is_infeasible=True)
         if failed:
             message = f"{failed} has failed; its own message: {outcome.message}"
             state, reason = TrialState.STOPPED, Reason.GPU_FAULT
             return replace(outcome, state=state, reason=reason, message=message)
-        if self.mps and not place.is_alone_on_gpu and _OF_CUDA.search(outcome.message):
+        if self.mps and not place.is_alone_on_gpu and fault is Fault.CUDA:
             return replace(outcome, reason=Reason.GPU_FAULT)
         return outcome
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,26 +14,14 @@ from ..notebooks.scores import scrape
 from ..settings import Settings
 from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
+from .faults import Fault, fault_in
 
-#: How torch, CUDA and its libraries, JAX, TensorFlow, CuPy, Triton and RMM word that a GPU has no
-#: memory left. cuBLAS and cuDNN are "not initialized" where there is none for their own workspace.
-_OUT_OF_MEMORY = re.compile(
-    r"OutOfMemoryError|CUDA out of memory|CUDA (driver )?error: out of memory"
-    r"|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \[CUDA\]: out of memory"
-    r"|CU(BLAS|DNN|SOLVER|SPARSE)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
-    r"|std::bad_alloc: (out_of_memory|CUDA error|RMM failure)"
-    r"|RESOURCE_EXHAUSTED|ResourceExhaustedError"
-)
-#: How Python, numpy, pyarrow, the system, C++ and torch word that the machine has none left.
-_OUT_OF_HOST_MEMORY = re.compile(
-    r"\b(_Array|Arrow)?MemoryError\b|Cannot allocate memory|std::bad_alloc"
-    r"|DefaultCPUAllocator: (can't allocate|not enough) memory"
-)
-#: How torch, joblib and Python word that a process which a cell had started is gone.
-_LOST_CHILD = re.compile(
-    r"killed by signal: Killed|DataLoader worker .* exited unexpectedly|TerminatedWorkerError"
-    r"|BrokenProcessPool"
-)
+#: What a trial has run out of, and is run once more for, alone.
+_OUT_OF: Mapping[Fault | None, Reason] = {
+    Fault.GPU_MEMORY: Reason.OUT_OF_MEMORY,
+    Fault.MAYBE_GPU_MEMORY: Reason.OUT_OF_MEMORY,
+    Fault.HOST_MEMORY: Reason.OUT_OF_HOST_MEMORY,
+}
 
 
 def judge(
@@ -103,12 +90,13 @@ def _ended_early(
                 f"kernel{output}",
             )
         message = f"the kernel died: {_death(result.exit_code)}{output}"
-        return failed(Reason.KERNEL_DIED, message)
-    if _OUT_OF_MEMORY.search(result.error):
-        return failed(Reason.OUT_OF_MEMORY, result.error)
-    if _OUT_OF_HOST_MEMORY.search(result.error):
-        return failed(Reason.OUT_OF_HOST_MEMORY, result.error)
-    if was_short and _LOST_CHILD.search(result.error):
+        # A library that aborts the process has said why.
+        fault = fault_in(result.stderr_tail) if result.exit_code == -signal.SIGABRT else None
+        return failed(_OUT_OF.get(fault, Reason.KERNEL_DIED), message)
+    fault = fault_in(result.error)
+    if fault in _OUT_OF:
+        return failed(_OUT_OF[fault], result.error)
+    if was_short and fault is Fault.LOST_PROCESS:
         return failed(
             Reason.OUT_OF_HOST_MEMORY,
             "the machine or its container ran out of memory, and the system killed a process of "

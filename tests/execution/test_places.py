@@ -27,6 +27,7 @@ from sweeper.trials import AloneOn, Reason, RunningTrial, TrialOutcome, TrialSta
 
 Make = Callable[..., Places]
 COMPLETED = TrialOutcome(state=TrialState.COMPLETED)
+FAILED = TrialState.FAILED
 
 
 @pytest.fixture
@@ -397,7 +398,7 @@ def test_what_a_trial_took_is_the_larger_of_what_the_driver_and_torch_say(make: 
 def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of(
     make: Make, reason: Reason, words: str
 ) -> None:
-    outcome = TrialOutcome(state=TrialState.FAILED, reason=reason, message="why")
+    outcome = TrialOutcome(state=FAILED, reason=reason, message="why")
     places = learned(make("GPU-a"), 1)
     with places.lease(trial_spec(alone_on=AloneOn.GPU), RunningTrial()) as place:
         alone = places.settle(place, outcome)
@@ -408,6 +409,28 @@ def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of(
         for place in [stack.enter_context(lease) for lease in leases]:
             settled = places.settle(place, outcome)
             assert (settled.is_infeasible, settled.message) == (False, "why")
+
+
+def test_a_library_that_does_not_begin_lacks_memory_only_beside_others(make: Make) -> None:
+    message = "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling"
+    outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message=message)
+    places = make("GPU-a")
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        assert places.settle(place, outcome) == replace(
+            outcome, reason=Reason.CELL_ERROR, gpu=places.settle(place, outcome).gpu
+        )
+        place.is_alone_on_gpu = False
+        assert places.settle(place, outcome).reason is Reason.OUT_OF_MEMORY
+
+
+def test_without_a_known_gpu_it_is_the_machine_that_a_trial_has_for_itself() -> None:
+    """XLA words it as that of a GPU, and a GPU of another maker is seen by its notebook alone."""
+    places = Places()
+    message = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."
+    outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message=message)
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        settled = places.settle(place, outcome)
+        assert (settled.reason, settled.is_infeasible) == (Reason.OUT_OF_HOST_MEMORY, True)
 
 
 # --- other sweeps, and GPUs that fail ------------------------------------------------------------
@@ -432,7 +455,7 @@ def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(
     trial = Trial(places)
     place = trial.begun()
     driver.lost.add(names(place))
-    failed = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="oh")
+    failed = TrialOutcome(state=FAILED, reason=Reason.CELL_ERROR, message="oh")
     settled = places.settle(place, failed)
     assert (settled.state, settled.reason) == (TrialState.STOPPED, Reason.GPU_FAULT)
     others = [Trial(places) for _ in range(3)]
@@ -444,8 +467,8 @@ def test_a_gpu_with_an_uncorrectable_error_is_closed(make: Make) -> None:
     places = make("GPU-a")
     with places.lease(trial_spec(), RunningTrial()) as place:
         message = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
-        broken = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message=message)
-        assert places.settle(place, replace(broken, message="1/0")).state is TrialState.FAILED
+        broken = TrialOutcome(state=FAILED, reason=Reason.CELL_ERROR, message=message)
+        assert places.settle(place, replace(broken, message="1/0")).state is FAILED
         assert places.settle(place, broken).reason is Reason.GPU_FAULT
     with pytest.raises(NoGpuLeftError):
         places.lease(trial_spec(), RunningTrial()).__enter__()

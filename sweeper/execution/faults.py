@@ -1,0 +1,71 @@
+"""What a failure is about, by the words of the libraries and drivers that report it."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+
+
+class Fault(Enum):
+    """What a failure is about, if it is more than the notebook's own."""
+
+    DEVICE = auto()  # a GPU that has to be reset or replaced, or that somebody else keeps
+    GPU_MEMORY = auto()
+    MAYBE_GPU_MEMORY = auto()  # beside others; alone on a GPU it is another fault
+    HOST_MEMORY = auto()
+    LOST_PROCESS = auto()  # one that the notebook had started
+    CUDA = auto()  # the notebook's own, but for MPS, where it may be another trial's
+
+
+#: The first row whose words are in a message counts.
+_WORDS = [
+    (
+        Fault.DEVICE,
+        r"uncorrectable (ECC|NVLink)|(ECC|NVLINK)_?UNCORRECTABLE|fallen off the bus|GPU is lost"
+        r"|GPU requires reset|cudaErrorContained|CUDA_ERROR_CONTAINED|access of peer GPU memory"
+        r"|system not yet initialized|are busy or unavailable|DEVICES?_?UNAVAILABLE",
+    ),
+    # Spark, DuckDB, Ray, and TensorFlow's CPU.
+    (
+        Fault.HOST_MEMORY,
+        r"java\.lang\.OutOfMemoryError|OutOfMemoryException|running low on memory"
+        r"|device:CPU:\d+ by allocator",
+    ),
+    # torch, NCCL, Triton, Numba, LightGBM; CuPy, XGBoost; RMM; JAX, TensorFlow; CUDA's libraries.
+    (
+        Fault.GPU_MEMORY,
+        r"OutOfMemoryError|cuda[^\n]{0,80}out[ _]of[ _]memory|cudaErrorMemoryAllocation"
+        r"|std::bad_alloc: (out_of_memory|CUDA error|RMM failure)"
+        r"|RESOURCE_EXHAUSTED|ResourceExhaustedError|\bCU[A-Z]+(_[A-Z]+)*_ALLOC(ATION)?_FAILED",
+    ),
+    # cuBLAS, cuDNN, XLA, TensorFlow and torch without memory for what they need themselves.
+    (
+        Fault.MAYBE_GPU_MEMORY,
+        r"CU[A-Z]+_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR|NVML_SUCCESS =="
+        r"|DNN library initialization failed|Dst tensor is not initialized"
+        r"|Unable to find a(n engine| valid cuDNN algorithm)",
+    ),
+    # Python, numpy, pyarrow, the system, C++, torch; torch and its loaders without /dev/shm.
+    (
+        Fault.HOST_MEMORY,
+        r"\b(_Array|Arrow)?MemoryError\b|Cannot allocate memory|std::bad_alloc"
+        r"|DefaultCPUAllocator: (can't allocate|not enough) memory|out of shared memory"
+        r"|unable to (allocate shared memory|write to file </torch_)",
+    ),
+    # torch, joblib, Python, Dask.
+    (
+        Fault.LOST_PROCESS,
+        r"killed by signal: Killed|DataLoader worker .* exited unexpectedly|TerminatedWorkerError"
+        r"|BrokenProcessPool|Signals\.SIGKILL|with signal SIGKILL|KilledWorker",
+    ),
+    (
+        Fault.CUDA,
+        r"cuda|\bMPS\b|illegal memory access|device-side assert|launch failure|misaligned address",
+    ),
+]
+_TABLE = [(fault, re.compile(words, re.IGNORECASE)) for fault, words in _WORDS]
+
+
+def fault_in(message: str) -> Fault | None:
+    """What a message of a failure is about; None where it is the notebook's own."""
+    return next((fault for fault, words in _TABLE if words.search(message)), None)
