@@ -288,69 +288,7 @@ def test_a_trial_that_ends_early_because_of_a_stop_has_not_completed() -> None:
     assert it.ended[0].state is TrialState.STOPPED
 
 
-def test_the_next_report_after_a_stop_raises_and_finally_blocks_run() -> None:
-    cell = (
-        "try:\n"
-        "    for i in range(10**6):\n        sweeper.report(i, val=x)\n        time.sleep(0.05)\n"
-        "except sweeper.TrialStopped as stopped:\n    print('stopped:', stopped)\n    raise\n"
-        "finally:\n    time.sleep(0.5)\n    seen.write_text('saved')"
-    )
-    with running("called", SAVING, cell) as it:
-        until(it.metrics)
-        assert main(["stop", "called", "--quiet"]) == 0
-    assert it.ended[0].state is TrialState.STOPPED
-    assert Path("0000.seen").read_text() == "saved"
-    outputs = json.loads(Path("out/called.0000.ipynb").read_text("utf-8"))["cells"][-1]["outputs"]
-    text = "".join("".join(o.get("text", "")) for o in outputs)
-    assert "stopped: the sweep was stopped" in text
-    assert "[sweeper: stopped: interrupted]" in text
-
-
-# --- adding --------------------------------------------------------------------------------------
-
-
-def test_a_trial_queued_by_hand_is_the_next_and_in_addition_to_the_planned(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    queued = threading.Event()
-
-    def wait(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        assert queued.wait(60)
-        return short(spec, running)
-
-    space = {
-        "x": {"low": 0.0, "high": 1.0},
-        "kind": ["a", "b"],
-        "y": {"low": 0.0, "high": 1.0, "when": {"kind": "b"}},
-    }
-    start = [{"kind": "b", "y": 0.5}]
-    study = {"trials": 4}
-    with running("more", run_trial=wait, jobs=2, space=space, start=start, study=study) as it:
-        until(lambda: len(it.started) == 2)
-        assert main(["enqueue", "more", "x=0.125", "--like", "0000"]) == 0
-        assert main(["enqueue", "more", "kind=a", "x=0.5", "--like", "0000"]) == 0
-        stdout = capsys.readouterr().out
-        assert "queued 0002 (x=0.125, kind=b, y=0.5); the next free slot takes it" in stdout
-        assert "queued 0003 (x=0.5, kind=a)" in stdout
-        queued.set()
-        until(lambda: it.result is not None)
-    assert it.result is not None
-    params = [dict(record.params) for record in it.result.records]
-    assert params[2] == {"x": 0.125, "kind": "b", "y": 0.5}
-    assert params[3] == {"x": 0.5, "kind": "a"}
-    assert it.started[2:4] == ["0002", "0003"]
-    assert it.result.counts["completed"] == 6
-
-
-def test_a_trial_that_is_queued_for_a_study_that_has_ended_runs_with_the_next_call() -> None:
-    with running("later", run_trial=short) as it:
-        until(lambda: it.result is not None)
-    assert main(["enqueue", "later", "x=0.75", "--quiet"]) == 0
-    with running("later", run_trial=short) as again:
-        until(lambda: again.result is not None)
-    assert again.result is not None
-    assert [record.params["x"] for record in again.ended] == [0.75]
-    assert len(again.result.records) == 2
+# --- trying again --------------------------------------------------------------------------------
 
 
 def test_failed_trials_are_tried_again_with_the_same_params_seed_and_checkpoints(

@@ -180,7 +180,8 @@ def test_layers_may_be_swept_as_lists_and_enqueued_by_hand(
     assert main(["enqueue", "out/layers", "layers=[64, 64]"]) == 2
     assert "[64, 64] is outside the space; expected one of [], [32]" in capsys.readouterr().err
     assert main(["enqueue", "out/layers", "layers=[32]", "--like", "0000"]) == 0
-    assert 'layers=[32], augment={"flip": 1, "crop": 2.5}' in capsys.readouterr().out
+    queued = 'queued 0002 (layers=[32], augment={"flip": 1, "crop": 2.5}); the next sweep begins'
+    assert queued in capsys.readouterr().out
 
 
 def test_trials_that_fail_in_every_way_are_outcomes_and_the_sweep_goes_on() -> None:
@@ -249,26 +250,6 @@ def test_a_sweep_goes_on_when_nobody_takes_its_output() -> None:
     sweeping.stdout.close()
     assert sweeping.wait(300) == 0
     assert call("status", "unread").stdout.startswith("study unread: 2 completed\n")
-
-
-def test_the_timeout_stops_running_trials_and_the_next_call_runs_them_again() -> None:
-    cells = (
-        "import os, time, sweeper\nsweeper.report(0, val=x)\n"
-        "time.sleep(0 if os.path.exists('go') else 60)"
-    )
-    started = time.monotonic()
-    first = sweep("late", cells, study={"trials": 2}, timeout_s=4.0).run()
-    assert time.monotonic() - started < 40
-    assert first.counts["stopped"] == 2
-    assert {run.info.status for run in runs_by_name(first.to_json()).values()} == {"KILLED"}
-    Path("go").touch()
-    second = sweep("late", cells, study={"trials": 2}).run()
-    assert second.counts["completed"] == 2
-    assert [(r.params, r.seed, r.attempt) for r in second.records] == [
-        (r.params, r.seed, 2) for r in first.records
-    ]
-    assert {run.info.status for run in runs_by_name(second.to_json()).values()} == {"FINISHED"}
-    assert Path("out/late.0000.attempt1.ipynb").exists()
 
 
 def start_endless(name: str) -> Command:
@@ -367,42 +348,6 @@ def test_what_mlflow_lacks_is_delivered_by_the_next_sweep() -> None:
         assert [m.step for m in history] == ([0] if trial["run_id"] == "0002" else [0, 1, 2])
 
 
-def test_a_hopeless_trial_is_pruned_at_its_next_report_and_kept() -> None:
-    cell = (
-        "import time, sweeper\ntry:\n    for i in range(600):\n"
-        "        sweeper.report(i, val=x)\n        time.sleep(0.1 if x < 0.5 else 0)\n"
-        "finally:\n    print('tidied')"
-    )
-    result = (
-        sweep(
-            "prunable",
-            cell,
-            "print('later')",
-            space={"x": [0.1, 0.9]},
-            study={"sampler": "grid", "pruner": {"name": "threshold", "lower": 0.5}},
-        )
-        .run()
-        .to_json()
-    )
-    assert result["counts"]["pruned"] == 1
-    assert result["best"]["params"] == {"x": 0.9}
-    (pruned,) = (trial for trial in result["trials"] if trial["state"] == "pruned")
-    assert pruned["reason"] == "pruned"
-    assert "pruned at step" in pruned["message"]
-    assert pruned["duration_s"] < 20
-    node = nbformat.read(pruned["notebook"], as_version=4)
-    nbformat.validate(node)
-    assert node.metadata["sweeper"]["state"] == "pruned"
-    stopped = node.cells[2]
-    assert stopped.metadata["papermill"]["status"] == "stopped"
-    text = "".join(output.text for output in stopped.outputs if output.output_type == "stream")
-    assert "tidied" in text
-    assert "[sweeper: pruned at step" in text
-    assert not [output for output in stopped.outputs if output.output_type == "error"]
-    run = runs_by_name(result)[pruned["run_id"]]
-    assert (run.info.status, run.data.tags["sweeper.state"]) == ("FINISHED", "pruned")
-
-
 def test_one_trial_scores_the_same_alone_and_beside_others() -> None:
     cells = (
         "import numpy as np, os\nrng = np.random.default_rng(seed)\n"
@@ -421,9 +366,7 @@ def test_one_trial_scores_the_same_alone_and_beside_others() -> None:
 
 
 WRONG: Sequence[tuple[str, list[str], list[str]]] = [
-    ("no such notebook", ["-i", "none.ipynb"], ["none.ipynb", "no such notebook"]),
     ("unknown name", ["-p", "unknown.yml"], ["unknown.yml", "'xx'", "did you mean 'x'?"]),
-    ("bad template", ["-o", "new/{runid}.ipynb"], ["{runid}", "{run_id}"]),
     ("unwritable folder", ["-o", "afile/{run_id}.ipynb"], ["afile", "cannot be written", "-o"]),
     ("dead server", ["--tracking-uri", "http://127.0.0.1:9"], ["127.0.0.1:9", "does not answer"]),
     ("no kernel", ["-k", "python33"], ["'python33'", "installed: ", "python3", "--kernel"]),

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nbformat
 import pytest
-from commands import call
 
 from sweeper.notebook_api import replicability
 from sweeper.notebook_api.determinism import seed_everything
 from sweeper.notebook_api.replicability import not_replicable, observe_warnings
-from sweeper.testing import write_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,35 +91,3 @@ def test_what_torch_says_of_gpus_is_understood(text: str, names: list[str]) -> N
         warnings.warn(text, UserWarning, stacklevel=1)
     assert not_replicable() == names
     assert [str(warning.message) for warning in displayed] == [text]
-
-
-@pytest.mark.kernel
-def test_a_sweep_names_them_in_its_summary_and_its_notebooks(tmp_path: Path) -> None:
-    write_notebook(
-        tmp_path / "research.ipynb",
-        "import sweeper, torch",
-        "sweeper.seed_everything(seed)\n"
-        "if lr > 0.5:\n"
-        "    torch.zeros(3).put_(torch.tensor([0, 1]), torch.ones(2))\n"
-        "sweeper.score(acc=lr)",
-        parameters="seed = 0\nlr = 0.1",
-    )
-    (tmp_path / "sweep.yml").write_text(
-        "objective: {acc: maximize}\n"
-        "space: {lr: [0.25, 0.75]}\n"
-        "study: {name: repeated, sampler: grid, trials: 2}\nkernels: cold\n"
-    )
-    done: Any = call(
-        *("-i", "research.ipynb", "-o", "out/{run_id}.ipynb", "-p", "sweep.yml"), cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert (
-        "\n1 trial used operations that need not repeat bit for bit: put_; "
-        "seed_everything(seed, strict=True) raises instead\n"
-    ) in done.stdout
-    found = [nbformat.read(path, as_version=4) for path in (tmp_path / "out").glob("*.ipynb")]
-    stated = {
-        it.metadata.sweeper.params.lr: it.metadata.sweeper.get("not_replicable") for it in found
-    }
-    assert stated == {0.25: None, 0.75: ["put_"]}
-    assert str(found).count("put_ does not have a deterministic implementation") == 1

@@ -126,7 +126,8 @@ def test_a_live_lease_is_refused_and_an_ended_one_is_free(leases: Leases) -> Non
     first, second = leases(), leases()
     first.refuse_if_alive(None)
     first.take("one")
-    with pytest.raises(SyncError, match=r"sweeps this study and gave a sign of life \d+ s ago"):
+    words = r"sweeps this study and gave a sign of life \d+ s ago.*, wait \d+ s and .* --study"
+    with pytest.raises(SyncError, match=words):
         second.refuse_if_alive(None)
     second.refuse_if_alive(LocalMarker(copy_id="one", generation=1))  # the same folder
     first.release()

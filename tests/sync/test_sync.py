@@ -39,7 +39,6 @@ from sweeper.trials import StudyPaths, TrialOutcome, TrialState, run_id_of
 
 pytestmark = pytest.mark.slow  # each makes a study's tables anew, many wait for a thread
 
-ROOT = Path(__file__).parents[2]
 URL = "memory://bucket/copies"
 
 
@@ -539,32 +538,6 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
         b.now()
         assert manifest().copy_id == b.copy._copy_id != a.copy._copy_id
     assert not list((tmp_path / "b").rglob("*.part"))
-
-
-def test_another_machine_can_take_the_copy_of_a_killed_process_once_its_lease_has_expired(
-    tmp_path: Path,
-) -> None:
-    a = Machine(tmp_path / "a", every_s=20)
-    with a.opened():
-        a.run()
-        a.now()
-        words = rf"process {os.getpid()} on .* sweeps this study .*, wait [3-6]\d s and .* --study"
-        with pytest.raises(SyncError, match=words):
-            Machine(tmp_path / "b").copy._open(lambda: None)
-        as_if_dead()
-        b = Machine(tmp_path / "b")
-        with b.opened() as is_brought_back:
-            assert is_brought_back
-            # The first process was only suspended: it notices the loss and leaves the copy alone.
-            a.run()
-            lost: list[SyncError] = []
-            a.copy.when_lost(lost.append)
-            a.copy.start()
-            until(lambda: lost)
-            assert "was taken over by process" in str(lost[0])
-            b.now()
-            assert manifest().copy_id == b.copy._copy_id
-    assert Owner.read(Store(URL).get("digits/owner.json") or b"").copy_id == b.copy._copy_id
 
 
 def test_the_same_folder_goes_on_at_once_after_a_kill(tmp_path: Path) -> None:

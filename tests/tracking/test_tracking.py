@@ -289,8 +289,11 @@ def test_a_store_that_takes_no_files_has_the_values_and_gets_the_files_from_the_
 def test_a_run_has_what_became_of_its_trial_as_tags(store: Path, tmp_path: Path) -> None:
     writer, _ = writer_of(store, "on a gpu")
     gpu = GpuUse(peak_bytes=8_412_000_000, busy_share=0.5)
-    record = replace(stopped(tmp_path), gpu=gpu, is_infeasible=True, not_replicable=("put_", "b"))
-    tags = writer._client.get_run(writer.end(record, {}, {}, {}, 9)).data.tags
+    facts: dict[str, Any] = {"is_infeasible": True, "not_replicable": ("put_", "b")}
+    record = replace(stopped(tmp_path), state=TrialState.PRUNED, gpu=gpu, **facts)
+    run = writer._client.get_run(writer.end(record, {}, {}, {}, 9))
+    tags = run.data.tags
+    assert (run.info.status, tags["sweeper.state"]) == ("FINISHED", "pruned")
     assert tags["sweeper.infeasible"] == "true"
     assert tags["sweeper.not_replicable"] == "put_, b"
     assert tags["sweeper.gpu_peak_gb"] == "8.41"
