@@ -40,7 +40,8 @@ def judge(
     file.node.metadata["sweeper"] = file.metadata
     scraped = scrape(file.node, sources=settings.scores, objectives=settings.objective)
     if result.ending is Ending.FINISHED:
-        outcome = _judge_scores(scraped.scores, settings)
+        language = file.node.metadata.get("language_info", {}).get("name", "python")
+        outcome = _judge_scores(scraped.scores, settings, is_python=language == "python")
     else:
         outcome = _ended_early(result, running, settings.limits.trial, was_short=was_short)
     return replace(outcome, scores=scraped.scores, series=scraped.series)
@@ -51,15 +52,19 @@ def failed(reason: Reason, message: str) -> TrialOutcome:
     return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)
 
 
-def _judge_scores(scores: Mapping[str, float], settings: Settings) -> TrialOutcome:
+def _judge_scores(
+    scores: Mapping[str, float], settings: Settings, *, is_python: bool
+) -> TrialOutcome:
     for name in settings.objective:
         if name not in scores:
             found = ", ".join(scores) or "no score at all"
-            keys = " or ".join(ScoreSource.model_fields)
+            remedy = "print it, and name a pattern under scores"
+            if is_python:
+                keys = " or ".join(ScoreSource.model_fields)
+                remedy = f"report it, name a {keys} under scores, or assign a variable {name}"
             return failed(
                 Reason.NO_SCORE,
-                f"the notebook ran to its end and never gave {name} (found: {found}); report "
-                f"it, name a {keys} under scores, or assign a variable {name}",
+                f"the notebook ran to its end and never gave {name} (found: {found}); {remedy}",
             )
         if not math.isfinite(scores[name]):
             return failed(Reason.NOT_FINITE, f"{name} is {scores[name]}")

@@ -10,6 +10,7 @@ from string import Template
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
 
 from ..errors import KernelError
+from ..notebooks.reading import language_name
 from .forking.command import PYTHON, KernelCommand
 
 
@@ -26,14 +27,14 @@ def check_kernel(name: str, *, asked_by: str) -> None:
         listed = ", ".join(installed) or "none; pip install ipykernel"
         raise KernelError(
             f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}. Choose one "
-            "of them with --kernel, or give this environment the name with: "
+            "of them with --kernel, or, for Python, give this environment the name with: "
             f"python -m ipykernel install --sys-prefix --name {name}"
         ) from error
 
 
 def language_of(name: str) -> str:
-    """The language that a kernel runs, as the kernelspec spells it: `R`, but `python`."""
-    return str(_spec(name).language or "python")
+    """The language that a kernel runs, as `language_name` has it."""
+    return language_name(_spec(name).language)
 
 
 def command_of(name: str) -> KernelCommand:
@@ -73,8 +74,9 @@ def runs_in_python(name: str) -> bool:
 
 def is_ipykernel(name: str) -> bool:
     """Whether a kernel is an ipykernel, and takes the arguments and requests of one."""
-    runs_python = language_of(name).lower() == "python"
-    return runs_python and any("ipykernel" in argument for argument in _spec(name).argv)
+    return language_of(name) == "python" and any(
+        "ipykernel" in argument for argument in _spec(name).argv
+    )
 
 
 def _spec(name: str) -> KernelSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,15 @@ from nbformat import NotebookNode
 
 from ..errors import NotebookError, first_line
 from .repair import repair_notebook
+
+
+def language_name(spelling: str | None) -> str:
+    """A language as a notebook or a kernelspec spells it; `python` for none and for all of its own.
+
+    Some tools write `python3` or `ipython3` there.
+    """
+    named = spelling or "python"
+    return "python" if re.fullmatch(r"i?python *[\d.]*", named.lower()) else named
 
 
 def read_notebook(

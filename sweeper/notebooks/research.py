@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -19,7 +18,7 @@ from ..settings.messages import nearest
 from .assignments import Assignments, assigned_only, plain_values, with_values
 from .cell_code import parse, plain_python
 from .metadata import METADATA
-from .reading import cell_tags, code_cells, read_notebook
+from .reading import cell_tags, code_cells, language_name, read_notebook
 
 PARAMETERS_TAG = "parameters"
 #: papermill's tag of the cell with a trial's params.
@@ -89,14 +88,10 @@ class ResearchNotebook:
 
     @property
     def language(self) -> str:
-        """The language of the cells; `python` where none is named, and for all spellings of it.
-
-        Some tools write `python3` or `ipython3` there.
-        """
+        """The language of the cells, as `language_name` has it."""
         metadata = self.node.metadata
         spec, info = metadata.get("kernelspec", {}), metadata.get("language_info", {})
-        language = str(spec.get("language") or info.get("name") or "python")
-        return "python" if re.fullmatch(r"i?python *[\d.]*", language.lower()) else language
+        return language_name(spec.get("language") or info.get("name"))
 
     @property
     def text(self) -> str:

@@ -92,3 +92,16 @@ def test_a_notebook_that_ends_without_a_finite_score_has_failed(
 )
 def test_the_message_of_a_crash_names_its_signal(exit_code: int, words: str) -> None:
     assert words in judged(KernelResult(ending=Ending.KERNEL_DIED, exit_code=exit_code)).message
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [("python", "or assign a variable val"), ("R", "; print it, and name a pattern under scores")],
+)
+def test_the_remedy_for_a_missing_score_is_one_of_the_kernels_language(
+    language: str, words: str
+) -> None:
+    node = new_notebook(metadata={"language_info": {"name": language}})
+    file = ExecutedNotebook(node, trial_spec(), started_at="")
+    outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), SETTINGS)
+    assert outcome.message.endswith(words)

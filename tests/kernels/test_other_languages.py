@@ -72,6 +72,13 @@ def test_parameters_are_assigned_in_the_kernels_language(
     assert injected.cells[0].source == source
 
 
+def test_a_kernelspec_may_spell_python_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, argv=["python"], language="Python 3")
+    assert language_of("other") == "python"
+
+
 @pytest.mark.kernel
 @pytest.mark.parametrize(
     # A kernel of R or Rust may not find a Unix socket; a script may start any kernel.

@@ -40,7 +40,7 @@ class KernelCommand:
             kernelspec: its name, for the obstacle.
             language: that its kernels run.
         """
-        if language.lower() != "python":
+        if language != "python":
             why = (
                 f"only kernels that run Python can be forked; those of {kernelspec} run {language}"
             )
