@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..trials import run_id_of
 from . import checks, data, init, replays, run, studies
 
 #: The names of an argument, and what argparse is to know of it.
@@ -45,6 +47,12 @@ def _jobs(what: str, *, default: str) -> Argument:
 
 def _study(help: str) -> Argument:
     return _argument("study", "STUDY_OR_FOLDER", help, nargs="?")
+
+
+def _whole_run_id(text: str) -> str:
+    """`7` as the run id 0007; a folder of that name, and all else, as it is."""
+    is_short = text.isascii() and text.isdigit() and not Path(text).exists()
+    return run_id_of(int(text)) if is_short else text
 
 
 def _command(
@@ -178,6 +186,7 @@ COMMANDS = {
             "[STUDY_OR_FOLDER] [RUN_ID…]",
             "trials to stop for good; none for the whole sweep, which the same command continues",
             nargs="*",
+            type=_whole_run_id,
         ),
         _flag("--finish", "start no more trials, and let the running ones come to their end"),
         *_OF_STUDY,
@@ -192,7 +201,7 @@ COMMANDS = {
             "params of the trial; the sampler chooses those that are missing",
             nargs="*",
         ),
-        _argument("--like", "RUN_ID", "a trial to take all other params from"),
+        _argument("--like", "RUN_ID", "a trial to take all other params from", type=_whole_run_id),
         *_OF_STUDY,
     ),
     "retry": _command(
@@ -204,6 +213,7 @@ COMMANDS = {
             "[STUDY_OR_FOLDER] [RUN_ID…]",
             "failed or stopped trials to try again, with the same params, seed and checkpoints",
             nargs="*",
+            type=_whole_run_id,
         ),
         _flag("--failed", "all failed trials that were not retried yet"),
         *_OF_STUDY,
@@ -217,6 +227,7 @@ COMMANDS = {
             "EXECUTED_NOTEBOOK… | [STUDY_OR_FOLDER] [RUN_ID…]",
             "executed notebooks of trials, or a study and the run ids of some of its trials",
             nargs="*",
+            type=_whole_run_id,
         ),
         _flag("--all", "all trials of the study that completed or were pruned"),
         _argument(
@@ -238,6 +249,7 @@ COMMANDS = {
             "[STUDY_OR_FOLDER] RUN_ID RUN_ID",
             "the two trials, and the study's name or folder where several could be meant",
             nargs="+",
+            type=_whole_run_id,
         ),
         _STORAGE,
         *_OUTPUT,
@@ -265,6 +277,7 @@ COMMANDS = {
             "RUN_ID",
             "write the notebook and the modules beside it as this trial had them, into "
             "code/RUN_ID in the study's folder",
+            type=_whole_run_id,
         ),
         _argument("--csv", "FILE", "one row for each trial, as text"),
         _argument("--parquet", "FILE", "the same with its types"),

@@ -44,7 +44,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if words[0].endswith(".ipynb"):
             raise SettingsError(f"a notebook is given with -i: -i {words[0]}")
         if words[0] not in COMMANDS:
-            raise SettingsError(f"unknown command {words[0]!r}; {nearest(words[0], COMMANDS)}")
+            same = "the command that began a study also goes on with it"
+            hint = same if words[0] in ("resume", "continue") else nearest(words[0], COMMANDS)
+            raise SettingsError(f"unknown command {words[0]!r}; {hint}")
     elif words[0] not in ("-h", "--help"):
         words.insert(0, "run")
     parser, commands = make_parsers()

@@ -15,6 +15,7 @@ from ..trials import (
     KernelUse,
     Params,
     Progress,
+    Reason,
     Snapshot,
     SweepResult,
     TrialRecord,
@@ -50,6 +51,8 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     if record.reason is None:
         return f"{record.state}{took}" + (f": {scores}" if scores else "")
     first_line = record.message.strip().partition("\n")[0]
+    if record.reason is Reason.PRUNED:  # the message begins with the state
+        return f"{record.state}{took}: {first_line.removeprefix('pruned ')}"
     return f"{record.state}{took} ({record.reason}): {first_line}"
 
 

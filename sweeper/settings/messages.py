@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
 
 
+#: What W&B's sweeps, and people, call things that have another name here.
+_ELSEWHERE = {"bayes": "gp", "bayesian": "gp", "values": "choices", "min": "low", "max": "high"}
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Hint at the known name that is closest to a wrong one, or at all where none is close."""
+    """Hint at the known name that means the same, or is closest; at all where none is close."""
     names = [str(n) for n in known]
+    if (here := _ELSEWHERE.get(name.lower())) in names:
+        return f"it is {here} here"
     small = {n.lower(): n for n in reversed(names)}
     close = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.6)
     if close:

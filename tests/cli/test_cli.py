@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.cli import main
+from sweeper.cli.parser import make_parsers
 from sweeper.cli.streams import Output
 from sweeper.testing import write_notebook
 
@@ -44,6 +45,7 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
     [
         (["stats", "out/"], "unknown command 'stats'; did you mean 'status'?"),
         (["frobnicate"], "unknown command 'frobnicate'; known: run, init, "),
+        (["resume"], "unknown command 'resume'; the command that began a study also goes on with"),
         (["my.ipynb", "-o", "x"], "a notebook is given with -i: -i my.ipynb"),
         (["-o", "x"], "missing: -i/--input, -p/--parameters; see notebook_hpo.py run --help"),
         (["diff"], "missing: [STUDY_OR_FOLDER] RUN_ID RUN_ID; see notebook_hpo.py diff --help"),
@@ -142,3 +144,11 @@ def test_a_stream_that_has_failed_drops_all_text(fault: str | None) -> None:
             output.flush()
             assert output.fault == fault
     assert stream.closed
+
+
+def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
+    parse = make_parsers()[0].parse_args
+    assert parse(["retry", "out/s", "7", "0012"]).targets == ["out/s", "0007", "0012"]
+    assert parse(["enqueue", "lr=0.1", "--like", "3"]).like == "0003"
+    Path("7").mkdir()
+    assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"

@@ -46,6 +46,8 @@ def test_the_hint_names_the_nearest_known_word_or_all() -> None:
     assert nearest("learning_rte", ["learning_rate", "width"]) == "did you mean 'learning_rate'?"
     assert nearest("zzz", ["lr", "width"]) == "known: lr, width"
     assert nearest("zzz", []) == "none is known"
+    assert nearest("bayes", ["tpe", "gp"]) == "it is gp here"
+    assert nearest("min", ["low", "high"]) == "it is low here"
 
 
 @pytest.mark.parametrize(
