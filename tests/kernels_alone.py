@@ -7,14 +7,16 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import pytest
 from nbformat import NotebookNode
 from studies import until
 
 from sweeper.execution.places import Places
-from sweeper.guard import Guard
+from sweeper.guard import Guard, kill_marked
 from sweeper.kernels import (
     ExecutionRequest,
     KernelPool,
@@ -68,6 +70,14 @@ def kernel_pool(
         guard.close()
 
 
+def hasten_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less long for kernels that do not end."""
+    hastened = {"SHUTDOWN_S": 0.2, "TERMINATE_S": 0.2, "KILL_S": 0.2, "DELIVERY_MS": 100}
+    for name, value in hastened.items():
+        monkeypatch.setattr(f"sweeper.kernels.kernel._{name}", value)
+    monkeypatch.setattr("sweeper.kernels.kernel.kill_marked", partial(kill_marked, patience_s=0.1))
+
+
 def wait_until_warm(pool: KernelPool) -> None:
     """Wait until kernels can be forked."""
     until(lambda: pool.fork_server.available.can_fork or pool.fork_server.available.is_lasting)
@@ -94,6 +104,8 @@ def run_alone(
     variables: Sequence[str] = (),
     prepares_next: bool = False,
     gpu_fraction: float | None = None,
+    running: RunningTrial | None = None,
+    grace_s: float = 25.0,
 ) -> tuple[NotebookNode, KernelResult]:
     """Run a notebook in a kernel of the pool.
 
@@ -105,6 +117,7 @@ def run_alone(
         prepares_next: whether this thread runs another notebook, whose kernel boots meanwhile; if
             not, wait until the kernel has ended.
         gpu_fraction: of a GPU's memory, that it may take at most.
+        running: to stop it, within `grace_s`.
 
     Returns:
         the executed notebook, and the result.
@@ -118,16 +131,16 @@ def run_alone(
     ended = threading.Event()
     request = ExecutionRequest(
         node=node,
-        running=RunningTrial(trials_left=1),
+        running=running or RunningTrial(trials_left=1),
         write=lambda: None,
-        on_kernel_gone=ended.set,
+        on_kernel_gone=lambda _: ended.set(),
         env=env or {},
         own_params=own or {},
         prepares_next=prepares_next,
         variables=variables,
         gpu_fraction=gpu_fraction,
         cell_output_bytes=10**8,
-        grace_s=25.0,
+        grace_s=grace_s,
     )
     result = execute(request, pool=pool)
     assert prepares_next or ended.wait(60)

@@ -306,6 +306,18 @@ class Places:
                 self._state_claims()
                 self._wake()
 
+    def leave_behind(self, place: Place) -> None:
+        """Let no more trials onto the GPUs of one whose kernel SIGKILL does not end."""
+        why = (
+            f"process {place.running.pid} of trial {place.spec.run_id} runs on after SIGKILL, held "
+            "by a driver or a disk that hangs"
+        )
+        with self._lock:
+            for gpu in place.gpus:
+                self._close(gpu, why)
+        if not place.gpus:
+            _log.warning("%s; it is left behind", why)
+
     def ran_short(self, place: Place) -> bool:
         """Whether the system has killed a process for want of memory since a trial began."""
         return oom_kills(self._root) > place.kills_before

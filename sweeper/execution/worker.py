@@ -110,7 +110,6 @@ def opened_worker(
             pool=pool,
             patience=patience,
             environment=_kept_environment(workload, places, token=token),
-            runtime_folder=folder,
         )
         left_s = time_left.left_s()
         pool.close(patience_s=None if left_s is None else left_s / 3)
@@ -123,7 +122,6 @@ class Worker:
     Attributes:
         patience: waits for the disk with the executed notebooks, when it is full.
         environment: the name under which is kept where its trials run; empty where it is not known.
-        runtime_folder: the private folder of the kernels' sockets.
     """
 
     workload: Workload
@@ -131,7 +129,6 @@ class Worker:
     pool: KernelPool
     patience: Patience
     environment: str = ""
-    runtime_folder: Path
 
     @property
     def findings(self) -> list[str]:
@@ -142,8 +139,6 @@ class Worker:
         """Run one trial to its end, whatever that is. Raises nothing."""
         started_s = _own_time_s(running)
         try:
-            # Whatever cleans /tmp may have removed it.
-            self.runtime_folder.mkdir(mode=0o700, exist_ok=True)
             prove_forking(self.pool, running, self._repeat, trials_waiting=self.places.waiting)
             started_s = _own_time_s(running)
             outcome = self._run(spec, running)
@@ -305,6 +300,12 @@ class Worker:
         if not checkpoint_files(spec.checkpoint_dir):  # else it goes on where those were saved
             shutil.rmtree(spec.artifact_dir, ignore_errors=True)
         held = ExitStack()  # given back when the kernel has ended: the slot goes on before
+
+        def give_back(is_gone: bool) -> None:
+            if not is_gone:
+                self.places.leave_behind(place)
+            held.close()
+
         try:
             place = held.enter_context(self.places.lease(spec, running, tell))
         except StoppedWaiting:
@@ -321,7 +322,7 @@ class Worker:
             node=file.node,
             running=running,
             write=write,
-            on_kernel_gone=held.close,
+            on_kernel_gone=give_back,
             env={**_environment(spec), **place.env},
             own_params=self._own_params(spec),
             origin=origin,

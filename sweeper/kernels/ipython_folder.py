@@ -44,10 +44,14 @@ if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
 
 
 def ipython_folder(runtime_folder: Path) -> str:
-    """The value of IPYTHONDIR in kernels: a folder with their configuration, made if need be."""
+    """The value of IPYTHONDIR in kernels: a folder with their configuration, made if need be.
+
+    So is the sweep's private folder, which a clean-up of /tmp may have removed.
+    """
     profile = runtime_folder / "ipython" / "profile_default"
     configuration = profile / "ipython_kernel_config.py"
     if not configuration.exists():
+        runtime_folder.mkdir(mode=0o700, exist_ok=True)
         profile.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Several threads may start kernels at once.
         with tempfile.NamedTemporaryFile("w", dir=profile, delete=False) as file:

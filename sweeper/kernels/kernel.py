@@ -30,6 +30,8 @@ from .specs import runs_in_python
 
 #: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.
 _SHUTDOWN_S, _TERMINATE_S = 10.0, 2.0
+#: After SIGKILL, how long the system may take: a driver or a disk that hangs can hold a process.
+_KILL_S = 30.0
 #: How long the request to shut down may be on its way.
 _DELIVERY_MS = 5000
 #: How often to look for a process's end on systems that do not signal it.
@@ -63,11 +65,12 @@ class Kernel:
         self, setup: KernelSetup, origin: KernelOrigin, *, fork_server: ForkServer
     ) -> None:
         self.setup, self.origin, runtime_folder = setup, origin, setup.runtime_folder
-        runtime_folder.mkdir(mode=0o700, exist_ok=True)  # a clean-up of /tmp may have removed it
+        own = {"IPYTHONDIR": ipython_folder(runtime_folder)}
         self.folder = folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
         self._mark = f"{setup.token}.{folder.name};"
         self._pidfd: int | None = None
-        self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_end`
+        self._end = asyncio.Event()
+        self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_see_end`
         log = logging.getLogger(__name__)
         self.manager = PrivateKernelManager(
             folder=folder, kernel_name=setup.name, log=log, is_local=runs_in_python(setup.name)
@@ -79,10 +82,9 @@ class Kernel:
                 kernel_spec=self.manager.kernel_spec,
                 parent=self.manager,
             )
-        own = {MARK_VARIABLE: self._mark, "IPYTHONDIR": ipython_folder(runtime_folder)}
         try:
             run_sync(self.manager.start_kernel)(
-                env={**setup.env, **own},
+                env={**setup.env, **own, MARK_VARIABLE: self._mark},
                 cwd=str(setup.cwd),
                 stdout=self._stderr,
                 stderr=self._stderr,
@@ -102,18 +104,23 @@ class Kernel:
         _give_up_first(self.pid)
 
     async def ended(self) -> None:
-        """Wait for the process to end, by itself or not."""
+        """Wait for the process to end, by itself or not, or to be given up."""
         if self._pidfd is None:
-            while self._process.poll() is None:
+            while self._process.poll() is None and not self._end.is_set():
                 await asyncio.sleep(_POLL_INTERVAL_S)
             return
         loop = asyncio.get_running_loop()
-        end = asyncio.Event()
-        loop.add_reader(self._pidfd, end.set)
+        loop.add_reader(self._pidfd, self._end.set)
         try:
-            await end.wait()
+            await self._end.wait()
         finally:
             loop.remove_reader(self._pidfd)
+
+    async def end_at_once(self) -> None:
+        """Send SIGKILL; give the process up if the system does not end it. Called where it runs."""
+        self._signal(signal.SIGKILL)
+        await asyncio.sleep(_KILL_S)
+        self._end.set()
 
     @property
     def stop_file(self) -> Path:
@@ -158,36 +165,40 @@ class Kernel:
         self._stderr.seek(max(0, size - _TAIL_BYTES))
         return self._stderr.read().decode("utf-8", "replace").strip()
 
-    def retire(self, on_gone: Callable[[], None]) -> threading.Thread:
+    def retire(self, on_gone: Callable[[bool], None]) -> threading.Thread:
         """Ask the kernel to end, and ensure its end in a thread of its own.
 
         Exit handlers run; then the kernel and all processes that it has started are killed.
 
         Args:
-            on_gone: called when all of them have ended.
+            on_gone: called when all of them have ended, or with False when SIGKILL has not ended
+                the kernel.
         """
-        if self.exit_code is None:
+        if self.is_usable:
             control = self.manager.connect_control()
             # By default what has not left within 0.1 s is dropped, which is not long on a busy
             # machine; the kernel would then be waited for in vain, and hold its GPU meanwhile.
             control.linger = _DELIVERY_MS
             self.manager.session.send(control, "shutdown_request", {"restart": False})
             control.close()
-        thread = threading.Thread(target=self._end, args=[on_gone], name="kernel end", daemon=True)
+        thread = threading.Thread(
+            target=self._see_end, args=[on_gone], name="kernel end", daemon=True
+        )
         thread.start()
         return thread
 
-    def kill(self) -> None:
+    def kill(self, on_gone: Callable[[bool], None] = lambda _: None) -> None:
         """End the kernel at once, without exit handlers; for one that has run nothing."""
         self._signal(signal.SIGKILL)
-        self._end(lambda: None)
+        self._see_end(on_gone)
 
-    def _end(self, on_gone: Callable[[], None]) -> None:
-        if not self._exits_within(_SHUTDOWN_S):
+    def _see_end(self, on_gone: Callable[[bool], None]) -> None:
+        # Without its folder it has not been asked to end.
+        if not self._exits_within(_SHUTDOWN_S if self.folder.is_dir() else 0.0):
             self._signal(signal.SIGTERM)
             if not self._exits_within(_TERMINATE_S):
                 self._signal(signal.SIGKILL)
-        self._process.wait()
+        is_gone = self._exits_within(_KILL_S)
         try:
             # DataLoader workers and subprocesses may still run after the kernel's end.
             kill_marked(self._mark)
@@ -196,7 +207,7 @@ class Kernel:
                 self._process.release()
             self._remove()
         finally:
-            on_gone()  # else the trial's share of a GPU would never be given back
+            on_gone(is_gone)  # else the trial's share of a GPU would never be given back
 
     def _exits_within(self, limit_s: float) -> bool:
         try:

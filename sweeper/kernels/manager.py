@@ -67,6 +67,8 @@ class QuickClient(AsyncKernelClient):
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
             if reply is None and not await self.is_alive():
                 raise RuntimeError("it died before its first answer")
+            if not (reply and is_connected) and not Path(self.connection_file).exists():
+                raise RuntimeError("its private folder was removed")
             if time.monotonic() > deadline and not (reply and is_connected):
                 raise RuntimeError(f"no answer within {timeout:g} s")
         self.session.adapt_version = int(reply["content"]["protocol_version"].split(".")[0])

@@ -133,8 +133,8 @@ class KernelPool:
                 start = self._starter.submit(self._start_best)
                 self._prepared[threading.get_ident()] = start
 
-    def retire(self, kernel: Kernel, on_gone: Callable[[], None]) -> None:
-        """Have a kernel end while the caller goes on; `on_gone` is called when it has ended."""
+    def retire(self, kernel: Kernel, on_gone: Callable[[bool], None]) -> None:
+        """Have a kernel end while the caller goes on; see `Kernel.retire`."""
         ending = kernel.retire(on_gone)
         with self._lock:
             self._ending = [thread for thread in self._ending if thread.is_alive()]

@@ -22,7 +22,7 @@ class ExecutionRequest:
         running: receives each point and the kernel's pid and cell; a stop comes from it.
         write: called whenever the notebook's file should be brought up to date.
         on_kernel_gone: called once the kernel and all processes that it has started have ended,
-            which may be after the result is there.
+            which may be after the result is there; with False where SIGKILL has not ended it.
         env: variables that this trial adds to the environment of its kernel.
         own_params: injected parameters that not all trials have in common.
         origin: how the kernel has to come to be; None for as the policy decides.
@@ -37,7 +37,7 @@ class ExecutionRequest:
     node: NotebookNode
     running: RunningTrial
     write: Callable[[], None]
-    on_kernel_gone: Callable[[], None]
+    on_kernel_gone: Callable[[bool], None]
     env: Mapping[str, str]
     own_params: Params
     origin: KernelOrigin | None = None

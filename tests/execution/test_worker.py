@@ -18,6 +18,8 @@ import nbformat
 import psutil
 import pytest
 from gpu_drivers import StatedDriver
+from hanging_disks import hanging_disk
+from kernels_alone import hasten_ends
 from studies import PATIENCE_S, until
 
 from sweeper.execution.claims import Claims
@@ -89,7 +91,6 @@ class Bench:
             places=places,
             pool=pool,
             patience=patience_with_disk("the outputs"),
-            runtime_folder=self.runtime_folder,
         )
         spec = TrialSpec(
             study="bench",
@@ -390,6 +391,22 @@ def test_operations_that_need_not_repeat_are_named_in_the_outcome_and_the_notebo
     assert str(node).count("put_ does not have a deterministic implementation") == 1
 
 
+def test_a_kernel_that_the_system_does_not_end_is_left_behind_with_its_gpu(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hasten_ends(monkeypatch)
+    bench.places = one_gpu(bench.folder)
+    limits = {"trial": "1s", "grace": "2s"}
+    with hanging_disk(bench.folder / "disk") as disk:
+        outcome, _ = bench.run(f"open('{disk}/data')", limits=limits)
+        assert outcome.reason is Reason.TIME_LIMIT
+        (line,) = [it for it in caplog.messages if "runs on after SIGKILL" in it]
+        pid = int(line.partition("process ")[2].split()[0])
+        assert psutil.Process(pid).status() == psutil.STATUS_DISK_SLEEP
+        outcome, _ = bench.run(REPORT, number=1)
+        assert outcome.reason is Reason.NO_GPU
+
+
 def test_the_time_limit_ends_an_endless_cell(bench: Bench) -> None:
     outcome, node = bench.run("while True: pass", limits={"trial": "2s"})
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.TIME_LIMIT)
@@ -463,19 +480,29 @@ def test_a_kernel_that_does_not_start_is_an_outcome_with_its_last_words(
     assert set(statuses(node)) == {"pending"}
 
 
-def test_a_kernel_that_dies_before_its_first_answer_gets_another_chance(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "shutil.rmtree(pathlib.Path(sys.argv[-1]).parents[1])",
+    ],
+    ids=["it dies", "its folder is removed"],
+)
+def test_a_kernel_that_is_lost_before_its_first_answer_is_started_anew_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     code = (
-        "import os, pathlib, signal\n"
+        "import os, pathlib, shutil, signal, sys, time\n"
         "first = pathlib.Path('faulted')\n"
         "if not first.exists():\n"
-        "    first.touch(); os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"    first.touch(); {fault}; time.sleep(600)\n"
         "from ipykernel.kernelapp import launch_new_instance as launch\n"
         "launch()"
     )
     install_kernel(bench, monkeypatch, "shaky", code, "-f")
+    began_s = time.monotonic()
     outcome, node = bench.run(REPORT, kernel="shaky")
+    assert time.monotonic() - began_s < 60
     assert (bench.folder / "faulted").exists()
     assert outcome.state is TrialState.COMPLETED, outcome.message
     assert set(statuses(node)) == {"completed"}

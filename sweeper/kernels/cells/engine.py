@@ -98,7 +98,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
     try:
         kernel = pool.take(request.env, request.origin)
     except OSError as error:
-        request.on_kernel_gone()
+        request.on_kernel_gone(True)
         return KernelResult(ending=Ending.NOT_STARTED, error=first_line(error))
     client = SweepClient(
         live, kernel=kernel, request=request, iopub_timeout=_IOPUB_TIMEOUT_S, timeout=None, log=_log
@@ -124,8 +124,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         if client.is_ready:
             pool.retire(kernel, request.on_kernel_gone)
         else:  # it has run nothing, and may not be reached by a request to end
-            kernel.kill()
-            request.on_kernel_gone()
+            kernel.kill(request.on_kernel_gone)
     return KernelResult(
         ending=_ending(client, request.running),
         error=shortened(client.error or ""),

@@ -23,7 +23,6 @@ _NEXT_REPORT_S = 1.0
 _POLL_INTERVAL_S = 0.01
 #: What the sweep itself needs of the grace time, once the last kernel has ended.
 _SWEEP_END_S = 3.0
-_SIGKILL = 9
 
 
 class NotebookStopper:
@@ -86,7 +85,7 @@ class NotebookStopper:
         for _ in range(_INTERRUPTS):
             await ensure_async(self._kernel.manager.interrupt_kernel())
             await asyncio.sleep(interrupt_s)
-        await ensure_async(self._kernel.manager.signal_kernel(_SIGKILL))
+        await self._kernel.end_at_once()
 
     async def _has_raised(self, times: int, limit_s: float) -> bool:
         """Wait until so many reports have raised; False after `limit_s` seconds."""

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
@@ -188,7 +189,9 @@ class ForkServer:
         report = zygote.wait_for_report(_IMPORT_LIMIT_S)
         if self._zygote is not zygote:  # closed meanwhile
             return
-        if report is None:
+        if report is None and not Path(zygote.path).parent.exists():
+            self._replace_zygote(zygote, "has lost its folder again and again")
+        elif report is None:
             died = f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s"
             self._end_zygote()
             self._refuse(f"{died}; {SWITCH_OFF}")

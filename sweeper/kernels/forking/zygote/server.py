@@ -140,7 +140,8 @@ class Server:
                     os.killpg(child.pid, signal.SIGKILL)
                 except ProcessLookupError:  # not yet the leader of its group
                     os.kill(child.pid, signal.SIGKILL)
-            os.waitpid(child.pid, 0)
+            # A driver that hangs may hold one that was killed; init takes note of its end then.
+            os.waitpid(child.pid, 0 if child.has_ended else os.WNOHANG)
             os.close(child.pidfd)
 
     def _end(self) -> NoReturn:

@@ -1,0 +1,46 @@
+"""A disk that never answers, where this process may mount one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+#: Of one message from the system.
+_MOST_BYTES = 200_000
+#: The answer to its first one (INIT of FUSE 7.31): sizes, and a version that it has to speak.
+_WELCOME = struct.pack("IIIIHHI", 7, 31, 0, 0, 12, 10, 4096).ljust(64, b"\0")
+
+
+@contextmanager
+def hanging_disk(folder: Path) -> Iterator[Path]:
+    """Mount a disk at a new folder for as long as the block runs; skip the test elsewhere.
+
+    The system holds the first process that looks for a file there (state D): while the request is
+    with us, not even SIGKILL ends it.
+    """
+    folder.mkdir()
+    served = os.open("/dev/fuse", os.O_RDWR) if Path("/dev/fuse").exists() else -1
+    options = f"fd={served},rootmode=40000,user_id=0,group_id=0".encode()
+    if ctypes.CDLL(None).mount(b"none", bytes(folder), b"fuse", 0, options) != 0:
+        pytest.skip("this process may not mount a disk of its own")
+    try:
+        _, _, unique = struct.unpack_from("IIQ", os.read(served, _MOST_BYTES))
+        os.write(served, struct.pack("IiQ", 16 + len(_WELCOME), 0, unique) + _WELCOME)
+        threading.Thread(target=_take_one, args=[served], daemon=True).start()
+        yield folder
+    finally:
+        subprocess.run(["umount", "-f", "-l", str(folder)], check=True)  # fails what waits
+        os.close(served)
+
+
+def _take_one(served: int) -> None:
+    with suppress(OSError):  # the disk is gone
+        os.read(served, _MOST_BYTES)

@@ -1,0 +1,54 @@
+"""What goes wrong beside the process that forks kernels costs at most a kernel."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from threading import Timer
+
+import pytest
+from hanging_disks import hanging_disk
+from kernels_alone import ENVIRONMENT, hasten_ends, kernel_pool, run_alone
+
+from sweeper.guard import MARK_VARIABLE
+from sweeper.kernels import Ending
+from sweeper.notebook_api.messages import StopReason
+from sweeper.testing import write_notebook
+from sweeper.trials import RunningTrial
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
+]
+
+#: The first process that is to fork kernels loses its folder while it imports this.
+LOSES_ITS_FOLDER = f"""
+import os, pathlib, shutil
+if "zygote" in os.environ["{MARK_VARIABLE}"] and not pathlib.Path("lost").exists():
+    pathlib.Path("lost").touch()
+    shutil.rmtree(pathlib.Path(os.environ["IPYTHONDIR"]).parent)
+"""
+
+
+def test_kernels_are_forked_on_whatever_happens_beside_them(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of sockets is removed during the imports; then the system does not end a fork."""
+    hasten_ends(monkeypatch)
+    library = tmp_path_factory.mktemp("env") / "site-packages"
+    library.mkdir()
+    (library / "lost_once.py").write_text(LOSES_ITS_FOLDER)
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", str(library))
+    usual = write_notebook(tmp_path / "nb.ipynb", "import lost_once")
+    with (
+        kernel_pool(tmp_path, imports="import lost_once") as pool,
+        hanging_disk(tmp_path / "disk") as disk,
+    ):
+        assert (tmp_path / "lost").exists()
+        running = RunningTrial(trials_left=1)
+        Timer(1.0, running.stop, args=[StopReason.BY_HAND, "stopped"]).start()
+        hanging = write_notebook(tmp_path / "hanging.ipynb", f"open('{disk}/data')")
+        _, result = run_alone(hanging, pool, running=running, grace_s=2.0)
+        assert (result.ending, result.origin.is_forked) == (Ending.STOPPED, True)
+        _, result = run_alone(usual, pool)
+        assert (result.ending, result.origin.is_forked) == (Ending.FINISHED, True)
