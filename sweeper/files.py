@@ -1,17 +1,42 @@
-"""Write files atomically, so that neither a reader nor a crash ever finds half a file."""
+"""Write files atomically, so that neither a reader nor a crash ever finds half a file.
+
+Any user who can open a file can lock it, if only for reading, and so hold up those who write it:
+locks and databases have the mode `PRIVATE`. All other files have the mode of the user's mask.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
+from contextlib import suppress
 from pathlib import Path
 
+#: The mode of a file that no other user can open.
+PRIVATE = 0o600
 
-def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
+
+class NotPrivateError(PermissionError):
+    """A folder that should be this user's alone is not."""
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder that only this user can enter, where there is none.
+
+    Raises:
+        NotPrivateError: the one that is there is not such.
+        OSError: it cannot be made.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()  # a link is not followed
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not is_ours or stat.S_IMODE(found.st_mode) & 0o077:
+        raise NotPrivateError(f"{folder} is no folder that is yours alone")
+
+
+def write_atomically(path: Path, text: str) -> None:
     """Write a text file beside its place, then rename it; a line end is added where none is.
-
-    Args:
-        mode: of the file, less the bits of the process's mask.
 
     Raises:
         OSError: the file cannot be written; what was there before is unchanged.
@@ -19,8 +44,7 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with open(descriptor, "w", encoding="utf-8") as file:
+        with open(beside, "w", encoding="utf-8") as file:
             file.write(text)
             file.write("" if text.endswith("\n") else "\n")
         os.replace(beside, path)

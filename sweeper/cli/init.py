@@ -24,7 +24,6 @@ _NOT_SWEPT = frozenset(
     "threads gpu gpus device rank path dir file url port verbose debug log every interval save "
     "figsize dpi version".split()
 )
-_SECRET = frozenset("token key password passwd secret".split())
 #: The words of scores, and those that say of which data or of which of several values.
 _GAIN = frozenset(
     "acc accuracy auc auroc f1 score r2 iou miou dice precision recall reward bleu psnr ssim map "
@@ -71,6 +70,7 @@ def draft(notebook: ResearchNotebook) -> str:
     """
     from ..errors import NotebookError
     from ..settings.messages import as_yaml
+    from ..settings.secrets import masked
 
     if notebook.language != "python":
         raise NotebookError(
@@ -85,7 +85,7 @@ def draft(notebook: ResearchNotebook) -> str:
         remark = f"{as_yaml(value)} in the notebook" + (f"; {comment}" if comment else "")
         dimension = _dimension(value, comment)
         is_usual = not _NOT_SWEPT.intersection(_words(name)) and not isinstance(value, bool)
-        if _SECRET.intersection(_words(name)):
+        if masked(value, name) != value:
             left_out.append(f"  # {name}: a secret?")
         elif why_not:
             left_out.append(f"  # {name} is {why_not}")

@@ -6,13 +6,14 @@ import json
 import logging
 import os
 import secrets
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from ..files import make_private_folder
 
 _log = logging.getLogger(__name__)
 
@@ -105,12 +106,7 @@ class Claims:
         """Whether the claims can be used; the first call makes the folder and takes the lock."""
         if self._alive is None and not self._is_off:
             try:
-                with suppress(FileExistsError):
-                    self._folder.mkdir(mode=0o700)
-                found = self._folder.lstat()  # a link is not followed
-                is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-                if not is_ours or stat.S_IMODE(found.st_mode) & 0o077:
-                    raise PermissionError(f"{self._folder} is no folder that is yours alone")
+                make_private_folder(self._folder)
                 self._alive = FileLock(self._folder / f"{self._token}.alive", thread_local=False)
                 self._alive.acquire(timeout=0)
             except (OSError, Timeout) as error:

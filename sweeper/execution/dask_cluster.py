@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError, first_line, root_cause
+from ..files import make_private_folder
 from ..settings.machines import Cluster, is_exposed
+from ..settings.secrets import masked
 
 _INSTALL = "pip install 'notebook-hpo[dask]'"
 #: How long a scheduler may take to answer a first time.
@@ -71,7 +76,8 @@ class DaskCluster:
         self._cluster: Any = None
         try:
             if settings.url is None or settings.local_workers:
-                self._cluster = _started(settings)
+                with _private():
+                    self._cluster = _started(settings)
             self._client = _client(settings, self._cluster)
             address = str(self._client.scheduler.address)
             if is_exposed(address) and not settings.insecure:
@@ -180,6 +186,30 @@ def _client(settings: Cluster, cluster: Any | None) -> Any:
         ) from error
 
 
+@contextmanager
+def _private() -> Iterator[None]:
+    """What is started in the block shows other users of this machine nothing.
+
+    Dask would show pages to whoever asks (the servers for them are there all the same), and use a
+    folder as it finds it.
+
+    Raises:
+        SettingsError: somebody else has made the folder.
+    """
+    _dask()  # or say that it is not installed
+    import dask
+
+    folder = Path(tempfile.gettempdir(), f"notebook-hpo-dask-{os.geteuid()}")
+    try:
+        make_private_folder(folder)
+    except OSError as error:
+        raise SettingsError(f"cluster: {error}; set TMPDIR to a folder of yours") from error
+    routes = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker")]
+    settings = {"temporary-directory": str(folder), **{key: [] for key in routes}}
+    with dask.config.set(settings), warnings.catch_warnings(action="ignore"):
+        yield  # without a warning that another program has the usual port of the pages
+
+
 def _started(settings: Cluster) -> Any:
     """A new cluster: workers on this machine, or one of the class that the settings name.
 
@@ -192,7 +222,7 @@ def _started(settings: Cluster) -> Any:
         return distributed.LocalCluster(
             n_workers=settings.local_workers,
             threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",  # any free port
+            dashboard_address=None,
             memory_limit=0,  # kernels are no part of a worker's own memory
             security=True,
             silence_logs=logging.CRITICAL,
@@ -212,14 +242,15 @@ def _started(settings: Cluster) -> Any:
         return factory(**options)
     except Exception as error:
         raise SettingsError(
-            f"{where}: cannot be started with options {dict(settings.options)}: {root_cause(error)}"
+            f"{where}: cannot be started with options {masked(settings.options)}: "
+            f"{root_cause(error)}"
         ) from error
 
 
 def _job_options(options: dict[str, Any], *, is_insecure: bool) -> dict[str, Any]:
-    """The options of a class of jobs: encrypted, with a dashboard for this machine alone."""
+    """The options of a class of jobs: encrypted, and without a dashboard."""
     if not is_insecure:
         # The class makes certificates, and keeps them in files there while the cluster lives.
         options = {"security": True, "shared_temp_directory": str(Path.cwd()), **options}
-    dashboard = {"dashboard_address": "127.0.0.1:0"}
+    dashboard = {"dashboard_address": "127.0.0.1:0", "dashboard": False}
     return {**options, "scheduler_options": {**dashboard, **options.get("scheduler_options", {})}}

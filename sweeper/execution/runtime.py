@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..files import make_private_folder
 from ..guard import Guard, kill_marked, mark_of
 
 #: The folder's path leaves room for the sockets in it, whose paths have at most 107 characters.
@@ -29,7 +30,7 @@ def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
     # The guard is there before the folder is, so that no kill comes between the two.
     guard = Guard(token=token, folder=folder)
     try:
-        folder.mkdir(mode=0o700)
+        make_private_folder(folder)
         yield token, folder
     finally:
         guard.close()

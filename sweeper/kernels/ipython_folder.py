@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from ..files import make_private_folder
+
 #: History: each kernel would have a database of its own, and a thread that writes to it.
 #: Debugger: nobody attaches one to a trial, and its import takes a fifth of a kernel's boot and
 #: 8 MB. Notebooks can still import it. ipykernel 6 imports it before it reads this.
@@ -46,12 +48,16 @@ if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
 def ipython_folder(runtime_folder: Path) -> str:
     """The value of IPYTHONDIR in kernels: a folder with their configuration, made if need be.
 
-    So is the sweep's private folder, which a clean-up of /tmp may have removed.
+    So is the sweep's private folder, which a clean-up of /tmp may have removed, and anybody may
+    have made anew.
+
+    Raises:
+        OSError: they cannot be made, or the private one is not private.
     """
+    make_private_folder(runtime_folder)
     profile = runtime_folder / "ipython" / "profile_default"
     configuration = profile / "ipython_kernel_config.py"
     if not configuration.exists():
-        runtime_folder.mkdir(mode=0o700, exist_ok=True)
         profile.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Several threads may start kernels at once.
         with tempfile.NamedTemporaryFile("w", dir=profile, delete=False) as file:

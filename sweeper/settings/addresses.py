@@ -22,7 +22,7 @@ _SECRET_KEY = re.compile(
 _HOST = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
 #: Secrets with fewer characters are replaced in URLs only, as they also occur in ordinary words.
 _SECRET_CHARACTERS = 4
-_IN_TEXT = re.compile(r"(\w://)([^\s/@:'\"]*):[^\s/@]*@")
+_IN_TEXT = re.compile(r"(\w://[^\s/@:'\"]*:|(?<=http)s?://)[^\s/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Address:
             for secret in (stated, _quoted(stated), unquote(stated)):
                 if len(secret) >= _SECRET_CHARACTERS:
                     text = text.replace(secret, HIDDEN)
-        return _IN_TEXT.sub(rf"\1\2:{HIDDEN}@", text)
+        return _IN_TEXT.sub(rf"\1{HIDDEN}@", text)
 
     def _secrets(self) -> list[str]:
         """The password, and secret parts of the query."""

@@ -28,6 +28,7 @@ from .inputs import InputSource, check_inputs
 from .machines import Cluster, Resources
 from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
+from .secrets import masked, refuse_secret
 from .sections import (
     CheckpointPolicy,
     Confirm,
@@ -41,7 +42,7 @@ from .sections import (
     check_study_name,
 )
 from .space import DimensionEntry, RangeDimension, SearchSpace, check_branches
-from .yaml_reader import BadYaml, read_yaml
+from .yaml_reader import BadYaml, read_yaml, write_yaml
 
 
 def _read_objective(value: Any) -> Any:
@@ -138,8 +139,10 @@ class Settings(SettingsModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
-            for name in names:
+            for name, value in names.items():
                 check_name(name, where=f"{key}.")
+                if key != "space":
+                    refuse_secret(value, name, where=f"{key}.")
         taken = {"space": self.space, "fixed": self.fixed, "smoke": self.smoke}
         check_inputs(self.inputs, taken)
         check_branches(self.space, self.fixed)
@@ -161,9 +164,18 @@ class Settings(SettingsModel):
 
     @property
     def as_mapping(self) -> dict[str, Any]:
-        """The settings as plain data, from which `from_mapping` makes the same settings."""
+        """The settings as plain data, from which `from_mapping` makes the same settings.
+
+        They can be published: in place of secrets in `cluster` they have `***`.
+        """
         data = self._plain
+        if "cluster" in data:
+            data["cluster"] = masked(data["cluster"])
         return {**data, "study": {**data.get("study", {}), "name": self.name}}
+
+    def to_yaml(self) -> str:
+        """A parameters file with these settings, flags included, which can be published."""
+        return write_yaml(self.as_mapping)
 
     @property
     def _plain(self) -> dict[str, Any]:
@@ -362,6 +374,7 @@ class Settings(SettingsModel):
             try:
                 read_plain(value)
                 check_name(name)
+                refuse_secret(value, name)
             except PydanticCustomError as error:
                 hint = "" if name.isidentifier() else f"; {nearest(name, self._names)}"
                 raise SettingsError(f"{flag}: {error}{hint}") from error
@@ -383,4 +396,5 @@ class Settings(SettingsModel):
 
 def _set_flag(name: str, value: Any) -> str:
     """Format the flag as the user may have written it."""
+    value = masked(value, name)
     return f"--set {name}={value if isinstance(value, str) else as_yaml(value)}"

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, WithJsonSchema, model_
 from ..trials import Params, Value
 from .base import ChoiceValue, Scalar, SettingsModel
 from .messages import as_yaml, nearest, problem
+from .secrets import refuse_secret
 
 #: Up to this number every whole number is exactly a float, which is what a study stores.
 _LARGEST = 2**53
@@ -171,6 +172,8 @@ class ChoiceDimension(Dimension):
         for index, value in enumerate(self.choices):
             if plain[index] in plain[:index]:  # True == 1 == 1.0 to a sampler
                 raise problem(f"{as_yaml(value)} stands twice among the choices")
+            if isinstance(value, str):  # what is swept is no secret by its name
+                refuse_secret(value, "")
         return self
 
     def allows(self, value: Value) -> bool:

@@ -1,10 +1,11 @@
-"""Read YAML 1.2 into plain values; an error has a line, a column and a remedy.
+"""Read YAML 1.2 into plain values, and write it; an error has a line, a column and a remedy.
 
 Only this module uses ruamel.yaml.
 """
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any
 
@@ -54,6 +55,14 @@ def read_yaml(text: str) -> Any:
         raise BadYaml(f"not valid YAML: {first_line(error)}") from error
     except RecursionError as error:
         raise BadYaml("nested too deeply; write it flatter") from error
+
+
+def write_yaml(value: Any) -> str:
+    """Write plain values as a YAML document, from which `read_yaml` makes the same values."""
+    writer, text = YAML(typ="safe", pure=True), io.StringIO()
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.dump(value, text)
+    return text.getvalue()
 
 
 def _with_remedy(error: MarkedYAMLError) -> str:

@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from ..errors import BrokenError, StorageAwayError, StudyError, root_cause
+from ..files import PRIVATE
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path
 
@@ -75,6 +76,8 @@ def _why_closed(url: Address, error: BaseException) -> str:
 
 
 def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
+    if (file := file_of(make_url(url))) is not None and not file.exists():
+        file.touch(mode=PRIVATE)  # SQLite gives its log the same mode
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         storage = RDBStorage(

@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import OutputError, StudyError
-from ..files import write_atomically
+from ..files import PRIVATE, write_atomically
 from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, elsewhere_s, this_machine
 
@@ -91,7 +91,9 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
             )
             lock = storage.with_name(f".{storage.name}.{paths.study}.lock")
             try:
-                lock.touch()  # a lock that cannot be made would look like one that is held
+                lock.touch(
+                    mode=PRIVATE
+                )  # a lock that cannot be made would look like one that is held
             except OSError as error:
                 why = error.strerror or error
                 raise StudyError(f"--storage sqlite:///{storage}: {why}") from error
@@ -102,7 +104,7 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
 @contextmanager
 def _held(file: Path, refusal: str) -> Iterator[None]:
     """Hold a lock whose file exists only while it is held."""
-    lock = FileLock(file)
+    lock = FileLock(file, mode=PRIVATE)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
@@ -137,7 +139,7 @@ def while_unswept(paths: StudyPaths) -> Iterator[bool]:
     Yields:
         False when a sweep is alive or the folder cannot be written, so that nothing is prevented.
     """
-    lock = FileLock(paths.lock)
+    lock = FileLock(paths.lock, mode=PRIVATE)
     try:
         lock.acquire(timeout=0)
     except (Timeout, OSError):
@@ -165,7 +167,7 @@ def _read_owner(paths: StudyPaths) -> Mapping[str, Any]:
 
 
 def _take_lock(paths: StudyPaths) -> FileLock:
-    lock = FileLock(paths.lock)
+    lock = FileLock(paths.lock, mode=PRIVATE)
     try:
         lock.acquire(timeout=_PATIENCE_S)
     except Timeout as error:

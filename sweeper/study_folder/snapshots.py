@@ -31,7 +31,7 @@ class CodeSnapshot:
         notebook_name: of the research notebook's file.
         notebook: that file, without outputs.
         parameters_name: of the parameters file; empty where there was none.
-        parameters: that file's text.
+        parameters: its settings as the sweep had them, with flags and without secrets.
         files: the code beside the notebook that its cells import or run: the sources by their paths
             relative to `folder`. Bytes that are not UTF-8 stand as lone surrogates
             (`surrogateescape`).
@@ -89,7 +89,7 @@ def keep_environment(paths: StudyPaths, environment: Mapping[str, Any]) -> str:
         OSError: it cannot be written.
     """
     name = _name_of(environment)
-    _keep(paths.environment(name), environment, mode=0o600)  # it names packages and hosts
+    _keep(paths.environment(name), environment)
     return name
 
 
@@ -130,10 +130,10 @@ def _name_of(content: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()
 
 
-def _keep(file: Path, content: Mapping[str, Any], *, mode: int = 0o666) -> None:
+def _keep(file: Path, content: Mapping[str, Any]) -> None:
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(content, indent=1, sort_keys=True), mode=mode)
+        write_atomically(file, json.dumps(content, indent=1, sort_keys=True))
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from ..errors import NotebookError
@@ -22,16 +21,12 @@ def snapshot_of(
         code: what `local_code` of `notebooks.fingerprint` has read.
     """
     folder = notebook.path.parent.resolve()
-    text = ""
-    if settings.file is not None:
-        with suppress(OSError):  # it was read a moment ago, and may have been a pipe
-            text = settings.file.read_text("utf-8", "replace")
     return CodeSnapshot(
         folder=str(folder),
         notebook_name=notebook.path.name,
         notebook=notebook.text,
-        parameters_name=settings.file.name if text and settings.file is not None else "",
-        parameters=text,
+        parameters_name="" if settings.file is None else settings.file.name,
+        parameters=settings.to_yaml(),
         files={
             Path(os.path.relpath(path, folder)).as_posix(): content.decode(
                 "utf-8", "surrogateescape"

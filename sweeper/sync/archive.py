@@ -24,7 +24,7 @@ from typing import IO, cast
 from platformdirs import user_cache_path
 
 from ..errors import DataError
-from ..files import write_atomically
+from ..files import PRIVATE, write_atomically
 from ..settings.sections import Data
 from ..settings.units import size
 from ..trials import display_path
@@ -110,7 +110,9 @@ class Dataset:
             if self._is_here(place):
                 return
             place.parent.mkdir(parents=True, exist_ok=True)
-            with open(place.with_name(f".{place.name}.notebook-hpo.lock"), "a") as lock:
+            lock_file = place.with_name(f".{place.name}.notebook-hpo.lock")
+            lock_file.touch(mode=PRIVATE)
+            with open(lock_file, "a") as lock:
                 if not _is_taken_now(lock):
                     on_line(f"waiting for another process that fetches {display_path(place)}")
                     while not _is_taken_now(lock):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..errors import OutputError, SyncError
-from ..files import write_atomically
+from ..files import PRIVATE, write_atomically
 from ..notebooks.metadata import read_metadata
 from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place
@@ -62,6 +62,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
         tracking.unlink(missing_ok=True)
     write_atomically(paths.copied, mark.text)
     if study is not None:
+        study.chmod(PRIVATE)
         _clear_log(places[STUDY])
         os.replace(study, places[STUDY])
 

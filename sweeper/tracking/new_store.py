@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from ..files import copy_atomically
+from ..files import PRIVATE, copy_atomically
 
 
 def make_store(place: Path) -> None:
@@ -28,7 +28,9 @@ def make_store(place: Path) -> None:
         OSError: the file cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{place}.lock"):  # two processes that create it at once would break it, too
+    with FileLock(
+        f"{place}.lock", mode=PRIVATE
+    ):  # two processes that create it at once would break it, too
         if place.exists():
             return
         beside, kept = place.with_name(f".{place.name}.part"), _kept()
@@ -50,7 +52,7 @@ def make_store(place: Path) -> None:
 
 def put_in_place(file: Path, place: Path) -> None:
     """Move a store's file to a place, unless another study has created a store there."""
-    with FileLock(f"{place}.lock"):  # the lock that `make_store` takes
+    with FileLock(f"{place}.lock", mode=PRIVATE):  # the lock that `make_store` takes
         if not place.exists():
             _replace(file, place)
 
@@ -72,6 +74,7 @@ def _migrate(file: Path) -> None:
 
 
 def _replace(file: Path, place: Path) -> None:
+    file.chmod(PRIVATE)
     _clear(place)  # including the log of a removed file: SQLite would replay it into this one
     os.replace(file, place)
 

@@ -95,7 +95,7 @@ MADE_OF_RECORDS: dict[str, Any] = {
         lambda load: load(SMALLEST).model_copy(update={"study": StudySettings(name="copied")}),
     ],
 )
-def test_the_stored_mapping_makes_the_same_settings(
+def test_the_stored_mapping_and_the_kept_file_make_the_same_settings(
     load_settings: Load, made: Callable[[Load], Settings]
 ) -> None:
     settings = made(load_settings)
@@ -107,6 +107,9 @@ def test_the_stored_mapping_makes_the_same_settings(
     without_file._file = None
     assert again == without_file
     assert again.as_mapping == settings.as_mapping
+    from_file = load_settings(settings.to_yaml())
+    assert from_file.as_mapping == settings.as_mapping
+    assert [*from_file.space] == [*settings.space]
 
 
 def test_an_override_does_not_change_the_settings_themselves(load_settings: Load) -> None:

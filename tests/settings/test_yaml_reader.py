@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from parameters_files import SMALLEST, Load
 
+from sweeper.settings.yaml_reader import read_yaml, write_yaml
+
 
 @pytest.mark.parametrize(
     ("text", "value"),
@@ -36,3 +38,5 @@ from parameters_files import SMALLEST, Load
 def test_values_are_those_of_yaml_1_2(load_settings: Load, text: str, value: Any) -> None:
     read = load_settings(SMALLEST + f"fixed: {{x: {text}}}").fixed["x"]
     assert (read, type(read)) == (value, type(value))
+    again = read_yaml(write_yaml([read]))[0]
+    assert (again, type(again)) == (value, type(value))

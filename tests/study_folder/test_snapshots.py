@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +42,6 @@ def test_a_snapshot_and_an_environment_come_back_byte_for_byte(paths: StudyPaths
     facts = {"cores": 2, "python": {"packages": {"numpy": "2.0"}}}
     environment = keep_environment(paths, facts)
     assert read_environment(paths, environment) == facts
-    assert stat.S_IMODE(paths.environment(environment).stat().st_mode) == 0o600
 
 
 def test_equal_code_has_one_file_and_other_code_another(paths: StudyPaths) -> None:

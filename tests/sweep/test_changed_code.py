@@ -43,11 +43,16 @@ def test_outputs_and_the_order_of_reading_do_not_change_a_snapshots_name(
     assert snapshot(notebook).name != name
 
 
-def test_the_parameters_file_is_part_of_it(notebook: ResearchNotebook, tmp_path: Path) -> None:
-    text = "objective: {val: maximize}  # ours\nspace: {x: [1.0, 2.0]}\n"
-    (tmp_path / "digits.yml").write_text(text)
-    kept = snapshot(notebook, Settings.load(tmp_path / "digits.yml"))
-    assert (kept.parameters_name, kept.parameters) == ("digits.yml", text)
+def test_the_parameters_file_is_part_of_it_with_the_flags(
+    notebook: ResearchNotebook, tmp_path: Path
+) -> None:
+    file = tmp_path / "digits.yml"
+    file.write_text("objective: {val: maximize}  # ours\nspace: {x: [1.0, 2.0]}\n")
+    settings = Settings.load(file).with_overrides(trials=3, fixed={"y": 2})
+    kept = snapshot(notebook, settings)
+    assert kept.parameters_name == "digits.yml"
+    file.write_text(kept.parameters)
+    assert Settings.load(file).as_mapping == settings.as_mapping
     assert set(kept.files) == {"model.py", "other.ipynb"}
 
 

@@ -1,0 +1,62 @@
+"""What may not be published of a parameters file.
+
+The values of parameters stand in executed notebooks, in MLflow, on the page and in the remote copy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .addresses import HIDDEN, Address
+from .messages import problem
+
+_SECRET = frozenset({"token", "secret", "password", "passwd", "key", "apikey"})
+#: The words of `api_key`, `apiKey`, `HF_TOKEN` and `--auth-token`.
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+#: `NAME=VALUE` as in a shell.
+_ASSIGNED = re.compile(r"([\w-]+)=('[^']*'|\"[^\"]*\"|[^\s'\"]+)")
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """A plain value with `***` in place of secrets.
+
+    A secret is a text whose name has a word such as `token`, `secret`, `password` or `key`, such a
+    `NAME=…` within a text, and the password in a URL.
+
+    Args:
+        name: of the value; empty where what it is called does not matter.
+    """
+    if isinstance(value, Mapping):
+        return {key: masked(part, str(key)) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(part, name) for part in value]
+    if not isinstance(value, str) or not value:
+        return value
+    if _is_secret(name):
+        return HIDDEN
+    url = Address("" if re.search(r"\s", value) else value)
+    return _ASSIGNED.sub(
+        lambda it: f"{it[1]}={HIDDEN}" if _is_secret(it[1]) else it[0], url.scrubbed(value)
+    )
+
+
+def refuse_secret(value: Any, name: str, *, where: str = "") -> None:
+    """Refuse a value of a parameter where it, or a part of it, is a secret.
+
+    Args:
+        name: likewise.
+        where: the keys before the name, for the message.
+    """
+    if masked(value, name) != value:
+        raise problem(
+            f"{where}{name}{name and ': '}a secret, to judge by its name or its URL, which "
+            "notebooks, MLflow, the page and copies would have; let the notebook read it from the "
+            "environment, as in os.environ['API_KEY'], which trials inherit; if it is none, list "
+            "it in space as the only choice"
+        )
+
+
+def _is_secret(name: str) -> bool:
+    return not _SECRET.isdisjoint(word.lower() for word in _WORD.findall(name))

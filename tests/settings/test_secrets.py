@@ -1,0 +1,91 @@
+"""Secrets in a parameters file: refused where trials have them, elsewhere published as `***`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from parameters_files import SMALLEST, Load
+
+from sweeper.errors import SettingsError
+from sweeper.settings.secrets import masked
+
+
+@pytest.mark.parametrize(
+    "name", "api_key apiKey HF_TOKEN hfToken db-password APIKey s3_secret".split()
+)
+def test_a_text_is_a_secret_where_a_word_of_its_name_says_so(name: str) -> None:
+    assert masked({name: "hush"}) == {name: "***"}
+    assert masked([{"deep": {name: ["hush", 8]}}]) == [{"deep": {name: ["***", 8]}}]
+    assert masked(f"export {name}=hush && run --{name}='hush hush' x=1") == (
+        f"export {name}=*** && run --{name}=*** x=1"
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"keyboard": "qwerty", "monkey": "a", "tokenizer": "bpe", "max_tokens": "9", "key": ""},
+        {"key_dim": 64, "token": None, "use_key": True, "scales": [float("inf"), 1e-3]},
+        "https://host:80/a?b=c#d and a@b, or s3://me@bucket, if x == y and z=1",
+    ],
+)
+def test_other_values_stay_as_they_are(value: Any) -> None:
+    assert masked(value) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://me:hu/sh@host/db", "postgresql://me:***@host/db"),
+        ("https://host/a?token=hush", "https://host/a?token=***"),
+        ("pip install git+https://hush@host/a", "pip install git+https://***@host/a"),
+        ("export proxy=http://me:hush@host:80", "export proxy=http://me:***@host:80"),
+    ],
+)
+def test_passwords_in_urls_are_secrets(text: str, shown: str) -> None:
+    assert masked(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("fixed: {api_key: hush-hush}", "fixed.api_key: a secret"),
+        ("fixed: {client: {api_key: hush-hush}}", "fixed.client: a secret"),
+        ("fixed: {place: 'mysql://me:hush-hush@host/db'}", "fixed.place: a secret"),
+        ("smoke: {hf_token: hush-hush}", "smoke.hf_token: a secret"),
+        ("  place: ['mysql://me:hush-hush@host/db', b]", "space.place: a secret"),
+    ],
+)
+def test_a_secret_that_trials_would_have_is_refused(
+    load_settings: Load, line: str, named: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings(SMALLEST + line)
+    assert named in str(refused.value)
+    assert "os.environ['API_KEY']" in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+def test_a_flag_with_a_secret_is_refused_without_it(load_settings: Load) -> None:
+    with pytest.raises(SettingsError, match=r"^--set api_key=\*\*\*: api_key: a secret") as refused:
+        load_settings(SMALLEST).with_overrides(fixed={"api_key": "hush"})
+    assert "hush" not in str(refused.value)
+
+
+def test_what_is_swept_is_no_secret_by_its_name(load_settings: Load) -> None:
+    assert load_settings(SMALLEST + "  pad_token: ['<pad>']").to_yaml().count("<pad>") == 1
+
+
+def test_the_options_of_a_cluster_are_used_and_published_without_secrets(
+    load_settings: Load,
+) -> None:
+    options = "{password: hush, env: {HF_TOKEN: hush}, job_script_prologue: [export A_KEY=hush]}"
+    settings = load_settings(
+        f"{SMALLEST}cluster: {{class: a.B, options: {options}}}  # password: hush\n"
+    )
+    assert settings.cluster is not None
+    assert settings.cluster.options["password"] == "hush"
+    for published in (settings.to_yaml(), str(settings.as_mapping)):
+        assert published.count("***") == 3
+        assert "hush" not in published
