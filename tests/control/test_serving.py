@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from commands import Command
 from studies import until
@@ -51,6 +52,11 @@ def test_it_answers_on_loopback_and_does_not_outlive_a_kill(folder: Path) -> Non
             (script,) = re.findall(r'src="(static-files/[^"]+)"', answer.read().decode())
         with urllib.request.urlopen(f"{mlflow}/{script}", timeout=60) as answer:
             assert len(answer.read()) == int(answer.headers["Content-Length"])
+        family = [psutil.Process(serving.pid), *psutil.Process(serving.pid).children(True)]
+        (place,) = (
+            it.laddr for one in family for it in one.net_connections() if it.status == "LISTEN"
+        )
+        assert place == ("127.0.0.1", port)
         marks = {
             word.partition("=")[2].partition(".")[0]
             for pid in marked_processes("ui-")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
+import http.client
+import os
 import shlex
 import sys
+import urllib.error
+import urllib.request
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from studies import small_settings, until
 
@@ -52,6 +57,66 @@ def test_a_class_that_cannot_be_used_is_refused_by_its_name(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         a_cluster(Cluster.model_validate(written))
+
+
+@pytest.mark.slow
+def test_a_cluster_on_this_machine_listens_on_loopback_and_shows_nothing_to_whoever_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = listening()
+    cluster = a_cluster(Cluster(url="local:1"))
+    try:
+        (worker,) = cluster.workers()
+        assert worker.address.startswith("tls://127.0.0.1:")
+        assert {folder.name for folder in tmp_path.iterdir()} == {
+            f"notebook-hpo-dask-{os.geteuid()}"
+        }
+        opened = listening() - before
+        assert {host for host, _ in opened} == {"127.0.0.1"}
+        answers = {
+            (place, page): answer
+            for place in opened
+            for page in ("status", "info/main/workers.html", "json/counts.json", "health")
+            if (answer := answer_of(f"http://{place[0]}:{place[1]}/{page}")) is not None
+        }
+        assert answers
+        assert set(answers.values()) == {404}, answers
+    finally:
+        cluster.close()
+
+
+def test_a_folder_for_dask_that_others_may_have_made_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = tmp_path / f"notebook-hpo-dask-{os.geteuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(SettingsError, match=f"{folder} is no folder that is yours alone; set TMP"):
+        a_cluster(Cluster(url="local:1"))
+
+
+def listening() -> set[tuple[str, int]]:
+    """Where this process and those that it has started listen, without Unix sockets."""
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return {
+        (it.laddr.ip, it.laddr.port)
+        for one in family
+        for it in one.net_connections("inet")
+        if it.status == psutil.CONN_LISTEN
+    }
+
+
+def answer_of(url: str) -> int | None:
+    """The status with which a server answers; None where none of HTTP is there."""
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (OSError, http.client.HTTPException):
+        return None
 
 
 def blocks_with_clusters() -> list[dict[str, Any]]:

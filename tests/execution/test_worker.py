@@ -138,6 +138,13 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     assert marked_processes(runtime_folder.name) == []
 
 
+def test_no_trial_begins_in_a_private_folder_that_somebody_else_may_have_made(bench: Bench) -> None:
+    bench.runtime_folder.chmod(0o777)
+    outcome, node = bench.run("val = x")
+    assert (outcome.state, outcome.reason, node) == (TrialState.STOPPED, Reason.FILE, None)
+    assert outcome.message == f"{bench.runtime_folder} is no folder that is yours alone"
+
+
 def statuses(node: Any) -> list[str]:
     return [cell.metadata.papermill.status for cell in node.cells]
 
