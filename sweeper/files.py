@@ -16,15 +16,11 @@ from pathlib import Path
 PRIVATE = 0o600
 
 
-class NotPrivateError(PermissionError):
-    """A folder that should be this user's alone is not."""
-
-
 def make_private_folder(folder: Path) -> None:
     """Make a folder that only this user can enter, where there is none.
 
     Raises:
-        NotPrivateError: the one that is there is not such.
+        PermissionError: the one that is there is not such.
         OSError: it cannot be made.
     """
     with suppress(FileExistsError):
@@ -32,7 +28,7 @@ def make_private_folder(folder: Path) -> None:
     found = folder.lstat()  # a link is not followed
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     if not is_ours or stat.S_IMODE(found.st_mode) & 0o077:
-        raise NotPrivateError(f"{folder} is no folder that is yours alone")
+        raise PermissionError(f"{folder} is no folder that is yours alone")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from .. import kernels
-from ..files import NotPrivateError
 from ..guard import MARK_VARIABLE
 from ..kernels import (
     Ending,
@@ -143,8 +142,6 @@ class Worker:
             prove_forking(self.pool, running, self._repeat, trials_waiting=self.places.waiting)
             started_s = _own_time_s(running)
             outcome = self._run(spec, running)
-        except NotPrivateError as error:
-            outcome = TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=str(error))
         except OSError as error:
             message = f"{spec.notebook}: {error.strerror or error}"
             # Where the disk is at fault, the next trial would fare no better.

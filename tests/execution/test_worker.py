@@ -138,11 +138,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     assert marked_processes(runtime_folder.name) == []
 
 
-def test_no_trial_begins_in_a_private_folder_that_somebody_else_may_have_made(bench: Bench) -> None:
+def test_no_kernel_starts_in_a_private_folder_that_somebody_else_may_have_made(
+    bench: Bench,
+) -> None:
     bench.runtime_folder.chmod(0o777)
-    outcome, node = bench.run("val = x")
-    assert (outcome.state, outcome.reason, node) == (TrialState.STOPPED, Reason.FILE, None)
-    assert outcome.message == f"{bench.runtime_folder} is no folder that is yours alone"
+    outcome, _ = bench.run("val = x")
+    assert outcome.state is TrialState.FAILED
+    assert f"{bench.runtime_folder} is no folder that is yours alone" in outcome.message
+    assert list(bench.runtime_folder.iterdir()) == []
 
 
 def statuses(node: Any) -> list[str]:
