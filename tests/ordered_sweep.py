@@ -9,20 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sweeper import Settings, Sweep
-from sweeper.testing import InlineExecutor, write_notebook
+from studies import sweep_of
+
+from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 TRIALS = 16
-_SETTINGS = {
+_SETTINGS: dict[str, Any] = {
     "study": {
-        "name": "order",
         "seed": 3,
         "trials": TRIALS,
         "order": "fixed",
         "sampler": {"name": "tpe", "n_startup_trials": 5},
     },
-    "objective": {"val": "maximize"},
     "space": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}},
 }
 
@@ -32,12 +31,7 @@ def sweep(folder: Path, *, jobs: int) -> list[list[Any]]:
     notebook = folder / "nb.ipynb"
     if not notebook.exists():
         write_notebook(notebook, "val = x + y", parameters="x = y = 0.5")
-    result = Sweep.from_settings(
-        Settings.from_mapping(_SETTINGS),
-        notebook=notebook,
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(_run_trial, jobs=jobs),
-    ).run()
+    result = sweep_of(notebook, "order", _run_trial, jobs=jobs, **_SETTINGS).run()
     return [[r.run_id, r.params, r.scores, r.seed] for r in result.records]
 
 

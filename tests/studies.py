@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import nbformat
 
 from sweeper.settings import Settings
-from sweeper.trials import Event, Observer, SweepResult, TrialRecord, TrialState, run_id_of
+from sweeper.testing import InlineExecutor
+from sweeper.trials import (
+    Event,
+    Observer,
+    RunningTrial,
+    SweepResult,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    TrialState,
+    run_id_of,
+)
 
 if TYPE_CHECKING:
     from sweeper import Sweep
@@ -21,6 +32,40 @@ def small_settings(name: str, **changes: Any) -> Settings:
     usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
     study = {"name": name, "trials": 9, "sampler": "random", **changes.get("study", {})}
     return Settings.from_mapping({**usual, **changes, "study": study})
+
+
+def scored(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    """A trial of `sweep_of` whose score is its param."""
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))})
+
+
+def sweep_of(
+    notebook: Path,
+    name: str,
+    run_trial: Callable[[TrialSpec, RunningTrial], TrialOutcome] | None = None,
+    *,
+    output: str = "out/{run_id}.ipynb",
+    jobs: int = 1,
+    options: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Sweep:
+    """A sweep of a notebook with `small_settings`, whose outputs go beside it.
+
+    Args:
+        run_trial: a function that stands for kernels.
+        options: more arguments of `Sweep.from_settings`.
+        **changes: sections of the settings.
+    """
+    from sweeper import Sweep
+
+    return Sweep.from_settings(
+        small_settings(name, **changes),
+        notebook=notebook,
+        output=f"{notebook.parent}/{output}",
+        jobs=jobs,
+        executor=run_trial and (lambda _: InlineExecutor(run_trial, jobs=jobs)),
+        **(options or {}),
+    )
 
 
 def trial_record(number: int = 0, **stated: Any) -> TrialRecord:

@@ -7,10 +7,9 @@ from typing import Any
 
 import nbformat
 import pytest
-from studies import small_settings
+from studies import sweep_of
 
-from sweeper import Sweep
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 SPACE = {
@@ -52,11 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parameters = "x, kind, depth, seed = 0, 'a', 1, 1"
     scores = {"loss": {"pattern": r"loss=(\S+)"}}
     study = {"trials": len(START)}
-    result = Sweep.from_settings(
-        small_settings("seen", study=study, space=SPACE, start=START, scores=scores),
-        notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters=parameters),
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(run_trial),
-    ).run()
+    notebook = write_notebook(folder / "nb.ipynb", "val = x", parameters=parameters)
+    sections: dict[str, Any] = {"space": SPACE, "start": START, "scores": scores}
+    result = sweep_of(notebook, "seen", run_trial, study=study, **sections).run()
     assert result.page == folder / "out" / "seen" / "index.html"
     return folder / "out" / "seen"

@@ -7,12 +7,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from studies import small_settings
+from studies import sweep_of
 
 import sweeper
-from sweeper import Sweep
 from sweeper.errors import NotebookError, StudyError
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
@@ -87,12 +86,8 @@ def test_with_several_objectives_the_best_are_a_list_and_a_name_taken_twice_has_
         return TrialOutcome(state=TrialState.COMPLETED, scores=scores, duration_s=9.0)
 
     objective = {"duration_s": "minimize", "val": "maximize"}
-    Sweep.from_settings(
-        small_settings("fast", study={"trials": 4}, objective=objective),
-        notebook=write_notebook(tmp_path / "nb.ipynb", "duration_s = val = x", parameters="x = 0"),
-        output=f"{tmp_path}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(run),
-    ).run()
+    notebook = write_notebook(tmp_path / "nb.ipynb", "duration_s = val = x", parameters="x = 0")
+    sweep_of(notebook, "fast", run, study={"trials": 4}, objective=objective).run()
     study = sweeper.load(tmp_path / "out" / "fast")
     best = study.best
     assert not isinstance(best, TrialRecord | None)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import small_settings
+from studies import sweep_of
 
-from sweeper import Sweep
 from sweeper.cli import main
 from sweeper.control.lookup import ExistingStudy
 from sweeper.notebooks.metadata import read_metadata
@@ -69,21 +68,16 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     install_planted(packages, 1.0)
     faults = ["none", *FAULTS, "error"]
     cells = (*CELLS, "assert fault != 'error', 'planted'")
-    settings = small_settings(
-        "again",
-        study={"trials": len(faults)},
-        space={"fault": faults, "x": {"low": 0.0, "high": 1.0}},
-        fixed={"bound": math.inf, "word": "inf"},
-        start=[{"fault": fault, "x": 0.25} for fault in faults],
-    )
+    notebook = write_notebook(folder / "nb.ipynb", *cells, parameters=PARAMETERS)
+    sections: dict[str, Any] = {
+        "study": {"trials": len(faults)},
+        "space": {"fault": faults, "x": {"low": 0.0, "high": 1.0}},
+        "fixed": {"bound": math.inf, "word": "inf"},
+        "start": [{"fault": fault, "x": 0.25} for fault in faults],
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(packages))
-        result = Sweep.from_settings(
-            settings,
-            notebook=write_notebook(folder / "nb.ipynb", *cells, parameters=PARAMETERS),
-            output=f"{folder}/out/{{run_id}}.ipynb",
-            jobs=2,
-        ).run()
+        result = sweep_of(notebook, "again", jobs=2, **sections).run()
         yield Swept(folder=folder, packages=packages, result=result)
 
 
@@ -158,16 +152,13 @@ for step in range(1000) if x > 1 else (0, 1, 999):
     sweeper.report(step, val=x * step if x > 1 else 0.0)
     time.sleep(0.01)
 """
-    settings = small_settings(
+    pruner = {"name": "threshold", "upper": 8.0}
+    result = sweep_of(
+        write_notebook(tmp_path / "nb.ipynb", cell),
         "cut",
-        study={"trials": 2, "pruner": {"name": "threshold", "upper": 8.0}},
+        study={"trials": 2, "pruner": pruner},
         space={"x": [1.0, 2.0]},
         start=[{"x": 1.0}, {"x": 2.0}],
-    )
-    result = Sweep.from_settings(
-        settings,
-        notebook=write_notebook(tmp_path / "nb.ipynb", cell),
-        output=f"{tmp_path}/out/{{run_id}}.ipynb",
     ).run()
     assert [record.state for record in result.records] == ["completed", "pruned"]
     code, found, printed = replayed(capsys, tmp_path / "out" / "cut", "--all")

@@ -8,9 +8,9 @@ from typing import Any
 
 import nbformat
 import pytest
-from studies import small_settings
+from studies import sweep_of
 
-from sweeper import Sweep
+from sweeper.notebooks.metadata import read_metadata
 from sweeper.testing import write_notebook
 from sweeper.trials import Event, TrialRecord, TrialState
 
@@ -42,10 +42,6 @@ def write_project(folder: Path, version: str) -> Path:
     return write_notebook(folder / "nb.ipynb", *CELLS, parameters="x = 0.0", shared=3)
 
 
-def metadata_of(record: TrialRecord) -> Any:
-    return nbformat.read(record.notebook, as_version=4).metadata["sweeper"]
-
-
 def printed_by(record: TrialRecord) -> Any:
     outputs = nbformat.read(record.notebook, as_version=4).cells[-2].outputs
     return json.loads(outputs[0].text)
@@ -66,17 +62,12 @@ def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
             write_project(tmp_path, "second")
             (tmp_path / "layers" / "deep.py").unlink()
             write_notebook(notebook, "val = 1 / 0", parameters="x = 0.0")
-        ended.append(metadata_of(record))
+        ended.append(read_metadata(record.notebook))
         if sum(bool(one.get("shared_cells")) for one in ended) >= 2:
             sweep.stop("the test has seen enough")
 
-    sweep = Sweep.from_settings(
-        small_settings("frozen", study={"trials": 40}),
-        notebook=notebook,
-        output=f"{tmp_path}/out/{{run_id}}.ipynb",
-        jobs=2,
-        observer=observe,
-    )
+    options = {"observer": observe}
+    sweep = sweep_of(notebook, "frozen", study={"trials": 40}, jobs=2, options=options)
     result = sweep.run()
     records = [record for record in result.records if record.state is TrialState.COMPLETED]
     assert len(records) == len(ended)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import small_settings, until
+from studies import scored, sweep_of, until
 
 from sweeper import Sweep, SweepResult
 from sweeper.cli import main
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import (
     Event,
     Observer,
@@ -36,11 +36,6 @@ for i in range(10**6):
     time.sleep(0.05)
 """
 RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
-
-
-def short(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    """A trial that needs no kernel, as a test is about the sweep around it."""
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))})
 
 
 class Running:
@@ -75,15 +70,12 @@ def running(
     changes["study"] = {"trials": 1, **changes.get("study", {})}
     parameters = "x = 0.5\nkind = 'a'\ny = 0.5"
     notebook = write_notebook(Path(f"{name}.ipynb"), *cells, parameters=parameters)
+    # A study that goes on does something else here.
+    options: dict[str, Any] = {"allow_changes": True}
+    how: dict[str, Any] = {"output": "out/{study}.{run_id}.ipynb", "jobs": jobs, **changes}
     it = Running(
-        lambda observer: Sweep.from_settings(
-            small_settings(name, **changes),
-            notebook=notebook,
-            output="out/{study}.{run_id}.ipynb",
-            jobs=jobs,
-            executor=run_trial and (lambda _: InlineExecutor(run_trial, jobs=jobs)),
-            allow_changes=True,  # a study that goes on does something else here
-            observer=observer,
+        lambda observer: sweep_of(
+            notebook, name, run_trial, options={**options, "observer": observer}, **how
         )
     )
     thread = threading.Thread(target=it.run, daemon=True)
@@ -223,7 +215,7 @@ def test_one_trial_is_stopped_for_good_and_the_sweep_until_the_next_call(
     assert it.result.stopped_by == "the command stop"
     reasons = [record.reason for record in it.result.records]
     assert reasons == [Reason.INTERRUPTED, Reason.BY_HAND]
-    with running("one", run_trial=short, study={"trials": 2}) as again:
+    with running("one", run_trial=scored, study={"trials": 2}) as again:
         until(lambda: again.result is not None)
     assert [r.run_id for r in again.ended] == ["0000"]  # this one was stopped with its sweep
 
@@ -233,7 +225,7 @@ def test_a_sweep_can_end_after_its_running_trials() -> None:
 
     def wait(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         assert go.wait(60)
-        return short(spec, running)
+        return scored(spec, running)
 
     with running("finish", run_trial=wait, study={"trials": 3}) as it:
         until(lambda: it.started)
@@ -301,7 +293,7 @@ def test_failed_trials_are_tried_again_with_the_same_params_seed_and_checkpoints
         with open(spec.checkpoint_dir / "seen", "a") as file:
             file.write(f"{spec.seed};")
         assert is_repaired.is_set()
-        return short(spec, running)
+        return scored(spec, running)
 
     with running("broken", run_trial=run, study={"trials": 2}) as it:
         until(lambda: it.result is not None)

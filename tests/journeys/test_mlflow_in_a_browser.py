@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from browsing import MARKS, opened_page
 from mlflow_servers import MlflowServer
-from studies import small_settings, until
+from studies import sweep_of, until
 
-from sweeper import Sweep
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = MARKS
@@ -30,26 +29,16 @@ def score(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("a sweep")
-    settings = small_settings(
-        "seen",
-        study={"trials": TRIALS},
-        space={
-            "x": {"low": 0.0, "high": 1.0},
-            "lr": {"low": 1e-4, "high": 1.0, "log": True},
-            "kind": ["a", "b"],
-            # Runs without it must be drawn as well.
-            "momentum": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}},
-        },
-    )
-    notebook = write_notebook(
-        folder / "nb.ipynb", "val = x", parameters="x, lr, kind, momentum = 0, 1, 'a', 0"
-    )
-    sweep = Sweep.from_settings(
-        settings,
-        notebook=notebook,
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(score, jobs=1),
-    )
+    names = "x, lr, kind, momentum = 0, 1, 'a', 0"
+    notebook = write_notebook(folder / "nb.ipynb", "val = x", parameters=names)
+    space = {
+        "x": {"low": 0.0, "high": 1.0},
+        "lr": {"low": 1e-4, "high": 1.0, "log": True},
+        "kind": ["a", "b"],
+        # Runs without it must be drawn as well.
+        "momentum": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}},
+    }
+    sweep = sweep_of(notebook, "seen", score, study={"trials": TRIALS}, space=space)
     return sweep.run().to_json()
 
 

@@ -13,11 +13,10 @@ import nbformat
 import pytest
 from browsing import MARKS, opened_page
 from nbformat.v4 import new_code_cell, new_notebook, new_output
-from studies import small_settings, until
+from studies import small_settings, sweep_of, trial_record, until
 
-from sweeper import Sweep
 from sweeper.page import Page, facts_of
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import (
     Confirmation,
     Reason,
@@ -105,14 +104,10 @@ def elsewhere() -> Iterator[int]:
 def index(tmp_path_factory: pytest.TempPathFactory, elsewhere: int) -> Path:
     """The page of a sweep."""
     folder = tmp_path_factory.mktemp("a sweep")
-    result = Sweep.from_settings(
-        small_settings("drawn", study={"trials": TRIALS}, space=SPACE),
-        notebook=write_notebook(
-            folder / "nb.ipynb", "val = x", parameters="x = lr = kind = momentum = layers = 0"
-        ),
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda _: InlineExecutor(partial(run_trial, elsewhere), jobs=1),
-    ).run()
+    names = "x = lr = kind = momentum = layers = 0"
+    notebook = write_notebook(folder / "nb.ipynb", "val = x", parameters=names)
+    run, study = partial(run_trial, elsewhere), {"trials": TRIALS}
+    result = sweep_of(notebook, "drawn", run, study=study, space=SPACE).run()
     assert result.page is not None
     return result.page
 
@@ -336,16 +331,13 @@ def test_nothing_is_cut_off_on_a_narrow_screen(index: Path, visit: Visit, scheme
 
 def trial(folder: Path, number: int, x: float, score: float) -> TrialRecord:
     """A trial that nobody has run."""
-    return TrialRecord(
-        number=number,
-        state=TrialState.COMPLETED,
+    return trial_record(
+        number,
         params={"x": x, "lr": 10.0 ** -(round(10 * x) % 4), "kind": "a", "layers": [32]},
         seed=100 + number // 2,
-        attempt=1,
         notebook=folder / f"{number:04d}.ipynb",
         scores={"val": score},
         started_at_s=1.7e9 + number,
-        duration_s=1.0,
     )
 
 

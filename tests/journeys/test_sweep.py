@@ -18,16 +18,16 @@ import nbformat
 import psutil
 import pytest
 from commands import Command, call
-from studies import small_settings, until
+from studies import scored, sweep_of, until
 
 from sweeper.cli import main
 from sweeper.cli.options import COMMANDS
 from sweeper.guard import MARK_VARIABLE
 from sweeper.study_folder.requests import ALL, ask_to_stop
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.tracking import Tracker
 from sweeper.tracking.views import VIEW_TAG
-from sweeper.trials import Event, RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
+from sweeper.trials import Event, TrialRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -57,24 +57,17 @@ def sweep(
     **changes: Any,
 ) -> Sweep:
     """A sweep of a notebook with these cells; or of a function, where nothing is about kernels."""
-    from sweeper import Sweep
-
     parameters = changes.pop("parameters", "x = 0.5")
     notebook = write_notebook(Path(f"{name}.ipynb"), *(cells or (TRAIN,)), parameters=parameters)
-    options = {k: changes.pop(k) for k in ("timeout_s", "observer") if k in changes}
-    study = {"trials": 2, **changes.pop("study", {})}
-    return Sweep.from_settings(
-        small_settings(name, **{"space": SPACE, **changes, "study": study}),
-        notebook=notebook,
+    return sweep_of(
+        notebook,
+        name,
+        scored if without_kernels else None,
         output=f"{out}/{{study}}.{{run_id}}.ipynb",
         jobs=jobs,
-        executor=(lambda _: InlineExecutor(scored, jobs=jobs)) if without_kernels else None,
-        **options,
+        options={k: changes.pop(k) for k in ("timeout_s", "observer") if k in changes},
+        **{"space": SPACE, **changes, "study": {"trials": 2, **changes.pop("study", {})}},
     )
-
-
-def scored(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))})
 
 
 def write_parameters(name: str, text: str) -> Path:

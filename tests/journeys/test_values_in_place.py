@@ -6,9 +6,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from studies import small_settings
+from studies import sweep_of
 
-from sweeper import Sweep
 from sweeper.cli import main
 from sweeper.testing import write_notebook
 
@@ -23,7 +22,10 @@ CELLS = (
 
 
 def test_values_are_replaced_where_they_stand_and_replay_to_the_last_bit(tmp_path: Path) -> None:
-    settings = small_settings(
+    notebook = write_notebook(tmp_path / "messy.ipynb", *CELLS, parameters="")
+    before = notebook.read_bytes()
+    result = sweep_of(
+        notebook,
         "messy",
         space={
             "lr": {"low": 0.1, "high": 1.0},
@@ -32,13 +34,9 @@ def test_values_are_replaced_where_they_stand_and_replay_to_the_last_bit(tmp_pat
         },
         fixed={"steps": 7},
         start=[{"lr": 0.3, "kind": "steep", "momentum": 0.8}, {"lr": 0.4, "kind": "flat"}],
-        study={"trials": 2, "sampler": "random"},
+        study={"trials": 2},
         kernels="cold",
-    )
-    notebook = write_notebook(tmp_path / "messy.ipynb", *CELLS, parameters="")
-    before = notebook.read_bytes()
-    output = f"{tmp_path}/out/{{run_id}}.ipynb"
-    result = Sweep.from_settings(settings, notebook=notebook, output=output).run()
+    ).run()
     assert notebook.read_bytes() == before
     first, second = (nbformat.read(r.notebook, as_version=4) for r in result.records)
     seed = result.records[0].seed

@@ -17,9 +17,9 @@ import nbformat
 import psutil
 import pytest
 from commands import Command
-from studies import forked, run_until, until
+from studies import forked, run_until, sweep_of, until
 
-from sweeper.settings import Settings
+from sweeper.notebooks.metadata import read_metadata
 from sweeper.testing import write_notebook
 
 pytestmark = [
@@ -42,31 +42,21 @@ def sweep(
     **settings: Any,
 ) -> Any:
     """The result of a sweep of a notebook with these cells; see `run_until`."""
-    from sweeper import Sweep
-
     notebook = write_notebook(
         folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0", shared=shared
     )
-    data = {
-        "objective": {"val": "maximize"},
-        "space": {"x": {"low": 1, "high": 1000}},
-        "study": {"trials": trials, "sampler": "random", "name": "warm"},
-        "kernels": kernels,
-        **settings,
-    }
-    outputs = folder / f"out-{kernels}"
-    output = f"{outputs}/{{run_id}}.ipynb"
-    read = Settings.from_mapping(data)
+    usual: dict[str, Any] = {"space": {"x": {"low": 1, "high": 1000}}, "study": {"trials": trials}}
+    changes = {**usual, "kernels": kernels, **settings}
     return run_until(
         enough,
-        lambda observer: Sweep.from_settings(
-            read, notebook=notebook, output=output, jobs=jobs, observer=observer
+        lambda observer: sweep_of(
+            notebook, "warm", jobs=jobs, options={"observer": observer}, **changes
         ),
     )
 
 
 def metadata(record: Any) -> Any:
-    return json.loads(record.notebook.read_text())["metadata"]["sweeper"]
+    return read_metadata(record.notebook)
 
 
 @pytest.mark.usefixtures("started_kernels_here")

@@ -12,69 +12,49 @@ import pytest
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
-
-def add_fault(content: Any, fault: str) -> None:
-    """Put a fault into a notebook of two cells, of which the first is the parameters cell."""
-    metadata, (tagged, second) = content["metadata"], content["cells"]
-    match fault:
-        case "a tag stands twice":
-            tagged["metadata"]["tags"] = ["parameters", "a", "parameters"]
-        case "ids stand twice":
-            second["id"] = tagged["id"]
-        case "ids are no ids":
-            tagged["id"], second["id"] = "not an id", 7
-        case "ids in an older format":
-            content["nbformat_minor"] = 2
-        case "no minor format":
-            del content["nbformat_minor"]
-        case "no outputs":
-            del second["outputs"], second["execution_count"]
-        case "outputs of no kind":
-            second["outputs"] = [{"text": "x"}, None, {"output_type": "stream"}]
-        case "left over from an older format":
-            second |= {"collapsed": False, "prompt_number": 3, "language": "python"}
-        case "attachments of a code cell":
-            second["attachments"] = {}
-        case "cells without metadata":
-            del second["metadata"]
-        case "metadata of the wrong type":
-            second["metadata"] |= {"collapsed": "yes", "scrolled": 3, "name": 7, "jupyter": 1}
-            metadata |= {"authors": "somebody", "title": 3, "orig_nbformat": "x"}
-        case "a number that JSON has not":
-            metadata["weight"] = float("nan")
-        case "a kernel without a name":
-            del metadata["kernelspec"]["name"]
-        case "a kernel that is only a name":
-            metadata["kernelspec"] = {"name": "mine"}
-        case "nothing":
-            pass
-        case _:
-            raise AssertionError(fault)
+#: What a fault changes of the notebook, its metadata, its parameters cell and the cell after it;
+#: None for what it removes.
+FAULTS: dict[str, dict[str, dict[str, Any]]] = {
+    "a tag stands twice": {"tagged": {"metadata": {"tags": ["parameters", "a", "parameters"]}}},
+    "ids stand twice": {"second": {"id": "cell-0"}},
+    "ids are no ids": {"tagged": {"id": "not an id"}, "second": {"id": 7}},
+    "ids in an older format": {"notebook": {"nbformat_minor": 2}},
+    "no minor format": {"notebook": {"nbformat_minor": None}},
+    "no outputs": {"second": {"outputs": None, "execution_count": None}},
+    "outputs of no kind": {
+        "second": {"outputs": [{"text": "x"}, None, {"output_type": "stream"}]},
+    },
+    "left over from an older format": {
+        "second": {"collapsed": False, "prompt_number": 3, "language": "python"},
+    },
+    "attachments of a code cell": {"second": {"attachments": {}}},
+    "cells without metadata": {"second": {"metadata": None}},
+    "metadata of the wrong type": {
+        "second": {"metadata": {"collapsed": "yes", "scrolled": 3, "name": 7, "jupyter": 1}},
+        "metadata": {"authors": "somebody", "title": 3, "orig_nbformat": "x"},
+    },
+    "a number that JSON has not": {"metadata": {"weight": float("nan")}},
+    "a kernel without a name": {
+        "metadata": {"kernelspec": {"language": "python", "display_name": "python3"}},
+    },
+    "a kernel that is only a name": {"metadata": {"kernelspec": {"name": "mine"}}},
+    "nothing": {},
+}
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        *(
-            "a tag stands twice",
-            "ids stand twice",
-            "ids are no ids",
-            "ids in an older format",
-            "no minor format",
-        ),
-        *("no outputs",),
-        *("outputs of no kind", "left over from an older format"),
-        *("attachments of a code cell", "cells without metadata", "metadata of the wrong type"),
-        *("a number that JSON has not", "a kernel without a name"),
-        *("a kernel that is only a name", "nothing"),
-    ],
-)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_does_not_change_which_code_runs_is_repaired(
     tmp_path: Path, fault: str
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print(x)")
     content = json.loads(path.read_text())
-    add_fault(content, fault)
+    tagged, second = content["cells"]
+    parts = {"notebook": content, "metadata": content["metadata"]}
+    parts |= {"tagged": tagged, "second": second}
+    for name, changes in FAULTS[fault].items():
+        parts[name] |= changes
+        for key in [key for key, value in changes.items() if value is None]:
+            del parts[name][key]
     path.write_text(json.dumps(content))
     research = ResearchNotebook(path)
     kernel = "mine" if fault == "a kernel that is only a name" else "python3"

@@ -9,7 +9,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from studies import small_settings
+from studies import small_settings, trial_record
 
 from sweeper.page import Page, facts_of
 from sweeper.testing import write_notebook
@@ -24,15 +24,9 @@ SPACE = {
 
 
 def record(number: int, folder: Path, **more: Any) -> TrialRecord:
-    usual: dict[str, Any] = {
-        "state": TrialState.COMPLETED,
-        "params": {"x": 0.5, "kind": "line", "layers": [32]},
-        "scores": {"val": 0.25},
-        "attempt": 1,
-    }
-    return TrialRecord(
-        number=number, seed=1, notebook=folder / f"{number:04d}.ipynb", **{**usual, **more}
-    )
+    params = {"x": 0.5, "kind": "line", "layers": [32]}
+    notebook = folder / f"{number:04d}.ipynb"
+    return trial_record(number, params=params, notebook=notebook, **more)
 
 
 def write(folder: Path, *records: TrialRecord, is_running: bool = False) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from studies import small_settings
+from studies import sweep_of
 
 import sweeper
 from sweeper import Sweep, SweepResult
 from sweeper.control.lookup import find_study
 from sweeper.control.status import look
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import (
     Reason,
     RunningTrial,
@@ -63,13 +63,10 @@ def make_sweep(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sweep]
     ) -> Sweep:
         study = {"sampler": "grid", "trials": trials, **changes.pop("study", {})}
         changes |= {} if confirm is None else {"confirm": confirm}
-        return Sweep.from_settings(
-            small_settings(name, **{"space": SPACE, **changes, "study": study}),
-            notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5\nseed = 0"),
-            output=f"{folder}/out/{template}.ipynb",
-            executor=lambda _: InlineExecutor(run_trial, jobs=jobs),
-            **(options or {}),
-        )
+        notebook = write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5\nseed = 0")
+        how: dict[str, Any] = {"output": f"out/{template}.ipynb", "jobs": jobs, "options": options}
+        changes = {"space": SPACE, **changes, "study": study}
+        return sweep_of(notebook, name, run_trial, **how, **changes)
 
     return make
 

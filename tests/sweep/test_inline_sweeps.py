@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import small_settings, until
+from studies import scored, sweep_of, until
 
 from sweeper import Sweep
 from sweeper.control.lookup import find_study
 from sweeper.errors import BrokenError
 from sweeper.notebook_api.messages import StopReason
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import (
-    Observer,
     Reason,
     RunningTrial,
     TrialOutcome,
@@ -29,11 +28,6 @@ from sweeper.trials import (
 pytestmark = pytest.mark.slow  # MLflow is imported
 
 RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
-
-
-def scored(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    """A trial whose score is its param."""
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))})
 
 
 def wait_for_stop(_: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -49,22 +43,11 @@ def make_sweep(tmp_path: Path) -> Callable[..., Sweep]:
     """Builds a sweep whose trials are calls of a function."""
 
     def make(
-        run_trial: RunTrial,
-        *,
-        out: str = "out",
-        jobs: int = 2,
-        observer: Observer | None = None,
-        timeout_s: float | None = None,
-        **changes: Any,
+        run_trial: RunTrial, *, jobs: int = 2, timeout_s: float | None = None, **changes: Any
     ) -> Sweep:
-        return Sweep.from_settings(
-            small_settings("inline", **changes),
-            notebook=write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5"),
-            output=f"{tmp_path / out}/{{run_id}}.ipynb",
-            executor=lambda _: InlineExecutor(run_trial, jobs=jobs),
-            observer=observer,
-            timeout_s=timeout_s,
-        )
+        notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
+        options = {"timeout_s": timeout_s}
+        return sweep_of(notebook, "inline", run_trial, jobs=jobs, options=options, **changes)
 
     return make
 

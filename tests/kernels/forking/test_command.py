@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from studies import forked, run_until, small_settings
+from studies import forked, run_until, sweep_of
 
 from sweeper.kernels.forking.command import KernelCommand
 from sweeper.testing import write_notebook
@@ -111,20 +111,15 @@ def install(folder: Path, python: Path, *options: str, env: dict[str, str]) -> N
 
 
 def sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from sweeper import Sweep
-
     """The result of a sweep in the installed kernels, in which no trial fails."""
     monkeypatch.setenv("JUPYTER_PATH", str(folder))
     cells = [cell.replace("SPEC", "__import__('os').environ.get('FROM_SPEC')") for cell in CELLS]
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
+    options: dict[str, Any] = {"kernel": "other"}
     result = run_until(
         forked(1),
-        lambda observer: Sweep.from_settings(
-            small_settings("other", study={"trials": 40}),
-            notebook=notebook,
-            output=f"{folder}/out/{{run_id}}.ipynb",
-            kernel="other",
-            observer=observer,
+        lambda observer: sweep_of(
+            notebook, "other", study={"trials": 40}, options={**options, "observer": observer}
         ),
     )
     assert result.counts["failed"] == 0, result.records[0].message

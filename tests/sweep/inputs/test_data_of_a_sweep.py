@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import small_settings
+from studies import sweep_of
 
 from sweeper import Sweep
 from sweeper.control.lookup import find_study
 from sweeper.errors import DataError
 from sweeper.settings.sections import Data
 from sweeper.sync.archive import Dataset
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
@@ -46,12 +46,8 @@ def make_sweep(home: Dataset, tmp_path: Path) -> MakeSweep:
     def make(trials: int, **changes: Any) -> Sweep:
         folder.mkdir(exist_ok=True)
         data = {"path": "data", "from": home.url, **changes}
-        return Sweep.from_settings(
-            small_settings("reads", study={"trials": trials}, data=data),
-            notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5"),
-            output=f"{folder}/out/{{study}}.{{run_id}}.ipynb",
-            executor=lambda _: InlineExecutor(run_trial),
-        )
+        notebook = write_notebook(folder / "nb.ipynb", "val = x")
+        return sweep_of(notebook, "reads", run_trial, study={"trials": trials}, data=data)
 
     return make
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import nbformat
 import pytest
-from studies import small_settings
+from studies import sweep_of
 
 from sweeper import Sweep
 from sweeper.errors import SettingsError, StudyError
 from sweeper.files import write_atomically
 from sweeper.study_folder.saved import saved_in
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
@@ -57,27 +57,17 @@ class Stages:
         """The second stage."""
         inputs = {"encoder": {**ENCODER, "take": take}}
         usual: dict[str, Any] = {"study": {"trials": 3}, "inputs": inputs}
-        options = {"allow_changes": allow_changes}
-        return self._sweep(
-            "finetune", run_trial or self._read, options, **{**usual, **changes}
-        ).run()
+        run = run_trial or self._read
+        return self._sweep("finetune", run, allow_changes, **{**usual, **changes}).run()
 
     def _sweep(
-        self,
-        name: str,
-        run_trial: RunTrial,
-        options: dict[str, Any] | None = None,
-        **changes: Any,
+        self, name: str, run_trial: RunTrial, allow_changes: bool = False, **changes: Any
     ) -> Sweep:
         parameters = "x = 0.5\nencoder = ''\nseed = 0"
-        return Sweep.from_settings(
-            small_settings(name, **changes),
-            notebook=write_notebook(self.folder / "nb.ipynb", "val = x", parameters=parameters),
-            output=f"{self.out}/{{study}}.{{run_id}}.ipynb",
-            executor=lambda _: InlineExecutor(run_trial),
-            storage=self.storage,
-            **(options or {}),
-        )
+        notebook = write_notebook(self.folder / "nb.ipynb", "val = x", parameters=parameters)
+        options = {"storage": self.storage, "allow_changes": allow_changes}
+        output = "out/{study}.{run_id}.ipynb"
+        return sweep_of(notebook, name, run_trial, output=output, options=options, **changes)
 
     def _save(self, spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
         spec.artifact_dir.mkdir(parents=True)

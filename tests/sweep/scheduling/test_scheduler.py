@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 import pytest
 from optuna.storages import RDBStorage
-from studies import PATIENCE_S, small_settings, until
+from studies import PATIENCE_S, scored, small_settings, until
 
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks.metadata import read_metadata
@@ -32,35 +32,50 @@ from sweeper.trials import (
 pytestmark = pytest.mark.slow  # MLflow is imported
 
 Make = Callable[..., TrialScheduler]
-
-
-def completed(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    """A trial whose score is its param."""
-    x = spec.params["x"]
-    assert isinstance(x, float)
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": x})
+RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
 
 
 def failed(reason: Reason = Reason.CELL_ERROR, message: str = "") -> TrialOutcome:
     return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)
 
 
+@pytest.fixture
+def swept(storage: RDBStorage, make_scheduler: Make) -> Callable[..., tuple[Study, TrialScheduler]]:
+    """Runs the trials of a study, or those that are left, as calls of a function."""
+
+    def swept(
+        name: str,
+        run_trial: RunTrial,
+        *,
+        jobs: int = 1,
+        stop_switch: StopSwitch | None = None,
+        **study: Any,
+    ) -> tuple[Study, TrialScheduler]:
+        settings = small_settings(name, study=study)
+        opened = Study.open(storage, settings)
+        scheduler = make_scheduler(opened, settings, jobs=jobs, stop_switch=stop_switch)
+        InlineExecutor(run_trial, jobs=jobs).run(scheduler)
+        scheduler.close()
+        return opened, scheduler
+
+    return swept
+
+
+Swept = Callable[..., tuple[Study, TrialScheduler]]
+
+
 @pytest.mark.parametrize("jobs", [1, 4])
 def test_a_study_gets_as_many_trials_as_it_should_and_a_resumed_one_the_rest(
-    storage: RDBStorage, make_scheduler: Make, tracker: Tracker, jobs: int
+    swept: Swept, tracker: Tracker, jobs: int
 ) -> None:
     for trials, begun in ((5, 5), (8, 3), (8, 0)):
-        settings = small_settings(f"counted{jobs}", study={"trials": trials})
-        study = Study.open(storage, settings)
         specs: list[TrialSpec] = []
 
         def run(spec: TrialSpec, running: RunningTrial, specs: Any = specs) -> TrialOutcome:
             specs.append(spec)
-            return completed(spec, running)
+            return scored(spec, running)
 
-        scheduler = make_scheduler(study, settings, jobs=jobs)
-        InlineExecutor(run, jobs=jobs).run(scheduler)
-        scheduler.close()
+        study, scheduler = swept(f"counted{jobs}", run, jobs=jobs, trials=trials)
         assert len(specs) == begun
         assert study.counts() == {TrialState.COMPLETED: trials}
         assert scheduler.stopped_by is None
@@ -72,65 +87,48 @@ def test_a_study_gets_as_many_trials_as_it_should_and_a_resumed_one_the_rest(
 
 
 def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_one_begins_a_new_row(
-    storage: RDBStorage, make_scheduler: Make
+    swept: Swept,
 ) -> None:
-    settings = small_settings("failing", study={"stop_after_failures": 3, "trials": 20})
-    study = Study.open(storage, settings)
     fails = iter([True, True, False, True, True, True, True])
 
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         message = f"a failure of its own: {spec.params['x']}"
-        return failed(message=message) if next(fails) else completed(spec, running)
+        return failed(message=message) if next(fails) else scored(spec, running)
 
-    scheduler = make_scheduler(study, settings)
-    InlineExecutor(run).run(scheduler)
-    scheduler.close()
+    study, scheduler = swept("failing", run, stop_after_failures=3, trials=20)
     assert study.counts() == {TrialState.FAILED: 5, TrialState.COMPLETED: 1}
     assert scheduler.stopped_by == "3 failed trials in a row (study.stop_after_failures)"
 
 
 def test_a_sweep_without_a_gpu_that_works_ends_with_its_trials_open(
-    storage: RDBStorage, make_scheduler: Make
+    swept: Swept,
 ) -> None:
-    settings = small_settings("no gpu", study={"trials": 20})
-    study = Study.open(storage, settings)
     lost = TrialOutcome(state=TrialState.STOPPED, reason=Reason.NO_GPU, message="no GPU is left")
-    scheduler = make_scheduler(study, settings)
-    InlineExecutor(lambda *_: lost).run(scheduler)
-    scheduler.close()
+    study, scheduler = swept("no gpu", lambda *_: lost, trials=20)
     assert study.counts() == {TrialState.STOPPED: 1}
     assert not study.records()[0].is_final
     assert scheduler.stopped_by == "no GPU is left"
 
 
 def test_a_trial_that_lost_its_worker_is_run_again_with_the_same_params_and_seed(
-    storage: RDBStorage, make_scheduler: Make
+    swept: Swept,
 ) -> None:
-    settings = small_settings("lost", study={"trials": 3})
-    study = Study.open(storage, settings)
     specs: list[TrialSpec] = []
 
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         specs.append(spec)
         if spec.number == 1 and spec.attempt == 1:
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.WORKER_LOST)
-        return completed(spec, running)
+        return scored(spec, running)
 
-    scheduler = make_scheduler(study, settings)
-    InlineExecutor(run).run(scheduler)
-    scheduler.close()
+    study, _ = swept("lost", run, trials=3)
     assert [(spec.number, spec.attempt) for spec in specs] == [(0, 1), (1, 1), (1, 2), (2, 1)]
     assert (specs[1].params, specs[1].seed) == (specs[2].params, specs[2].seed)
     assert specs[1].notebook == specs[2].notebook
     assert study.counts() == {TrialState.COMPLETED: 3}
 
 
-def test_a_trial_that_loses_worker_after_worker_has_failed(
-    storage: RDBStorage, make_scheduler: Make
-) -> None:
-    settings = small_settings("lost again", study={"trials": 2})
-    study = Study.open(storage, settings)
-
+def test_a_trial_that_loses_worker_after_worker_has_failed(swept: Swept) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if spec.number == 0:
             sweeper = {"study_id": spec.study_id, "state": "running"}
@@ -139,11 +137,9 @@ def test_a_trial_that_loses_worker_after_worker_has_failed(
             return TrialOutcome(
                 state=TrialState.STOPPED, reason=Reason.WORKER_LOST, message="the host has gone"
             )
-        return completed(spec, running)
+        return scored(spec, running)
 
-    scheduler = make_scheduler(study, settings)
-    InlineExecutor(run).run(scheduler)
-    scheduler.close()
+    study, _ = swept("lost again", run, trials=2)
     first, second = study.records()
     assert (first.state, first.reason, first.attempt) == (TrialState.FAILED, Reason.WORKER_LOST, 3)
     assert first.message == "the host has gone"
@@ -163,10 +159,9 @@ def test_an_executor_that_cannot_go_on_is_the_reason_for_the_sweeps_end(
 
 
 def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_first(
-    storage: RDBStorage, make_scheduler: Make
+    swept: Swept,
 ) -> None:
-    settings = small_settings("stopped", study={"trials": 4})
-    study, stop_switch = Study.open(storage, settings), StopSwitch(Events(None))
+    stop_switch = StopSwitch(Events(None))
 
     def stop_all() -> None:
         stop_switch.stop_all("the test")
@@ -180,22 +175,17 @@ def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_f
         assert stopped.wait(PATIENCE_S)
         return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
 
-    scheduler = make_scheduler(study, settings, stop_switch=stop_switch)
-    InlineExecutor(wait, jobs=2).run(scheduler)
-    scheduler.close()
+    study, scheduler = swept("stopped", wait, jobs=2, stop_switch=stop_switch, trials=4)
     assert scheduler.stopped_by == "the test"
     assert study.counts() == {TrialState.STOPPED: 2}
     before = [record.params for record in study.records()]
-    study = Study.open(storage, settings)
     specs: list[TrialSpec] = []
 
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         specs.append(spec)
-        return completed(spec, running)
+        return scored(spec, running)
 
-    scheduler = make_scheduler(study, settings)
-    InlineExecutor(run).run(scheduler)
-    scheduler.close()
+    swept("stopped", run, trials=4)
     assert [(spec.number, spec.attempt) for spec in specs] == [(0, 2), (1, 2), (2, 1), (3, 1)]
     assert [spec.params for spec in specs[:2]] == before
 
@@ -238,24 +228,18 @@ def test_a_slot_that_waits_goes_on_with_an_end_with_a_trial_that_is_run_again_an
 
 
 def test_a_report_reaches_the_pruner_and_its_stop_comes_back_to_the_trial(
-    storage: RDBStorage, make_scheduler: Make
+    swept: Swept,
 ) -> None:
-    pruner = {"name": "threshold", "lower": 0.5}
-    settings = small_settings("pruned", study={"trials": 2, "pruner": pruner})
-    study = Study.open(storage, settings)
-
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if spec.number == 1:
-            return completed(spec, running)
+            return scored(spec, running)
         stopped = threading.Event()
         running.on_stop(stopped.set)
         running.publish(Point(step=0, metrics={"val": 0.1}))
         assert stopped.wait(PATIENCE_S)
         return TrialOutcome(state=TrialState.PRUNED, reason=Reason.PRUNED, message=running.message)
 
-    scheduler = make_scheduler(study, settings)
-    InlineExecutor(run).run(scheduler)
-    scheduler.close()
+    study, _ = swept("pruned", run, trials=2, pruner={"name": "threshold", "lower": 0.5})
     first, _ = study.records()
     assert first.state is TrialState.PRUNED
     assert "0.1" in first.message
@@ -275,7 +259,7 @@ def test_a_sampler_that_fails_stops_the_running_trials_and_is_kept_as_the_reason
 
     monkeypatch.setattr(study, "ask", ask_once)
     scheduler = make_scheduler(study, settings)
-    InlineExecutor(completed).run(scheduler)
+    InlineExecutor(scored).run(scheduler)
     scheduler.close()
     assert isinstance(scheduler.broken, ValueError)
     assert study.counts() == {TrialState.COMPLETED: 1}
@@ -293,7 +277,7 @@ def test_each_trial_knows_how_many_have_not_begun_and_are_taken_by_no_free_slot(
         return begun
 
     (spec, first), (_, second) = begin(), begin()
-    scheduler.finish_trial(spec, completed(spec, first))
+    scheduler.finish_trial(spec, scored(spec, first))
     _, third = begin()
     scheduler.close()
     assert [running.trials_left for running in (first, second, third)] == [1, 1, 0]
