@@ -27,6 +27,7 @@ from typing import IO, Any
 import kernel_boots
 from forked import ROOT, Forked, Server, end, start_server
 
+from sweeper.testing import write_notebook
 from sweeper.tracking import writer
 
 
@@ -100,6 +101,24 @@ def call(
     return subprocess.CompletedProcess(arguments, command.wait(), stdout, stderr)
 
 
+def project(
+    *cells: str, settings: str, parameters: str = "x = 0.5", folder: Path = Path(), shared: int = 0
+) -> list[str]:
+    """Write a notebook and its parameters file; the options that name them and their outputs.
+
+    Args:
+        cells: of the notebook, after the parameters cell.
+        settings: the parameters file, in which the score may be left out, and the space of `x`.
+        folder: the folder in which the command runs.
+        shared: how many cells are tagged `shared`.
+    """
+    write_notebook(folder / "nb.ipynb", *cells, parameters=parameters, shared=shared)
+    usual = {"objective": "{val: maximize}", "space": "{x: {low: 0.0, high: 1.0}}"}
+    left_out = [f"{key}: {text}" for key, text in usual.items() if f"{key}:" not in settings]
+    (folder / "p.yml").write_text("\n".join([*left_out, settings]))
+    return ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml"]
+
+
 def launch_writer(server: socket.socket | None = None) -> tuple[Forked, Connection]:
     """Replaces `writer.launch`."""
     ours, theirs = Pipe()
@@ -166,7 +185,6 @@ def _write_once() -> None:
     from optuna.storages import RDBStorage
 
     from sweeper.notebooks.html import render
-    from sweeper.testing import write_notebook
     from sweeper.tracking.files import forget_connections
     from sweeper.tracking.new_store import make_store
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command
+from commands import Command, project
 from dask_clusters import left_there, started, started_program
 from distributed import Client
 from studies import until
@@ -99,19 +99,15 @@ def test_files_travel_both_ways_between_folders_of_their_own(
         size_bytes=3,
         path=home / ".encoder",
     )
-    workload = workload_of(notebook, {"x": {"low": 0.0, "high": 1.0}})
+    workload = replace(
+        workload_of(notebook, {"x": {"low": 0.0, "high": 1.0}}),
+        paths=StudyPaths.parse(str(home / "out" / "{run_id}.ipynb"), study="s"),
+    )
     files = {"lib/__init__.py": "", "lib/beside.py": "here = 1\n"}
     snapshot = CodeSnapshot(
         folder=str(home), notebook_name="nb.ipynb", notebook=workload.notebook.text, files=files
     )
-    workload = Workload(
-        notebook=workload.notebook,
-        settings=workload.settings,
-        kernel_name="python3",
-        cwd=home,
-        paths=StudyPaths.parse(str(home / "out" / "{run_id}.ipynb"), study="s"),
-        snapshot=snapshot,
-    )
+    workload = replace(workload, snapshot=snapshot)
     stale = home / "out" / "s" / "checkpoints" / "0001"
 
     def spec(number: int, attempt: int) -> TrialSpec:
@@ -279,13 +275,11 @@ def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_sl
 
 
 def test_a_sweep_that_is_ended_while_its_cluster_is_built_leaves_no_jobs(tmp_path: Path) -> None:
-    write_notebook(tmp_path / "nb.ipynb", "val = x")
     job = tmp_path / "job"  # it never joins, as a job that waits in a queue
     job.write_text("#!/bin/sh\necho Registered to: >&2\nwhile true; do sleep 0.1; done\n")
     job.chmod(0o755)
-    (tmp_path / "p.yml").write_text(
-        "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\ncluster:\n"
-        "  class: dask_jobqueue.local.LocalCluster\n"
+    cluster = (
+        "cluster:\n  class: dask_jobqueue.local.LocalCluster\n"
         f"  options: {{python: {job}, cores: 1, memory: 1GB}}\n"
     )
 
@@ -294,7 +288,7 @@ def test_a_sweep_that_is_ended_while_its_cluster_is_built_leaves_no_jobs(tmp_pat
         found = subprocess.run(listed, capture_output=True, text=True, check=True)
         return [line for line in found.stdout.splitlines() if str(job) in line]
 
-    sweep = Command("-i", "nb.ipynb", "-o", "{run_id}.ipynb", "-p", "p.yml", cwd=tmp_path)
+    sweep = Command(*project("val = x", settings=cluster, folder=tmp_path), cwd=tmp_path)
     try:
         until(jobs, "no job was started")
         sweep.send_signal(signal.SIGTERM)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from commands import Command
+from commands import Command, project
 from dask_clusters import certificates, left_there, started, started_program, worker_pids
 from studies import until
 
@@ -99,14 +99,11 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
 
 def test_a_sweep_that_is_killed_leaves_nothing_on_the_workers(notebook: Path, cluster: str) -> None:
     folder = notebook.parent
-    write_notebook(folder / "long.ipynb", TRAIN.replace("(3)", "(6000)"))
-    (folder / "p.yml").write_text(
-        f"objective: {{val: maximize}}\nspace: {{x: {{low: 0.0, high: 1.0}}}}\ncluster: {cluster}\n"
-    )
-    words = ["-i", "long.ipynb", "-o", "killed.{run_id}.ipynb", "-p", "p.yml", "--quiet"]
-    sweep = Command(*words, cwd=folder)
+    endless = TRAIN.replace("(3)", "(6000)")
+    files = project(endless, settings=f"cluster: {cluster}", folder=folder)
+    sweep = Command(*files, "--quiet", cwd=folder)
     try:
-        until(lambda: (folder / "killed.0001.ipynb").exists(), "no trial has begun")
+        until(lambda: (folder / "out" / "0001.ipynb").exists(), "no trial has begun")
     finally:
         sweep.kill()
         sweep.communicate()
@@ -141,13 +138,10 @@ def test_trials_far_from_homes_disk_survive_their_worker_and_bring_all_their_fil
     if shutil.which("unshare") is None or subprocess.run(hides, capture_output=True).returncode:
         pytest.skip("a folder cannot be hidden from a process here")
     home, there = notebook.parent, tmp_path_factory.mktemp("there")
-    write_notebook(notebook, HELD, parameters="x = 0.5")
     (home / "data.txt").write_text("3")
     address = f"tls://127.0.0.1:{free_port(24_000)}"
-    (home / "p.yml").write_text(
-        "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\nkernels: cold\n"
-        f"study: {{name: far, trials: {TRIALS}, sampler: random}}\ncluster: {address}\n"
-    )
+    study = f"study: {{name: far, trials: {TRIALS}, sampler: random}}\nkernels: cold\n"
+    words = project(HELD, settings=f"{study}cluster: {address}", folder=home)
     (there / "slow").touch()
     log = there / "log"
 
@@ -162,7 +156,6 @@ def test_trials_far_from_homes_disk_survive_their_worker_and_bring_all_their_fil
         start("scheduler", "--protocol", "tls", "--port", address.rpartition(":")[2])
         options = ["--nthreads", "1", "--no-nanny", "--local-directory", str(there)]
         first, _ = (start("worker", address, *options) for _ in range(2))
-        words = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml"]
         with open(log, "w") as file:
             sweep = Command(*words, cwd=home, env=env, stdout=file, stderr=subprocess.STDOUT)
         stack.callback(sweep.kill)

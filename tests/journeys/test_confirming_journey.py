@@ -7,14 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from commands import Command, call
+from commands import Command, call, project
 from studies import until
-
-from sweeper.testing import write_notebook
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
-FILES = ["-i", "noisy.ipynb", "-o", "out/noisy.{run_id}.ipynb", "-p", "noisy.yml", "-j", "2"]
 CONFIRM = ["--confirm", "2", "--seeds", "2"]
 #: The runs on the second seed wait as long as the file `hold` is there.
 CELL = """
@@ -29,15 +26,13 @@ for step in range(3):
 
 
 def test_a_kill_while_the_best_are_confirmed_costs_nothing_and_repeats_nothing() -> None:
-    write_notebook(Path("noisy.ipynb"), CELL, parameters='x = 0.5\nseed = 0\nrun_id = "0000"')
-    Path("noisy.yml").write_text(
-        "objective: {val: maximize}\nspace: {x: [0.1, 0.5, 0.9]}\n"
-        "study: {trials: 3, sampler: grid, pruner: {name: threshold, upper: 100.0}}\n"
-    )
+    names = 'x = 0.5\nseed = 0\nrun_id = "0000"'
+    study = "study: {name: noisy, trials: 3, sampler: grid}\nspace: {x: [0.1, 0.5, 0.9]}"
+    words = [*project(CELL, settings=study, parameters=names), "-j", "2", *CONFIRM]
     hold = Path("hold")
     hold.touch()
-    sweeping = Command(*FILES, *CONFIRM)
-    waiting = [Path(f"out/noisy.confirm-{run_id}.ipynb") for run_id in ("0002", "0003")]
+    sweeping = Command(*words)
+    waiting = [Path(f"out/confirm-{run_id}.ipynb") for run_id in ("0002", "0003")]
     until(lambda: all(f.exists() and '"status": "running"' in f.read_text() for f in waiting))
     sweeping.send_signal(signal.SIGKILL)
     _, printed = sweeping.communicate(timeout=60)
@@ -50,7 +45,7 @@ def test_a_kill_while_the_best_are_confirmed_costs_nothing_and_repeats_nothing()
     assert killed["best"]["won_by"] == "search_score"
     assert "2 of 4 runs on fresh seeds are missing" in call("status", "out/noisy").stdout
 
-    resumed = call(*FILES, *CONFIRM, "--json")
+    resumed = call(*words, "--json")
     assert resumed.returncode == 0, resumed.stderr
     answer = json.loads(resumed.stdout.splitlines()[-1])
     assert "the runs on fresh seeds: out/noisy-confirm/index.html" in resumed.stderr
@@ -58,9 +53,9 @@ def test_a_kill_while_the_best_are_confirmed_costs_nothing_and_repeats_nothing()
     assert answer["trials"] == killed["trials"]
     runs = json.loads(call("status", "out/noisy-confirm", "--json").stdout)["trials"]
     assert [run["attempt"] for run in runs] == [1, 1, 2, 2]
-    assert Path("out/noisy.confirm-0003.attempt1.ipynb").exists()
+    assert Path("out/confirm-0003.attempt1.ipynb").exists()
 
-    replayed = call("replay", "out/noisy.confirm-0000.ipynb")
+    replayed = call("replay", "out/confirm-0000.ipynb")
     assert replayed.returncode == 0, replayed.stderr
-    again = json.loads(call(*FILES, *CONFIRM, "--json").stdout.splitlines()[-1])
+    again = json.loads(call(*words, "--json").stdout.splitlines()[-1])
     assert again["confirmation"] == answer["confirmation"], "nothing is left to do"

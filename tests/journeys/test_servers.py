@@ -17,13 +17,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from commands import Command
+from commands import Command, project
 from mlflow_servers import MlflowServer
 from postgres_servers import PostgresServer, started_postgres
 from studies import trial_record, until
 
 from sweeper.cli import main
-from sweeper.testing import write_notebook
 from sweeper.tracking import RunWriter, free_port, store_of
 from sweeper.tracking.new_store import make_store
 from sweeper.trials import StudyPaths, TrialState
@@ -48,12 +47,7 @@ for first, event in (({KILLED}, "killed"), ({BACK}, "back")):
         time.sleep(0.1)
 sweeper.report(1, val=x)
 """
-PARAMETERS = f"""\
-objective: {{val: maximize}}
-space: {{x: {{low: 0.0, high: 1.0}}}}
-study: {{name: served, trials: {TRIALS}, sampler: random}}
-kernels: cold
-"""
+PARAMETERS = f"study: {{name: served, trials: {TRIALS}, sampler: random}}\nkernels: cold"
 
 
 @pytest.fixture(scope="module")
@@ -164,11 +158,7 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
     guarded: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, masked = f"http://me:{PASSWORD}@{guarded}", f"http://me:***@{guarded}"
-    write_notebook(Path("n.ipynb"), WAIT, parameters="x = 0.5")
-    Path("n.yml").write_text(
-        "objective: {val: maximize}\nspace: {x: [1.0, 2.0]}\nstudy: {trials: 2, sampler: random}\n"
-    )
-    arguments = ["-i", "n.ipynb", "-o", "out/{run_id}.ipynb", "-p", "n.yml"]
+    arguments = project(WAIT, settings="study: {name: n, trials: 2, sampler: random}")
     sweeping = Command(*arguments, "--tracking-uri", whole, stderr=subprocess.STDOUT)
     assert sweeping.stdout is not None
     printed = ""
@@ -223,9 +213,7 @@ def postgres() -> Iterator[PostgresServer]:
 def test_all_trials_survive_the_restart_of_both_servers(
     postgres: PostgresServer, server: MlflowServer, tmp_path: Path
 ) -> None:
-    write_notebook(tmp_path / "nb.ipynb", TRAIN, parameters="x = 0.5")
-    (tmp_path / "p.yml").write_text(PARAMETERS)
-    files = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml", "-j", "4", "--json"]
+    files = [*project(TRAIN, settings=PARAMETERS, folder=tmp_path), "-j", "4", "--json"]
     servers = ["--storage", postgres.make_database("optuna"), "--tracking-uri", server.url]
     sweeping = Command(*files, *servers, cwd=tmp_path)
     executions = tmp_path / "executions.txt"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 import psutil
 import pytest
-from commands import Command, call
+from commands import Command, call, project
 from studies import scored, sweep_of, until
 
 from sweeper.cli import main
@@ -68,12 +68,6 @@ def sweep(
         options={k: changes.pop(k) for k in ("timeout_s", "observer") if k in changes},
         **{"space": SPACE, **changes, "study": {"trials": 2, **changes.pop("study", {})}},
     )
-
-
-def write_parameters(name: str, text: str) -> Path:
-    path = Path(f"{name}.yml")
-    path.write_text(text)
-    return path
 
 
 def runs_by_name(result: Any) -> dict[str, Any]:
@@ -219,25 +213,18 @@ def test_trials_that_fail_in_every_way_are_outcomes_and_the_sweep_goes_on() -> N
 
 
 def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
-    write_notebook(Path("hopeless.ipynb"), "1 / 0")
-    write_parameters(
-        "hopeless", "objective: {val: maximize}\nspace: {x: [1.0, 2.0]}\nstudy: {trials: 1}\n"
-    )
-    done = call(
-        "-i", "hopeless.ipynb", "-o", "out/h.{run_id}.ipynb", "-p", "hopeless.yml", "--json"
-    )
+    done = call(*project("1 / 0", settings="study: {name: hopeless, trials: 1}"), "--json")
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["best"] is None
-    assert re.match(r"\[ *\d\S*s\] preparing the sweep of hopeless.ipynb: ", done.stderr)
+    assert re.match(r"\[ *\d\S*s\] preparing the sweep of nb.ipynb: ", done.stderr)
     assert "ZeroDivisionError" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_sweep_goes_on_when_nobody_takes_its_output() -> None:
-    write_notebook(Path("unread.ipynb"), TRAIN, parameters="x = 0.5")
-    write_parameters("unread", f"objective: {{val: maximize}}\nspace: {json.dumps(SPACE)}\n")
-    arguments = ["-i", "unread.ipynb", "-o", "out/{study}.{run_id}.ipynb", "-p", "unread.yml"]
-    sweeping = Command(*arguments, "--trials", "2", "--json", stderr=subprocess.STDOUT)
+    files = project(TRAIN, settings="study: {name: unread, trials: 2}")
+    output = ["-o", "out/{study}.{run_id}.ipynb"]
+    sweeping = Command(*files, *output, "--json", stderr=subprocess.STDOUT)
     assert sweeping.stdout is not None
     assert sweeping.stdout.readline()
     sweeping.stdout.close()
@@ -245,18 +232,20 @@ def test_a_sweep_goes_on_when_nobody_takes_its_output() -> None:
     assert call("status", "unread").stdout.startswith("study unread: 2 completed\n")
 
 
-def start_endless(name: str) -> Command:
-    """A sweep from the command line whose trials never end, seen running."""
-    write_notebook(
-        Path(f"{name}.ipynb"),
+def endless(name: str) -> list[str]:
+    """The options of a sweep whose trials never end."""
+    cell = (
         "import subprocess, time, sweeper\n"
         "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
-        "sweeper.report(0, val=x)\nprint('up', flush=True)\ntime.sleep(600)",
+        "sweeper.report(0, val=x)\nprint('up', flush=True)\ntime.sleep(600)"
     )
-    space = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\nstudy: {trials: 4}\n"
-    write_parameters(name, space)
-    files = ["-i", f"{name}.ipynb", "-o", f"out/{name}.{{run_id}}.ipynb", "-p", f"{name}.yml"]
-    sweeping = Command(*files, "-j", "2")
+    files = project(cell, settings=f"study: {{name: {name}, trials: 4}}")
+    return [*files, "-o", f"out/{name}.{{run_id}}.ipynb"]
+
+
+def start_endless(name: str) -> Command:
+    """A sweep from the command line whose trials never end, seen running."""
+    sweeping = Command(*endless(name), "-j", "2")
     first = [Path(f"out/{name}.{run_id}.ipynb") for run_id in ("0000", "0001")]
     until(lambda: all(f.exists() and '"status": "running"' in f.read_text() for f in first))
     until(lambda: sum("sleep" in p.name() for p in ours()) >= 2)
@@ -290,7 +279,7 @@ def test_sigterm_stops_the_running_trials_at_once() -> None:
 
 def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> None:
     sweeping = start_endless("killed")
-    busy = call("-i", "killed.ipynb", "-o", "out/killed.{run_id}.ipynb", "-p", "killed.yml")
+    busy = call(*endless("killed"))
     assert busy.returncode == 2
     assert f"process {sweeping.pid}" in busy.stderr
     alive = json.loads(call("status", "killed", "--json").stdout)
@@ -422,10 +411,10 @@ def test_a_study_does_not_go_on_with_something_else_unless_changes_are_allowed()
     sweep("made", "import beside", TRAIN, study={"trials": 1}).run()
     Path("beside.py").write_text("VALUE = 2\n")
     changed = {**SPACE, "x": {"low": 1e-3, "high": 2.0, "log": True}}
-    write_notebook(Path("made.ipynb"), "import beside", "import time", TRAIN, parameters="x = 0.5")
-    write_parameters("made", f"objective: {{val: maximize}}\nspace: {json.dumps(changed)}\n")
-    arguments = ["-i", "made.ipynb", "-o", "out/{study}.{run_id}.ipynb", "-p", "made.yml"]
-    refused = call(*arguments, "--trials", "2")
+    settings = f"study: {{name: made, trials: 2}}\nspace: {json.dumps(changed)}"
+    files = project("import beside", "import time", TRAIN, settings=settings)
+    arguments = [*files, "-o", "out/{study}.{run_id}.ipynb"]
+    refused = call(*arguments)
     assert refused.returncode == 2
     assert refused.stderr.splitlines()[2:] == [
         "  code cell 3 is new",
@@ -435,23 +424,17 @@ def test_a_study_does_not_go_on_with_something_else_unless_changes_are_allowed()
         "undo the change, begin another study with --study NAME, or add --allow-changes to go on "
         "in this one: the MLflow tag sweeper.code tells new trials from earlier ones",
     ]
-    assert call(*arguments, "--trials", "2", "--allow-changes").returncode == 0
+    assert call(*arguments, "--allow-changes").returncode == 0
     read = [json.loads(Path(f"out/made.000{n}.ipynb").read_text("utf-8")) for n in range(2)]
     first, second = (node["metadata"]["sweeper"]["code"] for node in read)
     assert first != second
 
 
 def test_set_fixes_a_parameter_and_takes_it_out_of_the_space() -> None:
-    write_notebook(Path("fixed.ipynb"), "val = x * y", parameters="x = 1.0\ny = 1.0")
-    write_parameters(
-        "fixed",
-        "objective: {val: maximize}\nspace: {x: [1.0, 2.0], y: {low: 0.0, high: 1.0}}\n"
-        "study: {trials: 1}\n",
-    )
-    done = call(
-        "run", "-i", "fixed.ipynb", "-o", "out/{study}/{run_id}.ipynb", "-p", "fixed.yml",
-        "--set", "y=1e1", "--study", "with set", "--json", "--quiet",
-    )  # fmt: skip
+    settings = "space: {x: [1.0, 2.0], y: {low: 0.0, high: 1.0}}\nstudy: {trials: 1}"
+    files = project("val = x * y", settings=settings, parameters="x = y = 1.0")
+    options = ["-o", "out/{study}/{run_id}.ipynb", "--set", "y=1e1", "--study", "with set"]
+    done = call("run", *files, *options, "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     result = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Whole sweeps beside the real process that writes to MLflow, which no test has prepared."""
+"""Whole sweeps beside an MLflow store that cannot be made, and a process that writes to it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import Any
 
 import psutil
 import pytest
+from commands import Command, project
 from mlflow import MlflowClient
 from studies import until
 
-from sweeper.testing import write_notebook
-
-pytestmark = [pytest.mark.kernel, pytest.mark.slow]  # MLflow is imported for each
+pytestmark = pytest.mark.kernel
 
 ROOT = Path(__file__).parents[2]
-PARAMETERS = """\
-objective: {val: maximize}
-space: {x: {low: 0.0, high: 1.0}}
-study: {trials: 3, sampler: random}
-"""
+
+
+WAIT = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)\nval = x"
+STUDY = "study: {trials: 3, sampler: random}"
 
 
 def is_writer(process: psutil.Process) -> bool:
@@ -33,17 +31,14 @@ def is_writer(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.slow  # no test has imported MLflow for it
 def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
     tmp_path: Path,
 ) -> None:
-    cells = [
-        "import sweeper, time, pathlib\nsweeper.report(0, val=x)",
-        "while not pathlib.Path('go').exists(): time.sleep(0.01)\nval = x",
-    ]
-    write_notebook(tmp_path / "nb.ipynb", *cells, parameters="x = 0.5")
-    (tmp_path / "p.yml").write_text(PARAMETERS)
-    command = [sys.executable, str(ROOT / "notebook_hpo.py"), "-i", "nb.ipynb"]
-    command += ["-o", "out/{run_id}.ipynb", "-p", "p.yml", "--json"]
+    files = project(
+        "import sweeper\nsweeper.report(0, val=x)", WAIT, settings=STUDY, folder=tmp_path
+    )
+    command = [sys.executable, str(ROOT / "notebook_hpo.py"), *files, "--json"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=tmp_path, **pipes) as sweeping:
         until(lambda: list((tmp_path / "out").glob("*.ipynb")))
@@ -71,3 +66,20 @@ def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
     died = "the process that writes to MLflow has died (SIGKILL); trials go on"
     assert died in stderr, stderr
     assert not [p for p in psutil.process_iter() if is_writer(p) and p.ppid() == sweeping.pid]
+
+
+def test_a_store_is_made_as_soon_as_it_can_be_and_no_trial_waits_for_it(tmp_path: Path) -> None:
+    obstacle = tmp_path / "out" / "mlflow.db.lock"
+    obstacle.mkdir(parents=True)
+    sweeping = Command(*project(WAIT, settings=STUDY, folder=tmp_path), "--json", cwd=tmp_path)
+    assert sweeping.stderr is not None
+    told = "trials go on, and another process tries again"
+    assert any(told in line for line in iter(sweeping.stderr.readline, ""))
+    obstacle.rmdir()
+    until((tmp_path / "out" / "mlflow.db").exists)
+    (tmp_path / "go").touch()
+    stdout, stderr = sweeping.communicate(timeout=120)
+    assert sweeping.wait() == 0, stderr
+    trials = json.loads(stdout)["trials"]
+    assert [(it["state"], it["attempt"]) for it in trials] == [("completed", 1)] * 3
+    assert len({trial["mlflow_run_id"] for trial in trials} - {None}) == 3

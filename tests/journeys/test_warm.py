@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 import psutil
 import pytest
-from commands import Command
+from commands import Command, project
 from studies import forked, run_until, sweep_of, until
 
 from sweeper.notebooks.metadata import read_metadata
@@ -218,12 +218,8 @@ val = x
 def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
     victim: str, tmp_path: Path
 ) -> None:
-    write_notebook(tmp_path / "nb.ipynb", PAUSE, HANGS, parameters="x = 1", shared=1)
-    (tmp_path / "p.yml").write_text(
-        "objective: {val: maximize}\nspace: {x: {low: 1, high: 1000}}\n"
-        "study: {trials: 40, sampler: random}\nkernels: fork\n"
-    )
-    files = ["-i", "nb.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml"]
+    settings = "study: {trials: 40, sampler: random}\nkernels: fork"
+    files = project(PAUSE, HANGS, settings=settings, folder=tmp_path, shared=1)
     with open(os.devnull, "w") as nowhere:
         sweeping = Command(
             *files, "-j", "1", cwd=tmp_path, stdout=nowhere, stderr=subprocess.STDOUT

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from commands import Command
+from commands import Command, project
 from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
@@ -23,7 +23,6 @@ from sweeper.settings import Settings
 from sweeper.study.access import LostFileError, open_storage
 from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
-from sweeper.testing import write_notebook
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 SETTINGS = Settings.from_mapping(
@@ -294,11 +293,8 @@ def test_a_dead_session_that_the_server_still_has_is_not_taken_for_another_sweep
 def test_a_sweep_whose_study_is_removed_under_it_ends_its_trials_and_exits_with_1(
     tmp_path: Path,
 ) -> None:
-    cell = "import time\nval = x\ntime.sleep(60)"
-    write_notebook(tmp_path / "nb.ipynb", cell, parameters="x = 0.5")
-    (tmp_path / "p.yml").write_text("objective: {val: maximize}\nspace: {x: [0.5, 1.0]}\n")
-    files = ["-i", "nb.ipynb", "-p", "p.yml", "-o", "out/{run_id}.ipynb", "--json"]
-    sweep = Command(*files, cwd=tmp_path)
+    files = project("val = x", "import time\ntime.sleep(60)", settings="", folder=tmp_path)
+    sweep = Command(*files, "--json", cwd=tmp_path)
     notebook = tmp_path / "out" / "0000.ipynb"
     until(notebook.exists)
     shutil.rmtree(tmp_path / "out" / "p")

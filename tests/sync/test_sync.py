@@ -20,11 +20,10 @@ from typing import Any
 
 import nbformat
 import pytest
-from commands import Command
+from commands import Command, project
 from small_disks import small_disk
-from studies import until
+from studies import small_settings, until
 
-from sweeper import Settings
 from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.study.files import facts_in
@@ -48,19 +47,13 @@ def one_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restoring, "_AT_ONCE", 1)
 
 
-def settings(name: str = "digits", **changes: Any) -> Settings:
-    data = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
-    study = {"name": name, "trials": 4, "sampler": "random"}
-    return Settings.from_mapping({**data, "study": study, **changes})
-
-
 class Machine:
     """A folder in which a study is swept, without any kernel."""
 
     def __init__(
         self, folder: Path, *, output: str = "out/d.{run_id}.ipynb", every_s: float = 0.1
     ) -> None:
-        self.settings = settings()
+        self.settings = small_settings("digits")
         self.paths = StudyPaths.parse(str(folder / output), study="digits")
         self.paths.folder.mkdir(parents=True, exist_ok=True)
         self.storage_url = f"sqlite:///{self.paths.storage}"
@@ -700,7 +693,7 @@ def test_stores_on_servers_are_not_copied_and_need_the_same_output(tmp_path: Pat
 )
 def test_the_refusal_of_a_wrong_url_has_no_secrets(written: Any, message: str) -> None:
     with pytest.raises(SettingsError, match=message) as raised:
-        settings(sync=written)
+        small_settings("digits", sync=written)
     assert "hush" not in str(raised.value)
 
 
@@ -726,20 +719,14 @@ class Subprocess:
     def __init__(
         self, folder: Path, name: str, *, trials: int, url: str, grace_s: float = 25
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_notebook(folder / "n.ipynb", CELL, parameters="x = 0.5")
-        (folder / "p.yml").write_text(
-            "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
-            f"study: {{name: {name}, trials: {trials}, sampler: random}}\n"
-            f"sync: {{url: '{url}', every: 1s}}\n"
-            f"limits: {{grace: {grace_s}}}\n"
-        )
+        study = f"study: {{name: {name}, trials: {trials}, sampler: random}}\n"
+        copied = f"sync: {{url: '{url}', every: 1s}}\nlimits: {{grace: {grace_s}}}"
+        self.words = project(CELL, settings=study + copied, folder=folder)
         self.folder, self.name = folder, name
         self.stderr = ""
 
     def start(self) -> Command:
-        files = ["-i", "n.ipynb", "-p", "p.yml", "-o", "out/{study}.{run_id}.ipynb"]
-        return Command(*files, "-j", "2", "--json", cwd=self.folder)
+        return Command(*self.words, "-j", "2", "--json", cwd=self.folder)
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Those of completed trials, by their notebooks: a study takes longer to read."""
