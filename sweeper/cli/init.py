@@ -59,11 +59,14 @@ def schema(_options: argparse.Namespace) -> int:
     return OK
 
 
-def draft(notebook: ResearchNotebook) -> str:
+def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = False) -> str:
     """Write a parameters file for a notebook, with ranges and comments to be edited.
 
     A number's range reaches from a tenth of the notebook's own value to ten times of it; the first
     trial has the notebook's own values.
+
+    Args:
+        needs_score: refuse a notebook in which no score is found, instead of a line to fill in.
 
     Raises:
         NotebookError: the notebook is not Python, or has nothing to sweep.
@@ -103,12 +106,17 @@ def draft(notebook: ResearchNotebook) -> str:
             f"{notebook.syntax_error() or remedy}"
         )
     scores = _scores(notebook.code, {*own})
+    if needs_score and not scores:
+        raise NotebookError(
+            f"{notebook.display_name}: no score was found; let the last cell assign one, as in "
+            "`val_acc = …`, or write its name into what `init` drafts"
+        )
     objective = [f"  {scores[0]}" if scores else "  score: maximize    # FILL IN: the score's name"]
     objective += ["  # or one of these:"] * (len(scores) > 1) + [f"  # {s}" for s in scores[1:]]
     left_out = ["  # Not swept; a line without its # would be:", *left_out] if left_out else []
     sections = [
         [f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses."],
-        ["study:", "  trials: 20"],
+        ["study:", f"  trials: {trials}"],
         ["objective:", *objective],
         ["space:", *swept, *left_out],
         ["start:    # the notebook's own values", f"  - {json.dumps(own, ensure_ascii=False)}"],

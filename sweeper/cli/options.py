@@ -133,6 +133,9 @@ COMMANDS = {
             "or N workers on this machine (default: the section cluster of the parameters "
             "file)",
         ),
+        _flag(
+            "--yes", "with a notebook as the only argument: sweep what is proposed without asking"
+        ),
         _argument("--timeout", "DURATION", "wall-clock limit of the sweep: 90s, 15m, 8h"),
         _flag(
             "--allow-changes",

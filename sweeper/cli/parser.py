@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from ..errors import SettingsError
@@ -40,9 +41,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
         print(f"notebook-hpo {version('notebook-hpo')}")
         raise SystemExit
+    proposes = words[0].endswith(".ipynb")
     if not words[0].startswith("-"):
-        if words[0].endswith(".ipynb"):
-            raise SettingsError(f"a notebook is given with -i: -i {words[0]}")
+        if proposes:
+            words = _of_notebook(words[0], words[1:])
         if words[0] not in COMMANDS:
             same = "the command that began a study also goes on with it"
             hint = same if words[0] in ("resume", "continue") else nearest(words[0], COMMANDS)
@@ -58,6 +60,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         names = [name for names, _ in COMMANDS[words[0]].arguments for name in names]
         flags = ["--help", *(name for name in names if name.startswith("--"))]
         raise SettingsError(f"unknown option {flag!r}; {nearest(flag, flags)}")
+    parsed.proposes = proposes
     return parsed
 
 
@@ -82,3 +85,15 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
         for names, options in command.arguments:
             made[name].add_argument(*names, **options)
     return parser, made
+
+
+def _of_notebook(notebook: str, options: Sequence[str]) -> list[str]:
+    """The command line of a sweep of which only the notebook is given."""
+    path = Path(notebook)
+    wanted = {("-o", "--output"): f"out/{path.stem}.{{run_id}}.ipynb"}
+    wanted[("-p", "--parameters")] = str(path.with_suffix(".yml"))
+    given = {option.partition("=")[0] for option in options}
+    missing = [
+        word for names, its in wanted.items() if not given & {*names} for word in (names[0], its)
+    ]
+    return ["run", "-i", notebook, *missing, *options]

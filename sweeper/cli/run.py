@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..trials import StudyPaths, TrialState
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
+from .proposal import propose
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -29,6 +30,8 @@ def run(options: argparse.Namespace) -> int:
 
     console = ConsoleOutput(options)
     timeout_s = read_duration_flag("--timeout", options.timeout)
+    if options.proposes:
+        propose(options, console)
     settings = settings_of(options)
     notebook = ResearchNotebook(options.input)
     notebook.check_names(settings.sources)

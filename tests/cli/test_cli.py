@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from sweeper.cli import main
 from sweeper.cli.parser import make_parsers
 from sweeper.cli.streams import Output
+from sweeper.settings import Settings
 from sweeper.testing import write_notebook
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +48,7 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         (["stats", "out/"], "unknown command 'stats'; did you mean 'status'?"),
         (["frobnicate"], "unknown command 'frobnicate'; known: run, init, "),
         (["resume"], "unknown command 'resume'; the command that began a study also goes on with"),
-        (["my.ipynb", "-o", "x"], "a notebook is given with -i: -i my.ipynb"),
+        (["my.ipynb"], "my.ipynb: there is no such notebook"),
         (["-o", "x"], "missing: -i/--input, -p/--parameters; see notebook_hpo.py run --help"),
         (["diff"], "missing: [STUDY_OR_FOLDER] RUN_ID RUN_ID; see notebook_hpo.py diff --help"),
         ([*RIGHT, "--trails=3"], "unknown option '--trails'; did you mean '--trials'?"),
@@ -152,3 +154,26 @@ def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
     assert parse(["enqueue", "lr=0.1", "--like", "3"]).like == "0003"
     Path("7").mkdir()
     assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"
+
+
+def test_a_notebook_alone_is_proposed_and_kept_as_a_file_that_is_never_replaced(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_notebook(Path("n.ipynb"), "val_acc = lr", parameters="lr = 0.5")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert main(["n.ipynb", "--json"]) == 2
+    said = capsys.readouterr().err
+    assert "n.ipynb: 12 trials of this sweep, kept in n.yml for edits:" in said
+    assert "    val_acc: maximize" in said
+    assert "    lr: {low: 0.05, high: " in said
+    assert "the executed notebooks: out/n.{run_id}.ipynb" in said
+    assert "give the same command again, or --yes" in said
+    assert Settings.load("n.yml").study.trials == 12
+    Path("n.yml").write_text(f"{PARAMETERS}studdy: 3")
+    assert "did you mean 'study'?" in refused(["n.ipynb", "--yes"], capsys)
+
+
+def test_a_notebook_alone_needs_a_score(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_notebook(Path("mute.ipynb"), "print(lr)", parameters="lr = 0.5")
+    assert "mute.ipynb: no score was found" in refused(["mute.ipynb", "--yes"], capsys)
+    assert not Path("mute.yml").exists()
