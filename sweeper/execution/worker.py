@@ -355,7 +355,7 @@ class Worker:
     def _describe(self, file: ExecutedNotebook, result: KernelResult) -> None:
         """Put into the file's metadata how it was executed."""
         file.metadata.pop("pid", None)
-        file.keep_earlier_series(self.workload.settings.scores)
+        file.keep_earlier_series()
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
         file.metadata["kernel"] = "warm" if result.origin.is_forked else "cold"
         file.metadata.update(self.pool.policy.coverage(result.origin))

@@ -7,7 +7,6 @@ come to is added by its worker.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +60,7 @@ class ExecutedNotebook:
             earlier = read_metadata(spec.continues)
         #: A trial that continues from a checkpoint does not report the steps before it again.
         self._earlier: dict[str, Any] = dict((earlier or {}).get("series", {}))
+        self._is_same_code = (earlier or {}).get("code") == spec.code
 
     def record(self, point: Point) -> None:
         """Keep a point in the metadata, where no notebook clears it as it may clear outputs.
@@ -82,14 +82,10 @@ class ExecutedNotebook:
             series["steps"].append(point.step)
             series["values"].append(encode_float(value))
 
-    def keep_earlier_series(self, stated: Collection[str]) -> None:
-        """Copy the series of an earlier attempt that this one has not reported at all.
-
-        Args:
-            stated: scores with a source in the parameters file, which is then the only one.
-        """
-        for name in self._earlier.keys() - self.metadata["series"].keys() - {*stated}:
-            self.metadata["series"][name] = self._earlier[name]
+    def keep_earlier_series(self) -> None:
+        """Copy the series of an earlier attempt that this one, of the same code, did not report."""
+        if self._is_same_code:  # other code may give these scores in another way, or not at all
+            self.metadata["series"] = {**self._earlier, **self.metadata["series"]}
 
     def _earlier_points(self, name: str, step: int) -> list[tuple[int, float | str]]:
         """List what an earlier attempt reported of a series before a step."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 from simulated_gpu import DEVICE_CELL, SimulatedGpus
-from studies import until
+from studies import forked, run_until, until
 
 from sweeper import Settings, Sweep
 from sweeper.execution.claims import Claims
@@ -41,12 +42,13 @@ def run(
     *,
     jobs: int = 5,
     claims: Path | None = None,
+    enough: Callable[[list[Any]], bool] = lambda _: False,
     **settings: Any,
 ) -> SweepResult:
-    """A sweep over a cell that uses `device`."""
+    """A sweep over a cell that uses `device`; see `run_until`."""
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
     notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5\nbatch = 1")
-    study = {"name": "shared", "trials": 10, "sampler": "random", **settings.pop("study", {})}
+    study = {"name": "shared", "trials": 30, "sampler": "random", **settings.pop("study", {})}
     usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
     places = Places(
         gpus.installed(),
@@ -55,12 +57,16 @@ def run(
         look_s=0.05,
         settled_s=0.3,
     )
-    return Sweep.from_settings(
-        Settings.from_mapping({**usual, **settings, "study": study}),
-        notebook=notebook,
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        executor=lambda workload: LocalExecutor(workload, places=places, jobs=jobs),
-    ).run()
+    return run_until(
+        enough,
+        lambda observer: Sweep.from_settings(
+            Settings.from_mapping({**usual, **settings, "study": study}),
+            notebook=notebook,
+            output=f"{folder}/out/{{run_id}}.ipynb",
+            executor=lambda workload: LocalExecutor(workload, places=places, jobs=jobs),
+            observer=observer,
+        ),
+    )
 
 
 TRAIN = """
@@ -141,3 +147,16 @@ def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
     assert failed.message.startswith("does not fit on this GPU, even alone")
     assert [record.number for record in result.records if record.is_infeasible] == [3]
     assert 2 <= failed.attempt <= 3
+
+
+def test_what_an_import_decides_by_the_gpus_that_it_sees_holds_in_forked_kernels(
+    gpu: SimulatedGpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "decides.py").write_text("import os\nGPU = os.environ['CUDA_VISIBLE_DEVICES']\n")
+    monkeypatch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
+    cell = "import decides, time\ntime.sleep(0.5)\nval = x * bool(decides.GPU)"
+    result = run(gpu, tmp_path, cell, jobs=1, kernels="fork", enough=forked(1))
+    assert any(kernel.is_forked for kernel in result.kernels), result.kernels
+    assert [it.scores["val"] for it in result.records] == [it.params["x"] for it in result.records]
