@@ -249,6 +249,8 @@ def test_two_that_begin_at_once_fetch_once_and_a_stop_ends_the_wait(
     second.settle()
     second.bring(lines.append, iter([False, True]).__next__)
     assert "waiting for another process that fetches" in lines[-1]
+    (lock,) = second.place().parent.glob(".*.lock")
+    assert lock.stat().st_mode & 0o077 == 0, "others could hold it"
     may_end.set()
     second.bring(lines.append)
     thread.join()

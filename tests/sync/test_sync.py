@@ -790,6 +790,8 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
         assert (read_metadata(b.folder / trial["notebook"]) or {})["state"] == "completed"
         model = b.folder / "out" / name / "checkpoints" / trial["run_id"] / "model.pt"
         assert model.read_text() == str(trial["params"]["x"])
+    for database in ("mlflow.db", f"{name}/study.db"):
+        assert (b.folder / "out" / database).stat().st_mode & 0o077 == 0, "others could lock it"
     client = MlflowClient(result["tracking_uri"])
     runs = client.search_runs([result["experiment_id"]])
     assert sorted(r.info.run_name for r in runs) == [t["run_id"] for t in result["trials"]]
