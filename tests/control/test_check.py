@@ -11,12 +11,7 @@ import pytest
 from studies import small_settings
 
 from sweeper.cli import main
-from sweeper.control.check import (
-    Measured,
-    forecast,
-    largest_params,
-    typical_params,
-)
+from sweeper.control.check import Measured, forecast, largest_params, typical_params
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 from sweeper.trials import TrialOutcome, TrialState

@@ -15,12 +15,7 @@ from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract
-from sweeper.trials import (
-    Reason,
-    StudyPaths,
-    TrialOutcome,
-    TrialState,
-)
+from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialState
 
 
 @pytest.mark.kernel

@@ -47,9 +47,6 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
         "fig, ax = plt.subplots(); ax.bar([1], [x])",
     ],
     "an error": ["def f(n):\n    return 1 / n\n\nf(0)", "print('never')"],
-    "an error from an error": [
-        "try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError('b') from error"
-    ],
     "a group of errors": ["raise ExceptionGroup('g', [ValueError(1), TypeError('t')])"],
     "a syntax error": ["print('a'", "print('never')"],
     "a skipped cell": [("1 / 0", "skip-execution"), "print('goes on')"],
@@ -109,7 +106,6 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
         "import os, signal, time\nprint('last words')\ntime.sleep(0.5)\nos.kill(os.getpid(), signal.SIGKILL)",
         "print('never')",
     ],
-    "an abort": ["import os, time", "time.sleep(0.2); os.abort()"],
     "more memory than there may be": [
         "import numpy as np",
         ("import resource\nresource.setrlimit(resource.RLIMIT_AS, (2**34, -1))\nnp.zeros(2**32)", "raises-exception"),
@@ -260,7 +256,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
 #: Notebooks that leave nothing behind in their kernel but names and imported modules.
 LEAVES_NAMES_ONLY = {
     *("printed and returned", "rich displays", "an image in bytes", "a wide table"),
-    *("an error", "an error from an error", "a group of errors", "a syntax error"),
+    *("an error", "a group of errors", "a syntax error"),
     *("a skipped cell", "both streams", "a line of shell", "a subprocess", "many displays"),
     *("displays below text that are updated", "progress on one line", "colours and signs"),
     *("a progress bar between printed lines", "megabytes of text", "names of the system", "help"),

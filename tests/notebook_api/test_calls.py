@@ -15,12 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sweeper
-from sweeper.notebook_api.messages import (
-    TRIAL_VARIABLE,
-    Point,
-    decode_float,
-    encode_float,
-)
+from sweeper.notebook_api.messages import TRIAL_VARIABLE, Point, decode_float, encode_float
 
 
 class Scalar:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import random
@@ -19,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sweeper import load_checkpoint, save_checkpoint
-from sweeper.notebook_api.calls import TrialInfo
 from sweeper.notebook_api.checkpoints import checkpoint_files
-from sweeper.notebook_api.messages import TRIAL_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,18 +112,6 @@ def test_the_newest_is_loaded_and_keep_limits_their_number() -> None:
     assert load_checkpoint() == {"epoch": 4}
     with pytest.raises(ValueError, match=r"keep=….*got 0"):
         save_checkpoint(keep=0)
-
-
-def test_all_attempts_of_a_trial_share_a_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    info: dict[str, Any] = {"number": 7, "run_id": "0007", "params": {}, "seed": 1}
-    info["folder"] = str(tmp_path / "out" / "0007")
-    monkeypatch.setenv(TRIAL_VARIABLE, json.dumps({**info, "attempt": 1}))
-    path = save_checkpoint(epoch=1)
-    assert path.parent == TrialInfo(**info, attempt=2).checkpoint_dir
-    monkeypatch.setenv(TRIAL_VARIABLE, json.dumps({**info, "attempt": 2}))
-    assert load_checkpoint() == {"epoch": 1}
 
 
 def test_files_are_listed_newest_first(tmp_path: Path) -> None:

@@ -10,10 +10,7 @@ from parameters_files import EVERYTHING, SHORT_AND_LONG, SMALLEST, WRONG_TYPES, 
 from ruamel.yaml import YAML
 
 from sweeper.settings import Settings
-from sweeper.settings.sections import (
-    PRUNERS,
-    SAMPLERS,
-)
+from sweeper.settings.sections import PRUNERS, SAMPLERS
 
 SCHEMA = Settings.json_schema()
 

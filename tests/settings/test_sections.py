@@ -1,12 +1,15 @@
-"""Values of the sections that need more than their type."""
+"""Values of a parameters file: those of YAML 1.2, and of sections that need more than a type."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from parameters_files import BOTH, INPUT, SMALLEST, Load
 from pydantic import ValidationError
 
 from sweeper.settings.machines import Cluster, is_exposed
+from sweeper.settings.yaml_reader import read_yaml, write_yaml
 
 
 @pytest.mark.parametrize("gpus", ["auto", "none"])
@@ -71,3 +74,35 @@ def test_a_flag_that_fixes_the_parameter_takes_the_place_of_the_input(load_setti
     settings = load_settings(BOTH + INPUT + "best}}").with_overrides(fixed={"e": "/mine.pt"})
     assert settings.inputs == {}
     assert set(settings.search_space) == {"lr", "opt"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1E5", 100000.0),
+        ("1.", 1.0),
+        (".5", 0.5),
+        ("012", 12),
+        ("0o14", 12),
+        ("0x1f", 31),
+        ("-7", -7),
+        ("+3", 3),
+        (".inf", float("inf")),
+        ("true", True),
+        ("null", None),
+        ("~", None),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("no", "no"),
+        ("1:30", "1:30"),
+        ("2024-01-01", "2024-01-01"),
+        ("'1e-3'", "1e-3"),
+        ("[1, 2.0]", [1, 2.0]),
+    ],
+)
+def test_values_are_those_of_yaml_1_2(load_settings: Load, text: str, value: Any) -> None:
+    read = load_settings(SMALLEST + f"fixed: {{x: {text}}}").fixed["x"]
+    assert (read, type(read)) == (value, type(value))
+    again = read_yaml(write_yaml([read]))[0]
+    assert (again, type(again)) == (value, type(value))

@@ -111,13 +111,3 @@ def test_the_process_finds_the_better_branch_and_what_is_best_in_it(begin: Any) 
     assert all(opened.settings.search_space.check_params(params) is None for params in tried)
     late = [params.get("momentum", 0.0) for params in tried[16:]]
     assert sum(float(momentum) > 0.8 for momentum in late) >= 4
-
-
-def test_a_restart_changes_no_proposal(begin: Any) -> None:
-    pytest.importorskip("torch")
-    chosen = {"name": "gp", "n_startup_trials": 3}
-    straight, broken = (begin(SPACE, sampler=chosen, trials=6) for _ in range(2))
-    expected = [record.params for record in straight.run(*map(float, range(6)))]
-    proposed = [record.params for record in broken.run(0.0, 1.0, 2.0, 3.0)]
-    proposed += [record.params for record in broken.again().run(4.0, 5.0)]
-    assert proposed == expected

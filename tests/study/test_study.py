@@ -1,4 +1,4 @@
-"""The study over a real storage: how trials end, what is best, which studies there are."""
+"""The study over a real storage: how trials end, what is best, which params mattered."""
 
 from __future__ import annotations
 
@@ -7,30 +7,15 @@ from typing import Any
 
 import optuna
 import pytest
-from opened_studies import (
-    COMPLETED,
-    FAILED,
-    RUNNING,
-    completed,
-    failed,
-    notebook_of,
-)
+from opened_studies import COMPLETED, FAILED, completed, failed
+from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.errors import StudyError
+from sweeper.study.insights import param_importances
 from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome
-
-
-def test_a_study_gives_as_many_trials_as_it_should_have(begin: Any) -> None:
-    opened = begin(trials=2)
-    asked = [opened.ask() for _ in range(2)]
-    assert [record.number for record in asked] == [0, 1]
-    assert {record.state for record in asked} == {RUNNING}
-    assert {record.attempt for record in asked} == {1}
-    assert [record.notebook for record in asked] == [notebook_of(n) for n in range(2)]
-    assert opened.next() is None
 
 
 def test_every_trial_has_a_seed_of_its_own_that_depends_on_the_studys(begin: Any) -> None:
@@ -122,3 +107,26 @@ def test_facts_add_up_and_last(begin: Any) -> None:
     facts = opened.again().study.facts
     assert (facts["template"], facts["tracking_uri"], facts["id"]) == ("c", "b", study_id)
     assert begin().study.study_id != study_id
+
+
+def study_of(n_trials: int) -> optuna.Study:
+    """Trials whose score depends on x much more than on y."""
+    made = optuna.create_study(direction="maximize")
+    unit = FloatDistribution(0.0, 1.0)
+    space: dict[str, BaseDistribution] = {"x": unit, "y": unit}
+    made.sampler = optuna.samplers.RandomSampler(seed=1)
+    for _ in range(n_trials):
+        trial = made.ask(space)
+        made.tell(trial, -((trial.params["x"] - 0.3) ** 2) - 0.001 * trial.params["y"])
+    return made
+
+
+def test_the_param_on_which_scores_depend_most_comes_first() -> None:
+    shares = param_importances(study_of(30), ["val"])["val"]
+    assert [*shares] == ["x", "y"]
+    assert shares["x"] > 0.5
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_few_trials_say_nothing() -> None:
+    assert param_importances(study_of(9), ["val"]) == {}

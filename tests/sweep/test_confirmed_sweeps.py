@@ -17,14 +17,7 @@ from sweeper import Sweep, SweepResult
 from sweeper.control.lookup import find_study
 from sweeper.control.status import look
 from sweeper.testing import write_notebook
-from sweeper.trials import (
-    Reason,
-    RunningTrial,
-    TrialOutcome,
-    TrialRecord,
-    TrialSpec,
-    TrialState,
-)
+from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
 

@@ -17,13 +17,7 @@ from sweeper.control.lookup import find_study
 from sweeper.errors import BrokenError
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
-from sweeper.trials import (
-    Reason,
-    RunningTrial,
-    TrialOutcome,
-    TrialSpec,
-    TrialState,
-)
+from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
 

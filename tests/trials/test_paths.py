@@ -8,12 +8,7 @@ import pytest
 
 from sweeper.errors import OutputError
 from sweeper.files import write_atomically
-from sweeper.trials import (
-    StudyPaths,
-    attempt_path,
-    display_path,
-    run_id_of,
-)
+from sweeper.trials import StudyPaths, attempt_path, display_path, run_id_of
 
 
 def touch(path: Path) -> Path:

@@ -1,0 +1,112 @@
+"""Kernels of a pool: which are kept ready, what is in them, and that nothing of theirs is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from kernels_alone import kernel_pool, run_alone, wait_until_warm
+from studies import until
+
+from sweeper.kernels import Ending
+from sweeper.testing import write_notebook
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
+]
+
+
+def started_kernels() -> int:
+    """How many kernels this process has started that run; those that are forked are not its own."""
+    return sum("ipykernel_launcher" in it.cmdline() for it in psutil.Process().children())
+
+
+def test_a_kernel_is_kept_ready_where_all_are_started(tmp_path: Path) -> None:
+    with kernel_pool(tmp_path, imports=None) as pool:
+        pool.prepare()
+        until(lambda: started_kernels() == 1, "no kernel was started")
+        kernel = pool.take({})
+        assert started_kernels() == 1
+        kernel.kill()
+
+
+def test_none_is_started_while_the_libraries_of_forked_ones_are_imported(tmp_path: Path) -> None:
+    with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
+        pool.fork_server.record_imports(json.dumps({"modules": ["pandas"], "environment": {}}))
+        pool.prepare()
+        wait_until_warm(pool)
+        assert started_kernels() == 0
+        kernel = pool.take({})
+        assert kernel.origin.is_forked
+        kernel.kill()
+
+
+#: From now on the kernel sends its next replies as those releases do, past the object that waits
+#: for requests; and so slowly that a request always comes meanwhile.
+OVERLOOK = """
+import time
+import zmq
+left = [1]
+thread = get_ipython().kernel.shell_channel_thread
+def send(message):
+    if not left[0]:
+        return thread.manager._send_on_shell_channel(message)
+    left[0] -= 1
+    thread.shell_stream.socket.send_multipart(message)
+    time.sleep(0.3)
+    thread.shell_stream.socket.get(zmq.EVENTS)
+to_thread = thread.manager._main_to_shell_channel
+thread.io_loop.add_callback(to_thread.on_recv, thread.io_loop, send)
+"""
+
+
+@pytest.mark.parametrize("cells", [(OVERLOOK, "score = 3.0"), ("score = 3.0" + OVERLOOK,)])
+def test_a_cell_and_values_whose_request_is_overlooked_are_had_all_the_same(
+    tmp_path: Path, cells: tuple[str, ...]
+) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", *cells)
+    with kernel_pool(tmp_path, imports=None) as pool:
+        _, result = run_alone(notebook, pool, variables=["score"])
+    assert result.ending is Ending.FINISHED
+    assert result.variables == {"score": 3.0}
+
+
+FORKED_OR_NOT = pytest.mark.parametrize("is_forked", [False, True])
+
+NOTEBOOK = (
+    "import sys\nby_itself = float('debugpy' in sys.modules)",
+    "import debugpy\nby_hand = float(callable(debugpy.listen))",
+)
+
+
+@FORKED_OR_NOT
+def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
+    is_forked: bool, tmp_path: Path
+) -> None:
+    source = write_notebook(tmp_path / "nb.ipynb", *NOTEBOOK)
+    with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
+        _, result = run_alone(source, pool, variables=["by_itself", "by_hand"])
+    assert result.origin.is_forked is is_forked
+    assert result.variables == {"by_itself": 0.0, "by_hand": 1.0}
+
+
+@FORKED_OR_NOT
+def test_no_output_is_lost_while_its_reader_does_not_run(is_forked: bool, tmp_path: Path) -> None:
+    # Several times what ZeroMQ and the operating system keep for a reader that is late.
+    cell = (
+        "import subprocess, time\n"
+        f"subprocess.Popen('kill -STOP {os.getpid()}; sleep 2.5; kill -CONT {os.getpid()}', "
+        "shell=True)\n"
+        "time.sleep(0.2)\n"
+        "for i in range(3_000): display(i)"
+    )
+    source = write_notebook(tmp_path / "nb.ipynb", "import json", cell)
+    with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
+        node, result = run_alone(source, pool)
+    assert result.origin.is_forked is is_forked
+    assert [o.data["text/plain"] for o in node.cells[-1].outputs] == [str(i) for i in range(3_000)]
