@@ -7,8 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from sweeper.tracking import free_port
 
 
 @contextmanager
@@ -48,6 +51,37 @@ def started_program(
     stack.callback(process.wait)
     stack.callback(process.kill)
     return process
+
+
+class OwnCluster:
+    """A scheduler and two workers as users start them, on loopback.
+
+    Args:
+        folder: for what the workers keep.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._port = folder, free_port(24_200)
+        self.url = f"tcp://127.0.0.1:{self._port}"
+        self._programs = ExitStack()
+
+    def start(self) -> None:
+        """Start it, at the same address each time; workers that are left are killed first."""
+        self._programs.close()
+        start = partial(started_program, self._programs)
+        self._scheduler = start("scheduler", "--port", str(self._port))
+        options = ["--nthreads", "2", "--no-nanny", "--local-directory", str(self._folder)]
+        for _ in range(2):
+            start("worker", self.url, *options)
+
+    def lose(self) -> None:
+        """Kill the scheduler, upon which the workers that it has end by themselves."""
+        self._scheduler.kill()
+        self._scheduler.wait()
+
+    def close(self) -> None:
+        """End all programs."""
+        self._programs.close()
 
 
 def certificates(folder: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -153,13 +154,14 @@ def test_files_travel_both_ways_between_folders_of_their_own(
     assert left_there(two_slots) == []
 
 
-def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy_and_leaves_no_thread(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(dask_cluster, "_CONNECT_S", 0.5)
+    before = threading.active_count()
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"), {"x": [1.0, 2.0]})
     with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:9 cannot be reached.*dask sched"):
         DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
+    assert threading.active_count() == before
 
 
 def test_a_scheduler_with_encryption_needs_certificates_here() -> None:

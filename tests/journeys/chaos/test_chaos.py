@@ -4,11 +4,11 @@
 
 is the long form; the short one is part of the tests. Each blow hits the coordinator (SIGKILL,
 SIGTERM, SIGSTOP for a while), the process that kernels are forked from, a kernel, or the process
-that writes to MLflow (SIGKILL, SIGSTOP for a while); or takes the storage away for some seconds: by
-a lock, a full disk, a folder that may only be read, a server that restarts; or removes a folder: of
-the checkpoints, of MLflow's artifacts, the sweep's private one. Whatever has ended the sweep, the
-same command goes on. Where nobody may mount a disk, or there is no PostgreSQL, the blows that need
-one are left out.
+that writes to MLflow (SIGKILL, SIGSTOP for a while or for 20 s at the ends of trials); or takes the
+storage away for some seconds: by a lock, a full disk, a folder that may only be read, a server that
+restarts; or a Dask cluster, whose scheduler is killed; or removes a folder: of the checkpoints, of
+MLflow's artifacts, the sweep's private one. Whatever has ended the sweep, the same command goes on.
+Where nobody may mount a disk, or there is no PostgreSQL, the blows that need one are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -40,6 +40,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2]))  # for the long form, which pytest does not start
 
 from commands import Command
+from dask_clusters import OwnCluster
 from postgres_servers import PostgresServer
 from small_disks import small_disk
 from studies import until
@@ -72,8 +73,8 @@ space:
 study: {sampler: random}
 """
 JOBS = 4
-#: How long after the end of a sweep nothing of it may be left.
-GONE_S = 30.0
+#: How long after the end of a sweep nothing of it may be left, on a worker of Dask neither.
+GONE_S = 60.0
 
 
 @dataclass(kw_only=True)
@@ -85,6 +86,8 @@ class Ground:
     trials: int = 16
     has_disk: bool = False
     server: PostgresServer | None = None
+    cluster: OwnCluster | None = None
+    only: Sequence[str] = ()
     blows: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -99,9 +102,10 @@ class Ground:
     def call(self) -> Command:
         """Start the one command, the same each time."""
         storage = [] if self.server is None else ["--storage", self.server.url]
+        cluster = [] if self.cluster is None else ["--cluster", self.cluster.url]
         arguments = [
             *("-i", "nb.ipynb", "-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", str(JOBS)),
-            *("--json", "--trials", str(self.trials), *storage),
+            *("--json", "--trials", str(self.trials), *storage, *cluster),
         ]
         with open(self.folder / "stderr.txt", "w") as stderr:
             return Command(*arguments, cwd=self.folder, stderr=stderr)
@@ -111,7 +115,7 @@ class Ground:
         found = []
         for process in psutil.process_iter():
             try:
-                is_below = process.cwd() == str(self.folder)
+                is_below = process.cwd().startswith(str(self.folder))  # also on a worker
                 is_ours = MARK_VARIABLE in process.environ() and is_below
                 if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
@@ -148,6 +152,10 @@ class Ground:
     def _strike(self, pid: int) -> None:
         blows = {**BLOWS, **(BLOWS_TO_A_DISK if self.has_disk else {})}
         blows |= BLOWS_TO_A_FILE if self.server is None else BLOWS_TO_A_SERVER
+        blows |= {} if self.cluster is None else BLOWS_TO_A_CLUSTER
+        blows = {name: it for name, it in blows.items() if not self.only or name in self.only}
+        if not blows:
+            return
         blow = self.chance.choice(list(blows))
         try:
             blows[blow](self, pid)
@@ -156,6 +164,17 @@ class Ground:
         except subprocess.CalledProcessError:
             return  # something was just being written where nothing was to be
         self.blows[blow] += 1
+
+    def await_end(self) -> None:
+        """Wait until another trial has ended, for 20 s at most."""
+
+        def ended() -> int:
+            texts = [path.read_text("utf-8") for path in self.out.glob("*.ipynb")]
+            return sum('"state": "completed"' in text for text in texts)
+
+        before, end_s = ended(), time.monotonic() + 20
+        while ended() == before and time.monotonic() < end_s:
+            time.sleep(0.05)
 
     def private_folders(self) -> list[Path]:
         """Of the sweep, with the sockets of its kernels."""
@@ -214,6 +233,25 @@ def _stop_for_a_while(ground: Ground, pid: int) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
+def _stop_writer_at_ends(ground: Ground, pid: int) -> None:
+    """For 20 s at the end of a trial, and again at the next one."""
+    writer = _writer(ground, pid)
+    for _ in range(2):
+        ground.await_end()
+        os.kill(writer, signal.SIGSTOP)
+        time.sleep(20)
+        os.kill(writer, signal.SIGCONT)
+
+
+def _restart_scheduler(ground: Ground, _: int) -> None:
+    assert ground.cluster is not None
+    if ground.chance.random() < 0.7:  # else perhaps before the first trial has begun
+        ground.await_end()
+    ground.cluster.lose()
+    time.sleep(ground.chance.uniform(0.0, 4.0))
+    ground.cluster.start()
+
+
 def _lock_storage(ground: Ground, _: int) -> None:
     with closing(sqlite3.connect(ground.out / "nb" / "study.db", timeout=5)) as storage:
         storage.execute("BEGIN IMMEDIATE")
@@ -268,23 +306,35 @@ BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
     "SIGKILL to a kernel": lambda ground, _: _kill_one(ground, lambda p: not _is_zygote(p)),
     "SIGKILL to the writer": lambda ground, pid: os.kill(_writer(ground, pid), signal.SIGKILL),
     "SIGSTOP to the writer": lambda ground, pid: _stop_for_a_while(ground, _writer(ground, pid)),
+    "SIGSTOP to the writer at ends": _stop_writer_at_ends,
     "no checkpoints folder": lambda ground, _: _remove(ground.out / "nb" / "checkpoints"),
     "no artifacts folder": lambda ground, _: _remove(ground.out / "mlflow-artifacts"),
     "no private folder": lambda ground, _: _remove(*ground.private_folders()),
 }
 BLOWS_TO_A_FILE = {"a locked storage": _lock_storage}
 BLOWS_TO_A_SERVER = {"a server that restarts": _restart}
+BLOWS_TO_A_CLUSTER = {"a scheduler that restarts": _restart_scheduler}
 BLOWS_TO_A_DISK = {"a full disk": _fill, "a folder that may only be read": _make_read_only}
 
 
 @contextmanager
-def fresh(seed: int, trials: int) -> Iterator[Ground]:
+def fresh(seed: int, trials: int, only: Sequence[str]) -> Iterator[Ground]:
     folder = Path(tempfile.mkdtemp(prefix="chaos"))
     chance = random.Random(seed)
     try:
-        with _disk(folder / "out", "64m") as has_disk, _server(folder, chance) as server:
+        with (
+            _disk(folder / "out", "64m") as has_disk,
+            _server(folder, chance) as server,
+            _cluster(folder, chance) as cluster,
+        ):
             yield Ground(
-                folder=folder, chance=chance, trials=trials, has_disk=has_disk, server=server
+                folder=folder,
+                chance=chance,
+                trials=trials,
+                has_disk=has_disk,
+                server=server,
+                cluster=cluster,
+                only=only,
             )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -320,6 +370,17 @@ def _server(folder: Path, chance: random.Random) -> Iterator[PostgresServer | No
         server.stop(clean=False)
 
 
+@contextmanager
+def _cluster(folder: Path, chance: random.Random) -> Iterator[OwnCluster | None]:
+    """In a third of the cases a Dask cluster for the trials, where Dask is installed."""
+    if chance.random() < 2 / 3 or not find_spec("distributed"):
+        yield None
+        return
+    with closing(OwnCluster(folder / "workers")) as cluster:
+        cluster.start()
+        yield cluster
+
+
 def by_run_id(result: Mapping[str, Any]) -> dict[str, Any]:
     return {trial["run_id"]: trial for trial in result["trials"]}
 
@@ -338,9 +399,9 @@ def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, A
         if trial["state"] == "completed":
             assert trial["scores"] == expected[run_id]["scores"]
         else:
-            # Its kernel was struck, at work or before it had answered.
+            # Its kernel was struck, at work or before it had answered; or its worker, three times.
             assert trial["state"] == "failed", trial
-            assert trial["reason"] in ("kernel_died", "kernel_start"), trial
+            assert trial["reason"] in ("kernel_died", "kernel_start", "worker_lost"), trial
     client = MlflowClient(result["tracking_uri"])
     runs = client.search_runs([result["experiment_id"]])
     assert sorted(run.info.run_name for run in runs) == sorted(trials)
@@ -372,14 +433,18 @@ def without_kernels(trials: int) -> dict[str, Any]:
         return sweep.run().to_json()
 
 
-def storm(*, blows: int, seed: int, trials: int = 16) -> Counter[str]:
-    """Blows of each kind."""
+def storm(*, blows: int, seed: int, trials: int = 16, only: Sequence[str] = ()) -> Counter[str]:
+    """Blows of each kind.
+
+    Args:
+        only: the kinds that are struck; empty for all.
+    """
     struck: Counter[str] = Counter()
     undisturbed = without_kernels(trials)
     assert undisturbed["counts"]["completed"] == trials
     while struck.total() < blows:
         seed += 1
-        with fresh(seed, trials) as ground:
+        with fresh(seed, trials, only) as ground:
             result = ground.sweep(min(blows - struck.total(), 25))
             check(ground, result, undisturbed)
         struck += ground.blows
@@ -419,6 +484,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Sweeps that are killed at random moments.")
     parser.add_argument("--blows", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--only", nargs="*", default=[], metavar="KIND", help="blows of these alone"
+    )
     options = parser.parse_args()
-    kinds = storm(blows=options.blows, seed=options.seed)
+    kinds = storm(blows=options.blows, seed=options.seed, only=options.only)
     print("\n".join(f"{n:>4} {kind}" for kind, n in kinds.most_common()))
