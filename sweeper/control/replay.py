@@ -240,8 +240,10 @@ def _spec_of(
     if record.state is TrialState.PRUNED:
         series = read_execution(record.notebook, existing.paths, settings).series
         _stop_after(sum(map(len, series.values())), running)
-    if fixed == as_json(settings.fixed):  # the metadata have .inf and .nan as texts
-        fixed = settings.fixed
+    fixed = {  # the metadata have .inf and .nan as texts
+        name: now if as_json(now := settings.fixed.get(name)) == value else value
+        for name, value in fixed.items()
+    }
     return TrialSpec(
         study=existing.study.name,
         study_id=existing.study.study_id,

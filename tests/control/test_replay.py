@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from studies import sweep_of
 
@@ -115,16 +116,20 @@ def test_a_trial_repeats_bit_for_bit_and_nothing_of_it_is_written(
     assert (metadata["seed"], metadata["params"]["x"]) == (swept.result.records[0].seed, 0.25)
 
 
-def test_a_replay_imports_the_modules_that_the_trial_had(
+def test_a_replay_has_the_modules_and_the_fixed_values_that_the_trial_had(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shapes = swept.folder / "shapes.py"
-    kept = shapes.read_text()
+    shapes, notebook = swept.folder / "shapes.py", swept.trial("none")
+    kept, as_swept = shapes.read_text(), notebook.read_text()
     shapes.write_text("1 / 0\n")
+    node = nbformat.reads(as_swept, as_version=4)
+    node.metadata["sweeper"]["fixed"]["run_id"] = "0"  # which later calls no longer fixed
+    nbformat.write(node, notebook)
     try:
-        code, (found,), _ = replayed(capsys, swept.trial("none"))
+        code, (found,), _ = replayed(capsys, notebook)
     finally:
         shapes.write_text(kept)
+        notebook.write_text(as_swept)
     assert (code, found["verdict"]) == (0, "equal")
 
 

@@ -222,7 +222,10 @@ class SweepClient(PapermillNotebookClient):
             if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
                 self.has_finished = True
                 return str(self.nb_man.COMPLETED)
-            text = _TERMINAL_CODES.sub("", f"{error.ename}: {error.evalue}").strip()
+            # Of a value that could not be displayed the reply does not say what was raised.
+            shown = [it for it in cell.outputs if it.output_type == "error"][-1:]
+            raised = shown[0] if shown and error.ename == "NoneType" else error
+            text = _TERMINAL_CODES.sub("", f"{raised.ename}: {raised.evalue}").strip()
             self.error = f"In [{cell.execution_count}]: {text}"
             return str(self.nb_man.FAILED)
         except DeadKernelError:
