@@ -3,6 +3,18 @@
 When a trial is judged, and how its notebook is stopped, does not belong here.
 """
 
+from .curves import Curve, Curves, curves_of
 from .factory import make_pruner, why_pruned
+from .predictive import Outlook, PredictivePruner, Verdict, why_given_up
 
-__all__ = ["make_pruner", "why_pruned"]
+__all__ = [
+    "Curve",
+    "Curves",
+    "Outlook",
+    "PredictivePruner",
+    "Verdict",
+    "curves_of",
+    "make_pruner",
+    "why_given_up",
+    "why_pruned",
+]
