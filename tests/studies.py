@@ -15,6 +15,7 @@ from sweeper.trials import (
     Event,
     Observer,
     RunningTrial,
+    StudyPaths,
     SweepResult,
     TrialOutcome,
     TrialRecord,
@@ -25,6 +26,7 @@ from sweeper.trials import (
 
 if TYPE_CHECKING:
     from sweeper import Sweep
+    from sweeper.execution.workload import Workload
 
 
 def small_settings(name: str, **changes: Any) -> Settings:
@@ -65,6 +67,20 @@ def sweep_of(
         jobs=jobs,
         executor=run_trial and (lambda _: InlineExecutor(run_trial, jobs=jobs)),
         **(options or {}),
+    )
+
+
+def workload_of(notebook: Path, **changes: Any) -> Workload:
+    """What the trials of a sweep of a notebook have in common, with `small_settings`."""
+    from sweeper.execution.workload import Workload
+    from sweeper.notebooks.research import ResearchNotebook
+
+    return Workload(
+        notebook=ResearchNotebook(notebook),
+        settings=small_settings("contract", **changes),
+        kernel_name="python3",
+        cwd=notebook.parent,
+        paths=StudyPaths.parse(f"{notebook.parent}/{{run_id}}.ipynb", study="contract"),
     )
 
 

@@ -15,18 +15,15 @@ from typing import Any
 
 import psutil
 import pytest
-from studies import small_settings, until
+from studies import until, workload_of
 
 from sweeper.errors import SettingsError
 from sweeper.execution.dask import DaskExecutor
 from sweeper.execution.dask_cluster import DaskCluster
-from sweeper.execution.workload import Workload
-from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings.machines import Cluster
 from sweeper.settings.yaml_reader import read_yaml
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ListedTrials
-from sweeper.trials import StudyPaths
 
 a_cluster = partial(DaskCluster, topic="t", on_event=print)
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
@@ -169,13 +166,8 @@ def test_a_class_gets_no_more_workers_than_there_are_trials_and_leaves_none(
 ) -> None:
     """Jobs that are processes here stand for those of SLURM."""
     monkeypatch.chdir(tmp_path)
-    workload = Workload(
-        notebook=ResearchNotebook(write_notebook(tmp_path / "nb.ipynb", "val = x")),
-        settings=small_settings("s", study={"trials": 1}),
-        kernel_name="python3",
-        cwd=tmp_path,
-        paths=StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="s"),
-    )
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
+    workload = workload_of(notebook, study={"trials": 1})
     # The class takes a command apart at its spaces, which the interpreter's path may have.
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')

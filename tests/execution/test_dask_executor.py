@@ -18,7 +18,7 @@ import pytest
 from commands import Command, project
 from dask_clusters import left_there, started, started_program
 from distributed import Client
-from studies import until
+from studies import until, workload_of
 
 from sweeper.errors import BrokenError, KernelError, SettingsError
 from sweeper.execution import dask_cluster
@@ -26,10 +26,7 @@ from sweeper.execution.dask import DaskExecutor
 from sweeper.execution.dask_cluster import DaskCluster
 from sweeper.execution.dask_worker import TrialsOnWorker
 from sweeper.execution.executor import Executor
-from sweeper.execution.workload import Workload
 from sweeper.notebooks.metadata import read_metadata
-from sweeper.notebooks.research import ResearchNotebook
-from sweeper.settings import Settings
 from sweeper.settings.machines import Cluster
 from sweeper.settings.sections import Data
 from sweeper.study_folder.snapshots import CodeSnapshot
@@ -42,19 +39,6 @@ from sweeper.trials import InputFile, StudyPaths, TrialOutcome, TrialSpec
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 
-def workload_of(notebook: Path, space: dict[str, Any], **settings: Any) -> Workload:
-    folder = notebook.parent
-    return Workload(
-        notebook=ResearchNotebook(notebook),
-        settings=Settings.from_mapping(
-            {"objective": {"val": "maximize"}, "space": space, **settings}
-        ),
-        kernel_name="python3",
-        cwd=folder,
-        paths=StudyPaths.parse(str(folder / "{run_id}.ipynb"), study="contract"),
-    )
-
-
 class TestDaskExecutor(ExecutorContract):
     @pytest.fixture(autouse=True)
     def _cluster(self, two_slots: str) -> None:
@@ -63,7 +47,7 @@ class TestDaskExecutor(ExecutorContract):
     def make(self, folder: Path, *, jobs: int) -> Executor:
         notebook = write_notebook(folder / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
         acts = ["complete", "report", "fail", "wait", "lose"]
-        workload = workload_of(notebook, {"act": acts}, kernels="cold")
+        workload = workload_of(notebook, space={"act": acts}, kernels="cold")
         settings = Cluster.model_validate({"url": self.address, "wait": "60s"})
         return DaskExecutor.open(workload, settings, jobs)
 
@@ -101,7 +85,7 @@ def test_files_travel_both_ways_between_folders_of_their_own(
         path=home / ".encoder",
     )
     workload = replace(
-        workload_of(notebook, {"x": {"low": 0.0, "high": 1.0}}),
+        workload_of(notebook, space={"x": {"low": 0.0, "high": 1.0}}),
         paths=StudyPaths.parse(str(home / "out" / "{run_id}.ipynb"), study="s"),
     )
     files = {"lib/__init__.py": "", "lib/beside.py": "here = 1\n"}
@@ -158,7 +142,7 @@ def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy_and_leaves_
     tmp_path: Path,
 ) -> None:
     before = threading.active_count()
-    workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"), {"x": [1.0, 2.0]})
+    workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
     with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:9 cannot be reached.*dask sched"):
         DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
     assert threading.active_count() == before
@@ -170,7 +154,7 @@ def test_a_scheduler_with_encryption_needs_certificates_here() -> None:
 
 
 def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Path) -> None:
-    workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"), {"x": [1.0, 2.0]})
+    workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
     with started(workers=0, threads=1) as address:
         settings = Cluster.model_validate({"url": address, "wait": "1s"})
         with pytest.raises(SettingsError, match=r"no worker has come within 1 s.*dask worker tcp"):
@@ -179,7 +163,7 @@ def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Pa
 
 def test_home_needs_the_kernel_with_which_it_compares_the_workers(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", kernel="no-such")
-    workload = replace(workload_of(notebook, {"x": [1.0, 2.0]}), kernel_name="no-such")
+    workload = replace(workload_of(notebook), kernel_name="no-such")
     with pytest.raises(KernelError, match="the kernel 'no-such' is not installed"):
         DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
 
@@ -199,7 +183,7 @@ def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
     data.settle()
     shutil.rmtree(remote / "archives")
     notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
-    workload = replace(workload_of(notebook, {"act": ["complete"]}), data=data)
+    workload = replace(workload_of(notebook, space={"act": ["complete"]}), data=data)
     settings = Cluster.model_validate({"url": two_slots, "wait": "600s"})
     executor = DaskExecutor.open(workload, settings, None)
     source = ListedTrials([])
@@ -218,7 +202,7 @@ def test_a_scheduler_that_went_away_is_waited_for_and_ends_the_sweep_if_it_stays
     port = free_port(24_100)
     address = f"tcp://127.0.0.1:{port}"
     notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
-    workload = workload_of(notebook, {"act": ["complete"]}, kernels="cold")
+    workload = workload_of(notebook, space={"act": ["complete"]}, kernels="cold")
     with ExitStack() as stack:
 
         def start() -> None:
@@ -266,7 +250,7 @@ def sabotage(dask_worker: Any) -> None:
 
 def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_slots: str) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
-    workload = workload_of(notebook, {"act": ["complete"]})
+    workload = workload_of(notebook, space={"act": ["complete"]})
     executor = DaskExecutor.open(workload, Cluster(url=two_slots), 1)
     with Client(two_slots, set_as_default=False) as client:  # type: ignore[no-untyped-call]
         client.run(sabotage)

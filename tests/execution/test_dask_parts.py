@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from studies import workload_of
 
 from sweeper.execution.dask_files import Mirror, difference, files_of, path_of, stamp_of
 from sweeper.execution.workload import Workload
-from sweeper.notebooks.research import ResearchNotebook
-from sweeper.settings import Settings
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.testing import trial_spec, write_notebook
-from sweeper.trials import StudyPaths, TrialSpec
+from sweeper.trials import TrialSpec
 
 
 def a_workload(folder: Path) -> Workload:
-    notebook = ResearchNotebook(write_notebook(folder / "nb.ipynb"))
-    return Workload(
-        notebook=notebook,
-        settings=Settings.from_mapping({"objective": {"val": "maximize"}, "space": {"x": [1, 2]}}),
-        kernel_name="python3",
-        cwd=folder,
-        paths=StudyPaths.parse(str(folder / "out" / "{run_id}.ipynb"), study="s"),
-        snapshot=CodeSnapshot(
-            folder=str(folder),
-            notebook_name="nb.ipynb",
-            notebook=notebook.text,
-            files={"lib/far.py": "far = 1\n"},
-        ),
+    workload = workload_of(write_notebook(folder / "nb.ipynb"))
+    snapshot = CodeSnapshot(
+        folder=str(folder),
+        notebook_name="nb.ipynb",
+        notebook=workload.notebook.text,
+        files={"lib/far.py": "far = 1\n"},
     )
+    return replace(workload, snapshot=snapshot)
 
 
 def a_spec(folder: Path, **changes: object) -> TrialSpec:
@@ -83,7 +77,7 @@ def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
     workload, below = a_workload(home), root / str(home)[1:]
     there = Mirror(root=root).workload(workload, host="node7")
     assert there.cwd == below
-    assert there.paths.notebook("0003") == below / "out" / "0003.ipynb"
+    assert there.paths.notebook("0003") == below / "0003.ipynb"
     assert there.frozen == {str(below / "lib" / "far.py"): "far = 1\n"}
     assert there.snapshot == workload.snapshot  # whose name the executed notebooks have
     spec = trial_spec(3, notebook=home / "a.ipynb", checkpoint_dir=home / "c", continues=None)

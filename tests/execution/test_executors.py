@@ -6,16 +6,14 @@ import pickle
 from pathlib import Path
 
 import pytest
+from studies import workload_of
 
 from sweeper.execution.executor import Executor
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.places import Places
-from sweeper.execution.workload import Workload
-from sweeper.notebooks.research import ResearchNotebook
-from sweeper.settings import Settings
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract
-from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialState
+from sweeper.trials import Reason, TrialOutcome, TrialState
 
 
 @pytest.mark.kernel
@@ -25,15 +23,7 @@ class TestLocalExecutor(ExecutorContract):
     def make(self, folder: Path, *, jobs: int) -> Executor:
         notebook = write_notebook(folder / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
         acts = ["complete", "report", "fail", "wait"]
-        workload = Workload(
-            notebook=ResearchNotebook(notebook),
-            settings=Settings.from_mapping(
-                {"objective": {"val": "maximize"}, "space": {"act": acts}}
-            ),
-            kernel_name="python3",
-            cwd=folder,
-            paths=StudyPaths.parse(str(folder / "{run_id}.ipynb"), study="contract"),
-        )
+        workload = workload_of(notebook, space={"act": acts})
         assert pickle.loads(pickle.dumps(workload)).settings == workload.settings
         return LocalExecutor(workload, places=Places(), jobs=jobs)
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from opened_studies import BRANCHES, RANGE
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from sweeper.errors import SettingsError
 from sweeper.settings import Settings
 from sweeper.settings.sections import PRUNERS, SAMPLERS
 from sweeper.study.pruners import make_pruner
 from sweeper.study.samplers import SamplerFactory, factory
+from sweeper.study.samplers.gp import on_one_thread
 
 
 def settings(**study: Any) -> Settings:
@@ -103,3 +105,21 @@ def test_a_pruner_that_does_not_fit_is_refused() -> None:
         make_pruner(pruned_by("threshold"))
     with pytest.raises(SettingsError, match="single objective"):
         make_pruner(pruned_by("median", objective={"a": "maximize", "b": "minimize"}))
+
+
+def threads() -> set[int]:
+    """Of all libraries for matrices that this process has loaded."""
+    return {library["num_threads"] for library in threadpool_info()}
+
+
+def test_a_proposal_uses_one_thread_and_leaves_the_others_to_the_process() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("scipy.linalg")  # what is not loaded has no number of threads yet
+    torch.set_num_threads(2)
+    with threadpool_limits(limits=2, user_api="blas"):
+        with on_one_thread():
+            assert threads() == {1}
+            assert torch.get_num_threads() == 1
+        of_matrices = {it["num_threads"] for it in threadpool_info() if it["user_api"] == "blas"}
+        assert of_matrices == {2}
+        assert torch.get_num_threads() == 2

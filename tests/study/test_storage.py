@@ -34,7 +34,6 @@ SETTINGS = Settings.from_mapping(
     }
 )
 COMPLETED = TrialOutcome(state=TrialState.COMPLETED, scores={"acc": 0.5}, duration_s=1.5)
-FAILED = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR)
 
 
 class Trials:

@@ -1,0 +1,85 @@
+"""The modules beside the folders: atomic writes, the lines of errors, the end of a session."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from studies import until
+
+from sweeper.errors import SweepError, first_line, root_cause, shortened
+from sweeper.files import write_atomically
+from sweeper.guard import kill_session
+
+
+def test_a_failed_write_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_atomically(path, "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "half \ud800")
+    assert path.read_text() == "before\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_rename_leaves_no_temporary_file(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write_atomically(tmp_path / "folder", "text")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_written_file_ends_with_one_newline(tmp_path: Path) -> None:
+    for text in ("a", "a\n"):
+        write_atomically(tmp_path / "x", text)
+        assert (tmp_path / "x").read_bytes() == b"a\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError(), "MemoryError"),
+        (ValueError("  \n "), "ValueError"),
+        (ValueError("\nfirst\nsecond"), "first"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+    ],
+)
+def test_an_error_has_a_line_even_when_it_has_no_message(error: Exception, line: str) -> None:
+    assert first_line(error) == line
+
+
+def test_a_message_that_quotes_all_its_data_loses_its_middle() -> None:
+    text = shortened(f"first{'x' * 5_000_000}last")
+    assert len(text) < 2100
+    assert text.startswith("firstx")
+    assert text.endswith("xlast")
+    assert " … 4,998,009 characters … " in text
+    assert shortened("short") == "short"
+
+
+def test_the_root_cause_of_an_error_without_a_message_is_the_name_of_its_class() -> None:
+    try:
+        try:
+            raise MemoryError
+        except MemoryError as error:
+            raise SweepError("in general words") from error
+    except SweepError as error:
+        assert root_cause(error) == "MemoryError"
+
+
+def test_a_session_is_ended_beside_a_process_whose_name_is_no_text(tmp_path: Path) -> None:
+    sleep = shutil.which("sleep")
+    assert sleep is not None
+    program = tmp_path / "тренировка"  # cut after 15 bytes, within a letter
+    shutil.copy(sleep, program)
+    with (
+        subprocess.Popen([program, "60"], start_new_session=True) as other,
+        subprocess.Popen([sleep, "60"], start_new_session=True) as leader,
+    ):
+        until(lambda: b"\xd0)" in Path(f"/proc/{other.pid}/stat").read_bytes())
+        kill_session(leader.pid)
+        assert leader.wait(timeout=10) == -signal.SIGKILL
+        assert other.poll() is None
+        other.kill()
