@@ -19,6 +19,7 @@ from ..settings.space import SearchSpace, from_scalar
 from ..trials import TrialRecord, TrialState, run_id_of
 from .samplers import InOrder, SamplerFactory, derived_seed, suggest
 from .storage import MirroredStorage
+from .stored import FACTS, LEARNED
 from .trial_codec import RECORD, has_begun
 
 #: The attribute of a trial that was queued by hand and does not count towards `study.trials`.
@@ -152,9 +153,10 @@ class TrialQueue:
         seen: Any = storage
         if self.lag is not None:
             seen = InOrder(storage, number=number, lag=self.lag)
+        facts = storage.get_study_user_attrs(storage.study_id).get(FACTS, {})
         study = optuna.load_study(
             study_name=storage.get_study_name_from_id(storage.study_id),
-            storage=samplers.seen(seen),
+            storage=samplers.seen(seen, facts.get(LEARNED, ())),
             sampler=samplers.make(number),
         )
         if again is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from optuna.samplers import BaseSampler
 from ...errors import SettingsError
 from ...settings import Settings
 from ..options import check_options
-from ..stored import FACTS, LEARNED
 from .distributions import as_trial, distributions
 from .padded_gp import PaddedGP
 from .views import StorageView, with_constraints, with_learned
@@ -97,17 +96,17 @@ class SamplerFactory:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return kind(seed=seed, **passed, **self._options)
 
-    def seen(self, storage: Any) -> Any:
-        """A study's storage, or a view of it, as the sampler is to see it."""
+    def seen(self, storage: Any, learned: Sequence[Sequence[Mapping[str, Any]]] = ()) -> Any:
+        """A study's storage, or a view of it, as the sampler is to see it.
+
+        Args:
+            learned: params and score of the trials of earlier studies, as `Study.learn` keeps them.
+        """
         if self.name not in _SEES_INFEASIBLE:
             return storage
-        facts = storage.get_study_user_attrs(storage.study_id).get(FACTS, {})
         known = distributions(self._space)
-        learned = [
-            [as_trial(it["params"], it["score"], known) for it in one]
-            for one in facts.get(LEARNED, [])
-        ]
-        seen = StorageView(storage, partial(with_learned, studies=learned)) if learned else storage
+        studies = [[as_trial(it["params"], it["score"], known) for it in one] for one in learned]
+        seen = StorageView(storage, partial(with_learned, studies=studies)) if studies else storage
         return StorageView(seen, with_constraints)
 
     @property
