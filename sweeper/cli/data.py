@@ -1,4 +1,4 @@
-"""The command `data`: push the data of trials, or fetch it before a sweep."""
+"""The command `data push`: put the data of trials where machines fetch it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .console_output import ConsoleOutput
 
 
 def data(options: argparse.Namespace) -> int:
-    """Push or fetch the data of a parameters file."""
+    """Push the data of a parameters file."""
     from ..settings import Settings
     from ..settings.units import size
     from ..sync.archive import Dataset
@@ -29,14 +29,8 @@ def data(options: argparse.Namespace) -> int:
         raise NotebookError(f"{beside}: there is no such notebook")
     dataset = Dataset(settings.data, folder=beside.absolute().parent)
     place = display_path(dataset.place())
-    if options.action == "push":
-        version, sent_bytes = dataset.push(console.progress)
-        done = f"was sent ({size(sent_bytes)})" if sent_bytes else "was there already"
-        console.line(f"{place}: version {version} {done}: {dataset.url}")
-        console.json({"version": version, "path": place, "sent_bytes": sent_bytes})
-        return OK
-    dataset.settle()
-    dataset.bring(console.progress)
-    console.line(f"{place}: is version {dataset.version} of {dataset.url}")
-    console.json({"version": dataset.version, "path": place})
+    version, sent_bytes = dataset.push(console.progress)
+    done = f"was sent ({size(sent_bytes)})" if sent_bytes else "was there already"
+    console.line(f"{place}: version {version} {done}: {dataset.url}")
+    console.json({"version": version, "path": place, "sent_bytes": sent_bytes})
     return OK

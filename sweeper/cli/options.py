@@ -288,15 +288,14 @@ COMMANDS = {
         *_OUTPUT,
     ),
     "data": _command(
-        "push the data of trials, or fetch it before a sweep",
+        "push the data of trials to where other machines fetch it",
         data.data,
         "data push -i my.ipynb -p my.yml",
         _argument(
             "action",
-            "push|fetch",
-            "push: put data.path at data.from, as its newest version; fetch: have here "
-            "what a sweep would fetch",
-            choices=("push", "fetch"),
+            "push",
+            "put data.path at data.from, as its newest version; a sweep fetches it",
+            choices=("push",),
         ),
         _argument(
             "-i --input",

@@ -17,26 +17,21 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from .checkpoints import content_of, has_state, read_file, restore, write_file
-from .generators import random_states, restore_random_states, seed_generators
+from .generators import random_states, restore_random_states
 
 __all__ = [
     "CheckResult",
     "checkpoint_round_trip",
-    "gradients_flow",
-    "loader_is_seeded",
     "near_chance",
     "overfits_one_batch",
 ]
 
 #: A finding lists five names at most.
 _MOST_NAMES = 5
-#: So many batches of a loader are compared.
-_BATCHES = 10
 
 
 @dataclass(frozen=True)
@@ -133,86 +128,21 @@ def overfits_one_batch(
                     f"overfits_one_batch(target=…): the loss begins at {losses[0]:.4g}: "
                     "state the target that it has to reach"
                 )
-            if losses[-1] <= aim or not math.isfinite(losses[-1]) or done == steps:
+            can_learn = math.isfinite(losses[-1]) and loss.requires_grad
+            if losses[-1] <= aim or not can_learn or done == steps:
                 break
-            for parameter, gradient in zip(parameters, _gradients(loss, parameters)):
+            # Not `backward`, which would add to the gradients of other modules in the loss.
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            for parameter, gradient in zip(parameters, gradients):
                 parameter.grad = gradient
             optimizer.step()
     finding = f"loss {losses[0]:.4g} → {losses[-1]:.4g} in {done} steps, target {aim:.4g}"
     remedy = (
         "does loss_fn compute the loss from the model that it gets, are the labels those of the "
-        "inputs, do gradients reach all layers (checks.gradients_flow), is the loss finite? If so, "
-        "try another lr, more steps, or state a target"
+        "inputs, do gradients reach all layers, is the loss finite? If so, try another lr, more "
+        "steps, or state a target"
     )
     return CheckResult("overfits_one_batch", losses[-1] <= aim, finding, remedy)
-
-
-def gradients_flow(model: Any, loss: Any) -> CheckResult:
-    """Check that each trainable parameter gets a finite gradient that is not zero from a loss.
-
-    The gradients that the parameters have already stay as they are, and `loss.backward()` can be
-    called afterwards.
-
-    Args:
-        model: a torch module.
-        loss: a tensor of one element, computed from the model outside of `torch.no_grad`.
-
-    Raises:
-        ValueError: the model has no trainable parameter.
-    """
-    trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not trainable:
-        raise ValueError("gradients_flow(model=…): it has no trainable parameter")
-    wrong = []
-    for name, gradient in zip(trainable, _gradients(loss, list(trainable.values()))):
-        if gradient is None:
-            wrong.append(f"{name} (none)")
-        elif not gradient.to_dense().isfinite().all():
-            wrong.append(f"{name} (not finite)")
-        elif not gradient.to_dense().any():
-            wrong.append(f"{name} (zero)")
-    finding = f"all {len(trainable)} parameters have a finite gradient that is not zero"
-    if wrong:
-        finding = f"{len(wrong)} of {len(trainable)} parameters lack a gradient: {_listed(wrong)}"
-    remedy = (
-        "none: use them in the loss, and do not cut it off by detach(), item() or no_grad(); "
-        "zero: look for units that are dead, and layers behind them with weights of zero; "
-        "not finite: look for a division by zero, the log of zero, an overflow in float16"
-    )
-    return CheckResult("gradients_flow", not wrong, finding, remedy)
-
-
-def loader_is_seeded(loader: Any) -> CheckResult:
-    """Check that a loader gives the same batches whatever the global seeds are.
-
-    The first ten batches of the loader's next epoch are read twice, with other states of the global
-    random generators. The loader is then at the epoch at which it was. A generator of the dataset's
-    own goes on.
-
-    Args:
-        loader: a torch DataLoader, such as a `seeded_loader`.
-
-    Raises:
-        TypeError: this is not a DataLoader.
-        ValueError: there are no batches to read.
-    """
-    from torch.utils.data import DataLoader
-
-    if not isinstance(loader, DataLoader):
-        kind = type(loader).__name__
-        raise TypeError(f"loader_is_seeded(loader=…): expected a DataLoader, got a {kind}")
-    first = _read(loader, seed=1)
-    if not first:
-        raise ValueError("loader_is_seeded: there are no batches to read")
-    differ = _differing(first, _read(loader, seed=2))
-    finding = "the first batches are the same bits with other global seeds"
-    if differ:
-        finding = f"batches differ with other global seeds: {_listed(differ)}"
-    remedy = (
-        "use sweeper.seeded_loader, and draw from the global generators, which it seeds for each "
-        "sample"
-    )
-    return CheckResult("loader_is_seeded", not differ, finding, remedy)
 
 
 def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckResult:
@@ -275,15 +205,6 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + more
 
 
-def _gradients(loss: Any, parameters: Sequence[Any]) -> Sequence[Any]:
-    """The gradient of each parameter, None where it has no part in the loss."""
-    import torch
-
-    if not loss.requires_grad:
-        return [None] * len(parameters)
-    return torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-
-
 @contextmanager
 def _random_states_kept() -> Iterator[None]:
     states = random_states()
@@ -291,22 +212,6 @@ def _random_states_kept() -> Iterator[None]:
         yield
     finally:
         restore_random_states(states)
-
-
-def _read(loader: Any, *, seed: int) -> dict[str, bytes]:
-    """The digests of a loader's next batches, after which the loader is where it was."""
-    both = (loader.generator, getattr(loader.sampler, "generator", None))
-    generators = [(it, it.get_state()) for it in both if it is not None]
-    epoch = loader.state_dict() if has_state(loader) else None
-    try:
-        with _random_states_kept():
-            seed_generators("check", seed)
-            return _digests(list(islice(loader, _BATCHES)), "batch")
-    finally:
-        for generator, position in generators:
-            generator.set_state(position)
-        if epoch is not None:
-            loader.load_state_dict(epoch)
 
 
 def _states(state: Mapping[str, Any]) -> dict[str, Any]:

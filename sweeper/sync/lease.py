@@ -7,11 +7,12 @@ import os
 import secrets
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import replace
 
 from ..errors import SyncError
 from .manifest import LocalMarker, Owner
-from .store import ConflictError, Store, StoreError
+from .store import Store, StoreError
 
 _NAME = "owner.json"
 #: A lease that was not renewed for so many of its intervals has expired.
@@ -21,9 +22,8 @@ _MISSED = 3
 class RemoteLease:
     """An object in the store that names the process which writes the copy.
 
-    A thread renews it. Where the store has conditional writes, of two processes that take the lease
-    at the same time exactly one succeeds, and a process that was suspended cannot renew a lease
-    that another process holds by now.
+    A thread renews it. Of two processes that take it at the same time the later one has it, and the
+    other one finds that at its next `check`, which comes before anything is written to the copy.
     """
 
     def __init__(self, store: Store, *, study: str, every_s: float) -> None:
@@ -31,8 +31,6 @@ class RemoteLease:
         self._name = f"{study}/{_NAME}"
         self._display_url = f"{store.display_url}/{study}"
         self._every_s = every_s
-        #: The version of the object that `refuse_if_alive` has found free.
-        self._version: str | None = None
         self._mine: Owner | None = None
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -49,7 +47,6 @@ class RemoteLease:
                 wait if it is dead.
             StoreError: the store is away.
         """
-        self._version = self._store.version(self._name)
         owner = self._look()
         if owner is None or owner.has_ended:
             return
@@ -69,27 +66,16 @@ class RemoteLease:
         """Take the lease that `refuse_if_alive` has found free.
 
         Raises:
-            SyncError: another process has taken it meanwhile.
             StoreError: the store is away.
         """
-        mine = Owner(
+        self._mine = Owner(
             host=socket.gethostname(),
             pid=os.getpid(),
             token=secrets.token_hex(8),
             copy_id=copy_id,
             every_s=self._every_s,
         )
-        try:
-            self._store.put_if_unchanged(self._name, mine.text.encode(), self._version)
-        except ConflictError as error:
-            owner = self._look()
-            if owner is None or owner.token != mine.token:  # else only the answer was lost
-                whose = "another process" if owner is None else owner.words
-                raise SyncError(
-                    f"sync: {self._display_url}: {whose} has begun to sweep this study at the same "
-                    "time; wait for it or stop it there, or choose another name with --study"
-                ) from error
-        self._mine = mine
+        self._store.put(self._name, self._mine.text.encode())
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
 
@@ -113,10 +99,8 @@ class RemoteLease:
         if self._mine is None or self._thread is None:
             return
         self._thread.join()  # a renewal must not come after the release
-        try:
+        with suppress(SyncError, StoreError):  # another process has it, or it expires by itself
             self._replace(replace(self._mine, has_ended=True))
-        except (SyncError, StoreError, ConflictError):
-            pass  # the lease expires by itself, or another process has it already
 
     def _renew(self) -> None:
         while not self._closing.wait(self._every_s):
@@ -125,7 +109,7 @@ class RemoteLease:
                 self._replace(self._mine)
             except SyncError:
                 return  # the next copy checks the lease, and reports its loss
-            except (StoreError, ConflictError):
+            except StoreError:
                 continue
 
     def _replace(self, owner: Owner) -> None:
@@ -133,12 +117,10 @@ class RemoteLease:
 
         Raises:
             SyncError: another process has it.
-            ConflictError: another process has taken it just now.
             StoreError: the store is away.
         """
-        version = self._store.version(self._name)
         self.check()
-        self._store.put_if_unchanged(self._name, owner.text.encode(), version)
+        self._store.put(self._name, owner.text.encode())
 
     def _look(self) -> Owner | None:
         data = self._store.get(self._name)

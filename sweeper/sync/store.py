@@ -21,11 +21,6 @@ from ..study_folder.patience import is_about_disk
 #: Schemes with real folders, which must be made; on an object storage that would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
-#: Schemes whose fsspec package can create an object only where there is none, in one step.
-_WITH_CREATE = {"gs", "gcs", "abfs", "memory"}
-#: S3's errors for a conditional write that lost, and for stores that have no conditional writes.
-_CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"}
-_NOT_CONDITIONAL = "NotImplemented"
 #: The caller retries; botocore's own retries would block a call to a hanging store for minutes.
 _BRIEF = {"connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2}}
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -44,10 +39,6 @@ class StoreError(Exception):
     def __init__(self, message: str, *, is_refusal: bool = False) -> None:
         super().__init__(message)
         self.is_refusal = is_refusal
-
-
-class ConflictError(Exception):
-    """Another process has written an object since this process looked at it."""
 
 
 class Store:
@@ -133,52 +124,6 @@ class Store:
             write(fs, f"{path}.part")
             fs.mv(f"{path}.part", path)
 
-    def version(self, name: str) -> str | None:
-        """A text that changes with an object's content; None when there is no such object.
-
-        Empty on stores that cannot compare versions in a write. Ask for the version before reading
-        the object: `put_if_unchanged` then never replaces content that was not read.
-        """
-        with self._errors():
-            fs, path = self._at(name)
-            fs.invalidate_cache()
-            try:
-                return str(fs.info(path).get("ETag", ""))
-            except FileNotFoundError:
-                return None
-
-    def put_if_unchanged(self, name: str, data: bytes, version: str | None) -> None:
-        """Write an object only if no other process has written it since `version` was read.
-
-        S3 guarantees this, by the hash of the content. Google's and Azure's stores guarantee it
-        where there was no object; all other writes there and to other stores are unconditional.
-
-        Args:
-            version: what `version` has returned.
-
-        Raises:
-            ConflictError: another process has written the object; with a lost answer this may also
-                be the earlier attempt of the same call.
-        """
-        if self._scheme == "s3":
-            condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
-        elif self._scheme in _WITH_CREATE and version is None:
-            condition = {"mode": "create"}
-        else:
-            self.put(name, data)
-            return
-        try:
-            with self._errors():
-                fs, path = self._at(name)
-                fs.pipe_file(path, data, **condition)
-        except StoreError as error:
-            code = _code_of(error)
-            if code in _CONFLICTS:
-                raise ConflictError(f"{self.display_url}/{name} was changed") from error
-            if code != _NOT_CONDITIONAL:
-                raise
-            self.put(name, data)
-
     def get_file(self, name: str, file: Path) -> None:
         """Download an object to a file in an existing folder.
 
@@ -243,18 +188,6 @@ class Store:
             raise StoreError(
                 scrubbed(f"{self.display_url}: {first_line(error)}"), is_refusal=refused
             ) from error
-
-
-def _code_of(error: BaseException | None) -> str:
-    """S3's code for an error and its causes; empty where there is none."""
-    while error is not None:
-        if isinstance(error, FileExistsError):  # of the stores that can only create
-            return "PreconditionFailed"
-        response = getattr(error, "response", None)  # botocore's errors have one
-        if isinstance(response, dict):
-            return str(response.get("Error", {}).get("Code"))
-        error = error.__cause__
-    return ""
 
 
 def redact_url(url: str) -> str:

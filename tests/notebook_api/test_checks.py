@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, IterableDataset
 
 from sweeper import checks, seeded_loader
 from sweeper.notebook_api.checks import _differing, _digests
@@ -91,13 +90,6 @@ class Noisy:
         return torch.rand(4) + index, index % 3
 
 
-class OwnNoise(Noisy):
-    rng = np.random.default_rng(0)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return torch.full((4,), float(self.rng.random())), index % 3
-
-
 def step(model: Any, optimizer: Any, schedule: Any, loader: Any, **_: Any) -> float:
     """One epoch."""
     for batch in loader:
@@ -146,7 +138,7 @@ def test_a_model_that_cannot_learn_its_batch_is_found() -> None:
     for batch, loss_fn, n_steps in (
         ((torch.zeros_like(inputs), labels), loss_of, 9),
         (training.batch, lambda _, batch: loss_of(model, batch), 9),
-        (training.batch, lambda *both: loss_of(*both).detach(), 9),
+        (training.batch, lambda *both: loss_of(*both).detach(), 0),
         (training.batch, lambda *both: loss_of(*both) * float("nan"), 0),
     ):
         result = checks.overfits_one_batch(model, batch, loss_fn, steps=9)
@@ -154,55 +146,6 @@ def test_a_model_that_cannot_learn_its_batch_is_found() -> None:
         assert f" in {n_steps} steps, target " in result.finding
         assert "from the model that it gets" in result.remedy
         assert _differing(before, training.state()) == []
-
-
-def test_gradients_reach_all_parameters() -> None:
-    training = Training()
-    loss = loss_of(training.model, training.batch)
-    result = checks.gradients_flow(training.model, loss)
-    assert repr(result) == (
-        "✓ gradients_flow: all 6 parameters have a finite gradient that is not zero"
-    )
-    loss.backward()  # the graph is still there
-
-
-def test_parameters_without_a_proper_gradient_are_named() -> None:
-    training = Training()
-    model = training.model
-    model.unused = nn.Linear(2, 2)
-    model.frozen = nn.Linear(2, 2).requires_grad_(False)
-    nn.init.zeros_(model.last.weight)  # cuts off what is before it
-    result = checks.gradients_flow(model, loss_of(model, training.batch))
-    assert result.finding.startswith("6 of 8 parameters lack a gradient: first.weight (zero), ")
-    infinite = loss_of(model, training.batch) + model.unused.weight.sum().sub(1e9).exp().log()
-    finding = checks.gradients_flow(model.unused, infinite).finding
-    assert finding.endswith("gradient: weight (not finite), bias (none)")
-    with torch.no_grad():
-        assert "6 of 6" in checks.gradients_flow(Net(), loss_of(Net(), training.batch)).finding
-
-
-def test_a_seeded_loader_gives_the_same_batches() -> None:
-    result = checks.loader_is_seeded(Training().loader)
-    assert result.finding == "the first batches are the same bits with other global seeds"
-    loader: Any = DataLoader(range(8), batch_size=2, shuffle=True, generator=torch.Generator())  # type: ignore[arg-type]
-    position = loader.generator.get_state()
-    assert checks.loader_is_seeded(loader)
-    assert torch.equal(loader.generator.get_state(), position)
-
-
-class Stream(IterableDataset[torch.Tensor]):
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        for _ in range(4):
-            yield torch.rand(())
-
-
-def test_a_loader_whose_batches_depend_on_something_else_is_found() -> None:
-    shuffled = checks.loader_is_seeded(DataLoader(Noisy(), shuffle=True))  # type: ignore[arg-type]
-    assert "seeds: batch[0][0], batch[0][1]" in repr(shuffled)
-    assert "use sweeper.seeded_loader" in shuffled.remedy
-    own = checks.loader_is_seeded(seeded_loader(OwnNoise(), batch_size=5))
-    assert own.finding.endswith("batch[0][0], batch[1][0]"), "the labels are the same"
-    assert checks.loader_is_seeded(seeded_loader(Stream(), num_workers=1, seed=1))
 
 
 def test_a_checkpoint_restores_a_training() -> None:
@@ -268,11 +211,9 @@ def round_trip(training: Training) -> None:
     [
         lambda t: checks.overfits_one_batch(t.model, t.batch, loss_of, steps=3),
         lambda t: checks.overfits_one_batch(t.model, t.batch, lambda *_: 1 // 0),
-        lambda t: checks.gradients_flow(t.model, loss_of(t.model, t.batch)),
-        lambda t: checks.loader_is_seeded(t.loader),
         round_trip,
     ],
-    ids=["overfits", "overfits-raising", "gradients", "loader", "round-trip"],
+    ids=["overfits", "overfits-raising", "round-trip"],
 )
 def test_the_training_goes_on_as_if_no_check_had_run(check: Callable[[Training], Any]) -> None:
     checked, alone = Training(), Training()
@@ -293,7 +234,6 @@ def test_the_training_goes_on_as_if_no_check_had_run(check: Callable[[Training],
     ("call", "error", "message"),
     [
         (lambda: checks.near_chance(1.0, 1), ValueError, r"n_classes=…\): expected 2 or more"),
-        (lambda: checks.gradients_flow(nn.ReLU(), torch.ones(())), ValueError, "no trainable"),
         (
             lambda: checks.overfits_one_batch(
                 Net(), 1, lambda model, _: -model.last.bias.exp().sum()
@@ -301,8 +241,6 @@ def test_the_training_goes_on_as_if_no_check_had_run(check: Callable[[Training],
             ValueError,
             "state the target",
         ),
-        (lambda: checks.loader_is_seeded([1]), TypeError, "expected a DataLoader, got a list"),
-        (lambda: checks.loader_is_seeded(seeded_loader([])), ValueError, "no batches"),
         (lambda: checks.checkpoint_round_trip(step=step), ValueError, "as in model=model"),
     ],
 )

@@ -1,17 +1,16 @@
-"""The lease of a remote copy: of processes that take it at the same time, exactly one gets it."""
+"""The lease of a remote copy: one process has it, and another one that has lost it notices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from sweeper.errors import SyncError
 from sweeper.sync.lease import RemoteLease
 from sweeper.sync.manifest import LocalMarker, Owner
-from sweeper.sync.store import ConflictError, Store
+from sweeper.sync.store import Store
 
 NAME = "digits/owner.json"
 #: No lease is renewed by its thread during a test.
@@ -45,7 +44,6 @@ class Leases:
 
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
 def leases(request: pytest.FixtureRequest) -> Iterator[Leases]:
-    """On a store that can create, and on one that can also replace under a condition."""
     if request.param == "s3":
         url = f"{request.getfixturevalue('s3')}/{abs(hash(request.node.nodeid))}"
     else:
@@ -55,27 +53,18 @@ def leases(request: pytest.FixtureRequest) -> Iterator[Leases]:
     leases.close()
 
 
-@pytest.fixture
-def on_s3(s3: str, request: pytest.FixtureRequest) -> Iterator[Leases]:
-    leases = Leases(f"{s3}/{abs(hash(request.node.nodeid))}")
-    yield leases
-    leases.close()
-
-
-def take_both(leases: Leases) -> None:
-    """Two processes look, both find the copy free, and both take it: the second is refused."""
+def test_of_two_that_take_a_copy_at_once_the_earlier_one_learns_who_has_it(leases: Leases) -> None:
     first, second = leases(), leases()
     first.refuse_if_alive(None)
     second.refuse_if_alive(None)
     first.take("one")
-    with pytest.raises(SyncError, match="has begun to sweep this study at the same time; wait"):
-        second.take("two")
-    assert leases.owner().copy_id == "one"
-    first.check()
-
-
-def test_of_two_that_take_a_new_copy_at_once_one_gets_it(leases: Leases) -> None:
-    take_both(leases)
+    second.take("two")
+    with pytest.raises(SyncError, match="was taken over by process"):
+        first.check()
+    second.check()
+    first.release()
+    assert leases.owner().copy_id == "two"
+    assert not leases.owner().has_ended, "the release of a lost lease changes nothing"
 
 
 def test_a_damaged_lease_is_free(leases: Leases) -> None:
@@ -83,43 +72,16 @@ def test_a_damaged_lease_is_free(leases: Leases) -> None:
     leases().refuse_if_alive(None)
 
 
-@pytest.mark.slow  # a server
-@pytest.mark.parametrize("how", ["ended", "expired"])
-def test_of_two_that_take_an_abandoned_copy_at_once_one_gets_it(on_s3: Leases, how: str) -> None:
-    before = on_s3()
-    before.refuse_if_alive(None)
-    before.take("before")
-    if how == "ended":
-        before.release()
-    else:
-        on_s3.expire()
-    take_both(on_s3)
-
-
-@pytest.mark.slow  # a server
-def test_a_suspended_process_does_not_renew_a_lease_that_was_taken_over(
-    on_s3: Leases, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    suspended, other = on_s3(), on_s3()
+def test_an_expired_lease_is_free_and_its_process_does_not_renew_it(leases: Leases) -> None:
+    suspended, other = leases(), leases()
     suspended.refuse_if_alive(None)
     suspended.take("one")
-    check = suspended.check
-
-    def check_and_sleep() -> None:
-        check()
-        monkeypatch.setattr(suspended, "check", check)
-        on_s3.expire()
-        other.refuse_if_alive(None)
-        other.take("two")
-
-    monkeypatch.setattr(suspended, "check", check_and_sleep)
-    with pytest.raises(ConflictError):
-        suspended._replace(on_s3.owner())
-    assert on_s3.owner().copy_id == "two"
+    leases.expire()
+    other.refuse_if_alive(None)
+    other.take("two")
     with pytest.raises(SyncError, match="was taken over by process"):
-        suspended.check()
-    suspended.release()
-    assert not on_s3.owner().has_ended, "the release of a lost lease changes nothing"
+        suspended._replace(replace(leases.owner(), copy_id="one"))
+    assert leases.owner().copy_id == "two"
 
 
 def test_a_live_lease_is_refused_and_an_ended_one_is_free(leases: Leases) -> None:
@@ -134,19 +96,3 @@ def test_a_live_lease_is_refused_and_an_ended_one_is_free(leases: Leases) -> Non
     second.refuse_if_alive(None)
     second.take("two")
     assert leases.owner().copy_id == "two"
-
-
-def test_a_lease_whose_answer_was_lost_is_taken(
-    leases: Leases, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put = Store.put_if_unchanged
-
-    def repeated(store: Store, *arguments: Any) -> None:
-        put(store, *arguments)
-        raise ConflictError("the first attempt arrived, and the second found it")
-
-    monkeypatch.setattr(Store, "put_if_unchanged", repeated)
-    lease = leases()
-    lease.refuse_if_alive(None)
-    lease.take("one")
-    assert leases.owner().copy_id == "one"

@@ -1,4 +1,4 @@
-"""Objects in a storage: URLs, credentials in messages, conditional writes, and JSON files."""
+"""Objects in a storage: URLs, credentials in messages, and JSON files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from sweeper.errors import SettingsError
 from sweeper.sync.manifest import Entry, LocalMarker, Manifest
-from sweeper.sync.store import ConflictError, Store, StoreError, redact_url, scrubbed
+from sweeper.sync.store import Store, StoreError, redact_url, scrubbed
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -57,59 +57,6 @@ def test_messages_have_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert redact_url("sftp://me:hush@host/x?sig=hush") == "sftp://host/x"
     message = scrubbed("cannot reach http://me:hush@host/x?X-Amz-Signature=hush with hush-hush")
     assert message == "cannot reach http://host/x with …"
-
-
-@pytest.mark.slow  # a server
-def test_s3_writes_only_over_the_version_that_was_read(s3: str) -> None:
-    store = Store(f"{s3}/versions")
-    assert store.version("a") is None
-    store.put_if_unchanged("a", b"1", None)
-    with pytest.raises(ConflictError):
-        store.put_if_unchanged("a", b"2", None)
-    version = store.version("a")
-    assert version
-    store.put_if_unchanged("a", b"3", version)
-    with pytest.raises(ConflictError):
-        store.put_if_unchanged("a", b"4", version)
-    store.remove("a")
-    with pytest.raises(ConflictError):
-        store.put_if_unchanged("a", b"5", version)
-    with pytest.raises(StoreError) as refused:
-        Store("s3://nowhere-at-all/x").put_if_unchanged("a", b"6", None)
-    assert refused.value.is_refusal
-
-
-def test_other_stores_write_as_before(store: Store) -> None:
-    assert store.version("a") is None
-    store.put_if_unchanged("a", b"1", None)
-    assert store.version("a") == ""
-    store.put_if_unchanged("a", b"2", "")
-    assert store.get("a") == b"2"
-
-
-def test_a_server_without_conditional_writes_gets_an_ordinary_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    written: list[dict[str, str]] = []
-
-    def pipe_file(path: str, data: bytes, **conditions: str) -> None:
-        written.append(conditions)
-        if conditions:
-            raise answer("NotImplemented")
-
-    store = Store("memory://bucket")
-    monkeypatch.setattr(store._at("a")[0], "pipe_file", pipe_file)
-    store.put_if_unchanged("a", b"1", None)
-    assert written == [{"mode": "create"}, {}]
-
-
-def answer(code: str) -> Exception:
-    """An error of s3fs, with botocore's as its cause."""
-    cause = Exception(code)
-    cause.response = {"Error": {"Code": code}}  # type: ignore[attr-defined]
-    error = OSError(code)
-    error.__cause__ = cause
-    return error
 
 
 MANIFEST = Manifest(
